@@ -1,0 +1,55 @@
+"""One allocation for everything the engine keeps between launches, with guard zones around every tensor.
+
+Offsets and sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+ALIGN = 64
+GUARD = 64
+GUARD_BYTE = 0xC3
+
+
+@dataclass(frozen=True)
+class Region:
+    """A tensor of the arena: its name and the bytes it covers."""
+
+    name: str
+    start: int
+    size: int
+
+
+class Arena:
+    """`shapes` maps a name to (shape, dtype); every tensor is contiguous and preceded and followed by a guard zone."""
+
+    def __init__(self, shapes: Mapping[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device) -> None:
+        offset, regions = 0, []
+        for name, (shape, dtype) in shapes.items():
+            offset += GUARD
+            size = prod(shape) * dtype.itemsize
+            regions.append(Region(name, offset, size))
+            offset = -(-(offset + size) // ALIGN) * ALIGN
+        self.regions = tuple(regions)
+        self.memory = torch.full((offset + GUARD,), GUARD_BYTE, dtype=torch.uint8, device=device)
+        self._tensors = {}
+        for region, (shape, dtype) in zip(regions, shapes.values(), strict=True):
+            raw = self.memory[region.start : region.start + region.size]
+            raw.zero_()
+            self._tensors[region.name] = raw.view(dtype).view(shape)
+        self._guard = torch.ones_like(self.memory, dtype=torch.bool)
+        for region in regions:
+            self._guard[region.start : region.start + region.size] = False
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
+
+    def damaged(self) -> tuple[int, ...]:
+        """Offsets of guard bytes that no longer hold the guard pattern."""
+        wrong = self._guard & (self.memory != GUARD_BYTE)
+        return tuple(torch.nonzero(wrong).flatten().tolist()) if bool(wrong.any()) else ()

@@ -1,0 +1,42 @@
+"""Paged KV memory of one model.
+
+`S` slots (pages * page size), `N` kv heads, `H` head sizes, `T` packed tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from draftproof import kernels
+from draftproof.engine.models.base import CacheShape, Where
+
+
+def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """The arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i."""
+    entries: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+    for layer in range(shape.layers):
+        entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), shape.dtype)
+        entries[f"{name}.v.{layer}"] = ((slots, shape.kv_heads, shape.value_dim), shape.dtype)
+    return entries
+
+
+@dataclass(frozen=True)
+class PagedCache:
+    """Key and value pools of every layer, and the page table that says which slots a request owns."""
+
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+    table: torch.Tensor
+    page_size: int
+
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
+    ) -> torch.Tensor:
+        """Write the new entries, then attend to positions 0 .. where.positions: [T, Nq, Hv]."""
+        keys, values = self.keys[layer], self.values[layer]
+        kernels.kv_write(keys, values, k, v, where.slots)
+        out = q.new_empty((q.shape[0], q.shape[1], values.shape[2]))
+        kernels.paged_attention(out, q, keys, values, self.table, where.rows, where.positions, self.page_size, scale)
+        return out

@@ -1,0 +1,222 @@
+"""Recording on the host: what a function does to torch, as a flat list of steps on fixed tensors."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from draftproof.engine.graphs.backend import CaptureError
+from draftproof.engine.graphs.rules import OpFacts, facts_of, forbidden_function, has_mask, is_number_assignment
+
+POISON = 0xA5
+"""Every byte of a graph's memory that holds nothing. As an int64 it is negative: an index made of it is refused."""
+
+Step = Callable[[], Any]
+
+
+def storage_key(tensor: Tensor) -> int:
+    """Identity of a tensor's storage, for as long as the tensor lives."""
+    return tensor.untyped_storage()._cdata
+
+
+class Recorder(TorchDispatchMode):
+    """Runs each operation once, to learn its outputs, and records it as a step on fixed tensors.
+
+    `declared` may be read and written; what the capture allocates is `private`. Views of either are fixed tensors
+    too, so that no step is recorded for a view.
+    """
+
+    def __init__(self, declared: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.error: CaptureError | None = None
+        self.steps: list[Step] = []
+        self.private: dict[int, torch.UntypedStorage] = {}
+        self.private_tensors: list[Tensor] = []
+        self.lifting = False
+        self._declared = {storage_key(tensor) for tensor in declared}
+        self._saved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._rng_state: Tensor | None = None
+        # By id: what a step uses in place of a tensor. _alive keeps ids and storage keys from being used again.
+        self._bound: dict[int, Tensor] = {}
+        self._alive: list[Any] = list(declared)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        if facts.composite:
+            # Only inference mode brings composites here; elsewhere autograd has taken them apart before.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if self.lifting and facts.name == "aten.lift_fresh.default" and args[0].dim() == 0:
+            return self._constant(func(*args))
+        if facts.restricted:
+            self._check(facts, args)
+        bound = self._bound
+        # The usual argument is a tensor seen before: one look-up.
+        bound_args = tuple([self._bind(facts, value) if (known := bound.get(id(value))) is None else known for value in args])
+        bound_kwargs = {name: self._bind(facts, value) for name, value in kwargs.items()} if kwargs else kwargs
+        if facts.writes or facts.seeded:
+            self._save(facts, args, kwargs)
+        result = func._op(*args, **kwargs)
+        fresh = self._register(result)
+        if facts.allocates:
+            result.untyped_storage().fill_(POISON)
+        elif fresh or not facts.is_view:
+            self.steps.append(_step(func, facts, bound_args, bound_kwargs, fresh))
+        return result
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: the wrapper that hides a mode from dynamo costs as much as the mode, and nothing here is compiled."""
+        return False
+
+    def fail(self, rule: str, op: str, reason: str) -> NoReturn:
+        """Raise, and remember: a capture that once failed stays failed, whoever swallows the error."""
+        error = CaptureError(rule, op, reason)
+        self.error = self.error or error
+        raise error
+
+    def fixed(self, tensor: Tensor, op: str) -> Tensor:
+        """Return the tensor that steps use for `tensor`. Raises CaptureError if its memory is not the graph's."""
+        bound = self._bound.get(id(tensor))
+        if bound is not None:
+            return bound
+        key = storage_key(tensor)
+        if key in self.private:
+            return self._adopt(tensor)
+        if key in self._declared:
+            # An alias of our own: rebinding the caller's tensor later must not move what the graph reads.
+            return self._remember(tensor, tensor.detach())
+        self.fail("undeclared", op, f"a {list(tensor.shape)} tensor is in memory that was not declared")
+
+    def roll_back(self) -> None:
+        """Give all memory that existed before the capture the contents it had."""
+        for storage, saved in self._saved.values():
+            storage.copy_(saved)
+        if self._rng_state is not None:
+            torch.set_rng_state(self._rng_state)
+
+    def _check(self, facts: OpFacts, args: tuple[Any, ...]) -> None:
+        if facts.forbidden is not None:
+            rule, reason = facts.forbidden
+            self.fail(rule, facts.name, reason)
+        if facts.indexing and has_mask(args[1]):
+            self.fail("boolean_index", facts.name, "the number of elements depends on values of the device")
+
+    def _bind(self, facts: OpFacts, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.fixed(value, facts.name)
+        if isinstance(value, (list, tuple)):
+            return [self._bind(facts, item) for item in value]
+        return value
+
+    def _save(self, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if facts.seeded and self._rng_state is None:
+            self._rng_state = torch.get_rng_state()
+        for position, name in facts.writes:
+            value = args[position] if position < len(args) else kwargs.get(name)
+            for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(tensor, Tensor):
+                    self._save_storage(tensor.untyped_storage())
+
+    def _save_storage(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._declared and key not in self._saved:
+            self._saved[key] = (storage, storage.clone())
+
+    def _register(self, result: Any) -> list[tuple[int, Tensor]]:
+        """Adopt the outputs; return those in newly allocated memory, each with its place in the result."""
+        results = result if isinstance(result, (list, tuple)) else (result,)
+        fresh: list[tuple[int, Tensor]] = []
+        allocated: set[int] = set()
+        for place, tensor in enumerate(results):
+            if not isinstance(tensor, Tensor) or id(tensor) in self._bound:
+                continue
+            key = storage_key(tensor)
+            if key in self._declared:
+                self._remember(tensor, tensor)
+                continue
+            if key not in self.private or key in allocated:
+                allocated.add(key)
+                self.private[key] = tensor.untyped_storage()
+                fresh.append((place, tensor))
+            self._adopt(tensor)
+        return fresh
+
+    def _constant(self, tensor: Tensor) -> Tensor:
+        """Bake in a tensor made of a Python number."""
+        self._declared.add(storage_key(tensor))
+        return self._remember(tensor, tensor)
+
+    def _adopt(self, tensor: Tensor) -> Tensor:
+        self.private_tensors.append(tensor)
+        return self._remember(tensor, tensor)
+
+    def _remember(self, tensor: Tensor, bound: Tensor) -> Tensor:
+        self._bound[id(tensor)] = bound
+        self._alive.append(tensor)
+        return bound
+
+
+class FunctionGuard(TorchFunctionMode):
+    """Sees what never reaches the dispatcher on the CPU: reads on the host, and rebinding through `.data`.
+
+    It is off inside every call that it passes on, so that an operation's own implementation may do as it likes.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        forbidden = forbidden_function(func, args, kwargs)
+        if forbidden is not None:
+            rule, reason = forbidden
+            self._recorder.fail(rule, getattr(func, "__name__", str(func)), reason)
+        if is_number_assignment(func, args):
+            return self._assign_number(func, args)
+        return func(*args, **kwargs)
+
+    def _assign_number(self, func: Any, args: tuple[Any, ...]) -> Any:
+        self._recorder.lifting = True
+        try:
+            return func(*args)
+        finally:
+            self._recorder.lifting = False
+
+
+def _step(
+    func: Any, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any], fresh: list[tuple[int, Tensor]]
+) -> Step:
+    """One call that does at replay what `func` did, with its outputs in the fixed tensors `fresh`."""
+    if not fresh:
+        return partial(func._op, *args, **kwargs)
+    if facts.copies:
+        return partial(fresh[0][1].copy_, args[0])
+    if facts.out is not None:
+        out_func, names, dropped = facts.out
+        if len(fresh) == len(names):
+            outs = {name: tensor for name, (_, tensor) in zip(names, fresh, strict=True)}
+            kept = {name: value for name, value in kwargs.items() if name not in dropped}
+            return partial(out_func._op, *args, **kept, **outs)
+    return partial(_call_and_copy, func._op, args, kwargs, tuple(fresh))
+
+
+def _call_and_copy(
+    op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fresh: tuple[tuple[int, Tensor], ...]
+) -> None:
+    result = op(*args, **kwargs)
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    for place, fixed in fresh:
+        fixed.copy_(results[place])

@@ -1,0 +1,222 @@
+"""Hugging Face checkpoints of dense models: config.json and safetensors, read lazily.
+
+`D` hidden width, `V` vocabulary, `N` heads, `H` head size. Names of fields and tensors are those of transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
+ROPE_TYPES = ("default", "llama3")
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: says which field, file or tensor, what it is, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding. `scaling` is (factor, low_freq_factor, high_freq_factor, original length) for llama3."""
+
+    theta: float
+    scaling: tuple[float, float, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class DenseConfig:
+    """Sizes of a Llama or Qwen3; `qk_norm` is Qwen3's norm of each query and key head."""
+
+    vocab: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    norm_eps: float
+    max_len: int
+    tied: bool
+    qk_norm: bool
+    rope: Rope
+
+
+class Tensors(Mapping[str, torch.Tensor]):
+    """Tensors by name from safetensors files, each read onto `device` and cast to `dtype` when asked for."""
+
+    def __init__(self, files: Mapping[str, Path], device: str, dtype: torch.dtype) -> None:
+        self._files, self._device, self._dtype = files, device, dtype
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        tensor = _open(self._files[name], self._device).get_tensor(name)
+        if not tensor.is_floating_point():
+            raise CheckpointError(f"tensor {name} in {self._files[name]} is {tensor.dtype}; allowed: floating point")
+        return tensor.to(self._dtype)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def read_config(directory: str | Path) -> DenseConfig:
+    """Read config.json. Raises CheckpointError."""
+    return parse_config(_read_json(_existing(Path(directory)) / "config.json"))
+
+
+def open_tensors(directory: str | Path, device: str | torch.device, dtype: torch.dtype) -> Tensors:
+    """List the tensors of model.safetensors, or of the shards that its index names. Raises CheckpointError."""
+    path = _existing(Path(directory))
+    if (path / _SINGLE).is_file():
+        files = _names(path / _SINGLE)
+    elif (path / _INDEX).is_file():
+        files = _sharded(path)
+    else:
+        pickles = sorted(file.name for file in path.glob("*.bin")) + sorted(file.name for file in path.glob("*.pt"))
+        found = f"; found the pickle {pickles[0]}, which is never loaded" if pickles else ""
+        raise CheckpointError(f"{path} has no weights: expected {_SINGLE} or {_INDEX}{found}")
+    return Tensors(files, str(device), dtype)
+
+
+def take(tensors: Mapping[str, torch.Tensor], name: str, *shape: int) -> torch.Tensor:
+    """Return the tensor `name`. Raises CheckpointError if it is missing or not of `shape`."""
+    if name not in tensors:
+        raise CheckpointError(f"tensor {name} is missing from the checkpoint (expected shape {list(shape)})")
+    tensor = tensors[name]
+    if tuple(tensor.shape) != shape:
+        raise CheckpointError(f"tensor {name} has shape {list(tensor.shape)}; expected {list(shape)}")
+    return tensor
+
+
+def parse_config(raw: Mapping[str, Any]) -> DenseConfig:
+    """Check the fields of a config.json. Raises CheckpointError."""
+    architecture = _architecture(raw)
+    _only(raw, "hidden_act", ("silu",))
+    for field in ("attention_bias", "mlp_bias", "use_sliding_window"):
+        _only(raw, field, (False,))
+    _only(raw, "quantization_config", (None,))
+    width, heads = _positive(raw, "hidden_size"), _positive(raw, "num_attention_heads")
+    kv_heads = _positive(raw, "num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise CheckpointError(f"num_key_value_heads is {kv_heads}; allowed: a divisor of num_attention_heads ({heads})")
+    # Qwen3's default is 128 whatever the width; Llama's follows from the width.
+    head_dim = _positive(raw, "head_dim", 128 if architecture == "Qwen3ForCausalLM" else width // heads)
+    if head_dim % 2:
+        raise CheckpointError(f"head_dim is {head_dim}; allowed: even numbers")
+    return DenseConfig(
+        vocab=_positive(raw, "vocab_size"),
+        width=width,
+        layers=_positive(raw, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate=_positive(raw, "intermediate_size"),
+        norm_eps=_number(raw, "rms_norm_eps", 1e-6),
+        max_len=_positive(raw, "max_position_embeddings", 2048 if architecture == "LlamaForCausalLM" else 32768),
+        tied=bool(raw.get("tie_word_embeddings", False)),
+        qk_norm=architecture == "Qwen3ForCausalLM",
+        rope=_rope(raw),
+    )
+
+
+def _architecture(raw: Mapping[str, Any]) -> str:
+    found = raw.get("architectures")
+    if not isinstance(found, list) or len(found) != 1 or found[0] not in ARCHITECTURES:
+        raise CheckpointError(f"architectures is {found!r}; allowed: one of {', '.join(ARCHITECTURES)}")
+    return found[0]
+
+
+def _rope(raw: Mapping[str, Any]) -> Rope:
+    """`rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` before it."""
+    found = raw.get("rope_parameters")
+    key = "rope_parameters" if found is not None else "rope_scaling"
+    fields = raw.get(key) or {}
+    if not isinstance(fields, dict):
+        raise CheckpointError(f"{key} is {fields!r}; allowed: an object or null")
+    kind = fields.get("rope_type", fields.get("type", "default"))
+    if kind not in ROPE_TYPES:
+        raise CheckpointError(f"rope_type in {key} is {kind!r}; allowed: {', '.join(ROPE_TYPES)}")
+    theta = _number(fields, "rope_theta", _number(raw, "rope_theta", 10000.0))
+    if kind == "default":
+        return Rope(theta)
+    names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    factor, low, high, original = (_number(fields, name) for name in names)
+    if high <= low:
+        raise CheckpointError(f"high_freq_factor is {high}; allowed: above low_freq_factor ({low})")
+    return Rope(theta, (factor, low, high, original))
+
+
+def _positive(raw: Mapping[str, Any], field: str, default: int | None = None) -> int:
+    value = raw.get(field)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(f"{field} is {value!r}; allowed: a positive integer")
+    return value
+
+
+def _number(raw: Mapping[str, Any], field: str, default: float | None = None) -> float:
+    value = raw.get(field, default)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise CheckpointError(f"{field} is {value!r}; allowed: a positive number")
+    return float(value)
+
+
+def _only(raw: Mapping[str, Any], field: str, allowed: tuple[object, ...]) -> None:
+    value = raw.get(field, allowed[0])
+    if value not in allowed:
+        raise CheckpointError(f"{field} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_dir():
+        raise CheckpointError(f"checkpoint directory {path} does not exist; expected config.json and {_SINGLE} in it")
+    return path
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist; a checkpoint directory needs it") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} holds a {type(value).__name__}; allowed: a JSON object")
+    return value
+
+
+def _open(path: Path, device: str) -> Any:
+    try:
+        return safe_open(path, framework="pt", device=device)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+
+
+def _names(path: Path) -> dict[str, Path]:
+    return dict.fromkeys(_open(path, "cpu").keys(), path)
+
+
+def _sharded(path: Path) -> dict[str, Path]:
+    """Which shard holds which tensor, by the index, each checked to be there."""
+    weight_map = _read_json(path / _INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"weight_map in {path / _INDEX} is {weight_map!r}; allowed: tensor name to file name")
+    shards = {}
+    for file in sorted(set(map(str, weight_map.values()))):
+        # Only files beside the index: a name with a folder in it could point anywhere.
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise CheckpointError(f"weight_map in {path / _INDEX} names {file!r}; allowed: *.safetensors beside it")
+        shards[file] = _names(path / file)
+    for name, file in weight_map.items():
+        if name not in shards[file]:
+            raise CheckpointError(f"tensor {name} is missing from {path / file}, where {_INDEX} has it")
+    return {name: path / file for name, file in weight_map.items()}

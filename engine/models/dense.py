@@ -1,0 +1,62 @@
+"""Llama and Qwen3 as a target. `T` packed tokens, `D` hidden width, `V` vocabulary, `N` heads, `H` head size.
+
+The residual stream is updated in place; each norm is fused with the addition before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from draftproof import kernels
+from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.checkpoint import DenseConfig, open_tensors, read_config, take
+from draftproof.engine.models.layers import Attention, cache_shape, inverse_frequencies, mlp, read_layer, rms_norm
+
+
+class Dense:
+    """A `Target`. `tensors` are named as in a Hugging Face checkpoint; their device and dtype are the model's."""
+
+    def __init__(self, config: DenseConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.config = config
+        self.width, self.vocab = config.width, config.vocab
+        self.embedding = take(tensors, "model.embed_tokens.weight", config.vocab, config.width)
+        # Some writers leave a tied lm_head out, some repeat it; config.json decides.
+        self.lm_head = self.embedding if config.tied else take(tensors, "lm_head.weight", config.vocab, config.width)
+        prefixes = [f"model.layers.{i}" for i in range(config.layers)]
+        self.layers = tuple(read_layer(config, tensors, prefix) for prefix in prefixes)
+        names = [f"{prefix}.input_layernorm.weight" for prefix in prefixes] + ["model.norm.weight"]
+        # One more than there are layers: the last is the final norm.
+        self.norms = tuple(take(tensors, name, config.width) for name in names)
+        self.hidden_dtype = self.embedding.dtype
+        self.cache_shape = cache_shape(config, self.hidden_dtype)
+        self._attention = Attention(config, inverse_frequencies(config.rope, config.head_dim).to(self.embedding.device))
+
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        """Hidden states [T, D] after the final norm."""
+        eps = self.config.norm_eps
+        residual = F.embedding(ids, self.embedding)
+        normed = rms_norm(residual, self.norms[0], eps)
+        for i, weights in enumerate(self.layers):
+            attended = self._attention(i, weights, F.linear(normed, weights.qkv), where, cache)
+            kernels.add_rms_norm(normed, residual, F.linear(attended, weights.out), weights.mlp_norm, eps)
+            kernels.add_rms_norm(normed, residual, mlp(weights, normed), self.norms[i + 1], eps)
+        return normed
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[T, D] -> [T, V], in the model's dtype."""
+        return F.linear(hidden, self.lm_head)
+
+    def weights(self) -> tuple[torch.Tensor, ...]:
+        """Every tensor that forward and logits read, each once."""
+        shared = (self.embedding,) if self.config.tied else (self.embedding, self.lm_head)
+        layers = tuple(tensor for layer in self.layers for tensor in layer.tensors())
+        return (*shared, *self.norms, *layers, self._attention.inv_freq)
+
+
+def load_target(directory: str | Path, device: str | torch.device, dtype: torch.dtype) -> Dense:
+    """Read a checkpoint directory. Raises CheckpointError."""
+    return Dense(read_config(directory), open_tensors(directory, device, dtype))

@@ -1,0 +1,111 @@
+"""One decoder layer of Llama or Qwen3, with fused projections.
+
+`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, `F` intermediate width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+
+from draftproof import kernels
+from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.checkpoint import DenseConfig, Rope, take
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """qkv [(Nq + 2N)H, D], out [D, NqH], gate_up [2F, D], down [D, F], and the norms; Llama has no head norms."""
+
+    qkv: torch.Tensor
+    out: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    mlp_norm: torch.Tensor
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """All that there are."""
+        found = (getattr(self, field.name) for field in fields(self))
+        return tuple(tensor for tensor in found if tensor is not None)
+
+
+def read_layer(config: DenseConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> LayerWeights:
+    """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
+    width, inner, size = config.width, config.intermediate, config.head_dim
+    sizes = {"q": config.heads * size, "k": config.kv_heads * size, "v": config.kv_heads * size}
+    attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+    qkv = [take(tensors, f"{attention}.{name}_proj.weight", rows, width) for name, rows in sizes.items()]
+    gate_up = [take(tensors, f"{mlp}.{name}_proj.weight", inner, width) for name in ("gate", "up")]
+    return LayerWeights(
+        qkv=torch.cat(qkv),
+        out=take(tensors, f"{attention}.o_proj.weight", width, sizes["q"]),
+        gate_up=torch.cat(gate_up),
+        down=take(tensors, f"{mlp}.down_proj.weight", width, inner),
+        mlp_norm=take(tensors, f"{prefix}.post_attention_layernorm.weight", width),
+        q_norm=take(tensors, f"{attention}.q_norm.weight", size) if config.qk_norm else None,
+        k_norm=take(tensors, f"{attention}.k_norm.weight", size) if config.qk_norm else None,
+    )
+
+
+def cache_shape(config: DenseConfig, dtype: torch.dtype) -> CacheShape:
+    """What the layers of `config` keep per token."""
+    return CacheShape(config.layers, config.kv_heads, config.head_dim, config.head_dim, dtype)
+
+
+def inverse_frequencies(rope: Rope, size: int) -> torch.Tensor:
+    """[H / 2] float32: by definition what transformers computes in float32 on the CPU, llama3 scaling included."""
+    exponents = torch.arange(0, size, 2, dtype=torch.int64).float() / size
+    plain = 1.0 / (rope.theta**exponents)
+    if rope.scaling is None:
+        return plain
+    factor, low, high, original = rope.scaling
+    wavelength = 2 * math.pi / plain
+    slow = torch.where(wavelength > original / low, plain / factor, plain)
+    smooth = (original / wavelength - low) / (high - low)
+    between = (wavelength >= original / high) & (wavelength <= original / low)
+    return torch.where(between, (1 - smooth) * slow / factor + smooth * slow, slow)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Everything between the qkv projection and the output projection of one layer."""
+
+    config: DenseConfig
+    inv_freq: torch.Tensor
+
+    def __call__(
+        self, layer: int, weights: LayerWeights, qkv: torch.Tensor, where: Where, cache: Cache
+    ) -> torch.Tensor:
+        """qkv [T, (Nq + 2N)H] -> [T, NqH]; the new entries are in the cache afterwards."""
+        heads, kv_heads = self.config.heads, self.config.kv_heads
+        split = qkv.view(qkv.shape[0], heads + 2 * kv_heads, self.config.head_dim)
+        q, k, v = split.split([heads, kv_heads, kv_heads], dim=1)
+        if weights.q_norm is not None and weights.k_norm is not None:
+            q, k = self._normed(q, weights.q_norm), self._normed(k, weights.k_norm)
+        kernels.rope(q, k, where.positions, self.inv_freq)
+        attended = cache.attend(layer, q, k, v, where, self.config.head_dim**-0.5)
+        return attended.view(qkv.shape[0], -1)
+
+    def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x.reshape(-1, x.shape[2]), weight, self.config.norm_eps).view(x.shape)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """[T, D] -> [T, D]."""
+    out = torch.empty_like(x)
+    kernels.rms_norm(out, x, weight, eps)
+    return out
+
+
+def mlp(weights: LayerWeights, x: torch.Tensor) -> torch.Tensor:
+    """[T, D] -> [T, D]: down(silu(gate) * up)."""
+    gate_up = F.linear(x, weights.gate_up)
+    active = gate_up.new_empty((x.shape[0], gate_up.shape[1] // 2))
+    kernels.silu_mul(active, gate_up)
+    return F.linear(active, weights.down)

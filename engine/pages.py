@@ -1,0 +1,72 @@
+"""Who owns which page: the free list and the request-to-page table. Page 0 and row 0 are reserved for padding.
+
+`P` page size in slots; position p of a request lies in page table[row, p // P], slot page * P + p % P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+class PagePool:
+    """A stack of free pages. `order` lists pages 1 .. in the order in which they are handed out."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._free = list(reversed(order))
+        self._all = frozenset(order)
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        return self._free.pop()
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        self._free.extend(reversed(pages))
+
+    def check(self, owned: Sequence[int]) -> None:
+        """Raise RuntimeError unless free and owned pages together are all pages, each once."""
+        both = [*self._free, *owned]
+        if len(both) != len(self._all) or set(both) != self._all:
+            raise RuntimeError(
+                f"page pool out of balance: {len(self._free)} free, {len(owned)} owned, {len(self._all)} in all"
+            )
+
+
+class RequestTable:
+    """Pages of each request row, on the device for kernels and mirrored on the host for planning."""
+
+    def __init__(self, table: torch.Tensor) -> None:
+        self.device = table
+        self.pages: list[list[int]] = [[] for _ in range(table.shape[0])]
+        self._free = list(range(table.shape[0] - 1, 0, -1))
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take_row(self) -> int:
+        return self._free.pop()
+
+    def grow(self, wanted: Sequence[tuple[int, int]], pool: PagePool) -> None:
+        """Give each (row, count) pages until it has `count`, and write the new entries to the device at once."""
+        entries = []
+        for row, count in wanted:
+            while len(self.pages[row]) < count:
+                page = pool.take()
+                entries.append((row, len(self.pages[row]), page))
+                self.pages[row].append(page)
+        if entries:
+            rows, columns, pages = torch.tensor(entries, dtype=torch.int64, device=self.device.device).unbind(1)
+            self.device[rows, columns] = pages
+
+    def release(self, row: int, pool: PagePool) -> tuple[int, ...]:
+        """Give back the row and its pages; returns the pages."""
+        pages = tuple(self.pages[row])
+        pool.give_back(pages)
+        self.pages[row] = []
+        self._free.append(row)
+        return pages

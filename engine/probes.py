@@ -1,0 +1,68 @@
+"""The seam for those who watch or steer an engine: everything here does nothing unless it is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Proposal, StepPlan
+
+
+class Taps:
+    """Taps that are off: nothing of them is in a graph."""
+
+    def record(self, name: str, tensor: torch.Tensor, step: int = -1) -> None:
+        """Called with an intermediate tensor of the launch in hand."""
+
+    def record_margin(self, name: str, logits: torch.Tensor, step: int = -1) -> None:
+        """Called with logits [.., V]; what is recorded is the margin of the highest to the second."""
+
+    @contextmanager
+    def warmup(self, kind: str, size: int) -> Iterator[None]:
+        """Around the warm-up run of a graph."""
+        yield
+
+    @contextmanager
+    def capture(self, kind: str, size: int) -> Iterator[None]:
+        """Around the capture of a graph."""
+        yield
+
+    def replayed(self, kind: str, size: int) -> None:
+        """After a replay."""
+
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """Static buffers that captured taps write to."""
+        return ()
+
+
+class Probes:
+    """Callbacks at the borders of the stages."""
+
+    def __init__(self, taps: Taps | None = None) -> None:
+        self.taps = taps or Taps()
+
+    def planned(self, plan: StepPlan) -> None:
+        """Pages are allocated, nothing has run."""
+
+    def before_launch(self) -> None: ...
+
+    def launched(self, launch: Launch) -> None: ...
+
+    def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
+        """The drafts to verify; the proposal itself unless something is forced."""
+        return proposal
+
+    def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None: ...
+
+    def committed(self, commits: tuple[Commit, ...]) -> None:
+        """After the commit, before the draft is extended."""
+
+    def extended(self, commits: tuple[Commit, ...]) -> None:
+        """After the draft's extend over the requests that go on."""
+
+    def released(self, row: int, pages: tuple[int, ...]) -> None:
+        """A finished request's row and pages were given back."""
+
+    def stepped(self, plan: StepPlan) -> None: ...

@@ -1,0 +1,92 @@
+"""Launches over static padded buffers: one captured graph for each batch size, or the same function run eagerly.
+
+`R` live rows of a batch, `B` rows of the launch (a captured size, or R when nothing fits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from draftproof.engine.graphs.backend import Backend, Graph
+from draftproof.engine.probes import Probes
+from draftproof.engine.stages import Launch
+
+Views = Mapping[str, torch.Tensor]
+Outputs = Mapping[str, torch.Tensor]
+
+
+class Buffers:
+    """Static inputs of launches, shared by the graphs of a round. `padding` is what rows beyond the live ones hold."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], padding: Mapping[str, int]) -> None:
+        self._tensors, self._padding = dict(tensors), dict(padding)
+        self._views: dict[int, dict[str, torch.Tensor]] = {}
+
+    def view(self, size: int) -> dict[str, torch.Tensor]:
+        """The first `size` rows of every buffer."""
+        if size not in self._views:
+            self._views[size] = {name: tensor[:size] for name, tensor in self._tensors.items()}
+        return self._views[size]
+
+    def fill(self, values: Mapping[str, torch.Tensor], rows: int, size: int) -> None:
+        """Refresh the named buffers: `rows` live rows from `values`, padding in the rest up to `size`."""
+        for name, value in values.items():
+            buffer = self._tensors[name]
+            buffer[:rows].copy_(value)
+            if size > rows:
+                buffer[rows:size].fill_(self._padding[name])
+
+    def pad(self, size: int) -> None:
+        """Make every row padding."""
+        for name, tensor in self._tensors.items():
+            tensor[:size].fill_(self._padding[name])
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(self._tensors.values())
+
+
+class GraphRunner:
+    """Runs `function(views) -> outputs` for any batch: the smallest size that holds it, or eagerly as it is."""
+
+    def __init__(
+        self, kind: str, function: Callable[[Views], Outputs], buffers: Buffers, sizes: Sequence[int], probes: Probes
+    ) -> None:
+        self.kind, self.buffers = kind, buffers
+        self._function, self._sizes, self._probes = function, sorted(sizes), probes
+        self._graphs: dict[int, tuple[Graph, tuple[str, ...]]] = {}
+
+    def size_for(self, rows: int) -> int:
+        """Rows of the launch that runs `rows` live ones."""
+        return next((size for size in self._sizes if size >= rows), rows)
+
+    def capture(self, backend: Backend, declared: Sequence[torch.Tensor]) -> None:
+        """Warm up and capture every size, the largest first; all rows are padding meanwhile."""
+        for size in reversed(self._sizes):
+            self.buffers.pad(size)
+            with self._probes.taps.warmup(self.kind, size):
+                names = tuple(self._function(self.buffers.view(size)))
+            memory = (*declared, *self.buffers.tensors(), *self._probes.taps.buffers())
+            with self._probes.taps.capture(self.kind, size):
+                graph = backend.capture(
+                    lambda size=size: tuple(self._function(self.buffers.view(size)).values()), memory
+                )
+            self._graphs[size] = (graph, names)
+
+    def launch(self, rows: int) -> Outputs:
+        """Run over filled buffers; outputs of the live rows, the caller's own to keep."""
+        size = self.size_for(rows)
+        self._probes.before_launch()
+        if size in self._graphs:
+            graph, names = self._graphs[size]
+            graph.replay()
+            self._probes.taps.replayed(self.kind, size)
+            outputs = dict(zip(names, graph.outputs, strict=True))
+            launch = Launch(self.kind, size, rows, graph.replays)
+        else:
+            outputs = dict(self._function(self.buffers.view(size)))
+            launch = Launch(self.kind, 0, rows, 0)
+        kept = {name: output[:rows].clone() for name, output in outputs.items()}
+        self._probes.launched(launch)
+        return kept

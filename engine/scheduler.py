@@ -1,0 +1,143 @@
+"""Continuous batching: who is admitted, prefilled in chunks, decoded, and how many drafts each row gets."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from draftproof.engine.config import EngineConfig
+from draftproof.engine.pages import PagePool, RequestTable
+from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, StepPlan
+
+
+@dataclass
+class Sequence:
+    """A live request; owned by the scheduler, changed only by `commit` and by its own prefill."""
+
+    request: GenerationRequest
+    row: int
+    reserved: int
+    prefilled: int = 0
+    chunks: int = 0
+    rounds: int = 0
+    context: int = 0
+    emitted: list[int] = field(default_factory=list)
+
+    @property
+    def in_prefill(self) -> bool:
+        return not self.emitted
+
+    def drafts(self, config: EngineConfig) -> int:
+        """K of the next round: wanted, but within the positions and the tokens that are left."""
+        wanted = self.request.drafts[self.rounds % len(self.request.drafts)]
+        budget_left = self.request.budget - len(self.emitted)
+        return max(0, min(wanted, config.max_len - 1 - self.context, budget_left - 1))
+
+    def cut(self, tokens: tuple[int, ...], max_len: int) -> tuple[tuple[int, ...], bool]:
+        """Tokens up to the first that ends the request, and whether one did."""
+        kept: list[int] = []
+        for token in tokens:
+            kept.append(token)
+            emitted = len(self.emitted) + len(kept)
+            full = len(self.request.prompt) + emitted >= max_len
+            if token in self.request.stop or emitted >= self.request.budget or full:
+                return tuple(kept), True
+        return tuple(kept), False
+
+
+class Scheduler:
+    """Owns the page pool, the request table, the waiting queue and the live sequences."""
+
+    def __init__(self, config: EngineConfig, pool: PagePool, table: RequestTable) -> None:
+        self._config, self.pool, self.table = config, pool, table
+        self._waiting: deque[GenerationRequest] = deque()
+        self.live: list[Sequence] = []
+
+    def add(self, request: GenerationRequest) -> None:
+        self._waiting.append(request)
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self.live
+
+    def plan(self, step: int) -> StepPlan:
+        """Admit, then one chunk for every sequence in prefill and one round for those past it; allocate their pages."""
+        self._admit(step)
+        prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
+        ready = [sequence for sequence in self.live if not sequence.in_prefill][: self._config.max_batch]
+        if self._config.row_seed:
+            random.Random(self._config.row_seed * 1000003 + step).shuffle(ready)
+        decode = tuple(self._round(sequence) for sequence in ready)
+        page = self._config.page_size
+        ends = [(row.row, row.end) for row in prefill] + [(row.row, row.context + row.drafts + 1) for row in decode]
+        self.table.grow([(row, -(-end // page)) for row, end in ends], self.pool)
+        return StepPlan(step, prefill, decode)
+
+    def find(self, request: int) -> Sequence:
+        return next(sequence for sequence in self.live if sequence.request.id == request)
+
+    def commit_prefill(self, row: PrefillRow, first: int | None) -> Commit | None:
+        """A chunk is done; `first` is the token chosen after the last chunk."""
+        sequence = self.find(row.request)
+        sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
+        sequence.context = row.end
+        if first is None:
+            return None
+        emitted, finished = sequence.cut((first,), self._config.max_len)
+        sequence.emitted.extend(emitted)
+        return Commit(row.request, row.row, 0, 0, emitted, sequence.context, finished)
+
+    def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
+        """Accepted drafts and bonus become context and pending token."""
+        sequence = self.find(row.request)
+        emitted, finished = sequence.cut(tokens, self._config.max_len)
+        sequence.emitted.extend(emitted)
+        sequence.context = row.context + len(emitted)
+        sequence.rounds += 1
+        return Commit(row.request, row.row, row.round, row.context, emitted, sequence.context, finished)
+
+    def retire(self, commits: tuple[Commit, ...]) -> list[tuple[int, tuple[int, ...]]]:
+        """Give back row and pages of what is finished: (row, pages) of each."""
+        released = []
+        for commit in commits:
+            if commit.finished:
+                sequence = self.find(commit.request)
+                self.live.remove(sequence)
+                released.append((sequence.row, self.table.release(sequence.row, self.pool)))
+        self.check()
+        return released
+
+    def check(self) -> None:
+        """Raise RuntimeError if pages are lost or owned twice."""
+        self.pool.check([page for pages in self.table.pages for page in pages])
+
+    def _admit(self, step: int) -> None:
+        """First come, first served; a request waits until a row and its worst case of pages are there."""
+        while self._waiting and self._waiting[0].arrival <= step and self.table.free:
+            request = self._waiting[0]
+            need = self._pages(request)
+            if need > self._config.pages - sum(sequence.reserved for sequence in self.live):
+                return
+            self._waiting.popleft()
+            self.live.append(Sequence(request, self.table.take_row(), need))
+
+    def _pages(self, request: GenerationRequest) -> int:
+        longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.steps)
+        return -(-longest // self._config.page_size)
+
+    def _chunk(self, sequence: Sequence) -> PrefillRow:
+        prompt, start = sequence.request.prompt, sequence.prefilled
+        end = min(len(prompt), start + self._config.chunk)
+        tail = prompt[end] if end < len(prompt) else -1
+        return PrefillRow(sequence.request.id, sequence.row, sequence.chunks, start, end, prompt[start:end], tail)
+
+    def _round(self, sequence: Sequence) -> DecodeRow:
+        return DecodeRow(
+            sequence.request.id,
+            sequence.row,
+            sequence.rounds + 1,
+            sequence.context,
+            sequence.emitted[-1],
+            sequence.drafts(self._config),
+        )

@@ -1,0 +1,97 @@
+"""The frozen values that pass between the stages of an engine step: plan -> propose -> verify -> commit.
+
+`R` rows (requests of a batch), `W` verify width (drafts + 1), `D` hidden width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """What a user asks for. `drafts` are the step counts wanted in decode rounds 1, 2, .., repeated cyclically."""
+
+    id: int
+    arrival: int
+    prompt: tuple[int, ...]
+    budget: int
+    stop: frozenset[int]
+    drafts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PrefillRow:
+    """Tokens start .. end-1 of a prompt, run as one chunk; `tail` is the prompt token after them (-1: to be chosen)."""
+
+    request: int
+    row: int
+    chunk: int
+    start: int
+    end: int
+    ids: tuple[int, ...]
+    tail: int
+
+
+@dataclass(frozen=True)
+class DecodeRow:
+    """One request in a decode batch: context length n, pending token t_n, and K drafts in its own round."""
+
+    request: int
+    row: int
+    round: int
+    context: int
+    pending: int
+    drafts: int
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What one engine step runs."""
+
+    step: int
+    prefill: tuple[PrefillRow, ...]
+    decode: tuple[DecodeRow, ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far."""
+
+    kind: str
+    size: int
+    rows: int
+    replays: int
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """drafts [R, W - 1], row r meaning its first K_r columns."""
+
+    drafts: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """hidden [R, W, D] and choice [R, W] of the target; correct_len [R] drafts accepted and bonus [R] on the host."""
+
+    hidden: torch.Tensor
+    choice: torch.Tensor
+    correct: torch.Tensor
+    correct_len: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a request gained: tokens emitted (cut at its end), context length after, and whether it is finished."""
+
+    request: int
+    row: int
+    round: int
+    before: int
+    emitted: tuple[int, ...]
+    context: int
+    finished: bool

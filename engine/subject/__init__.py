@@ -1,0 +1,64 @@
+"""The engine as a subject: from Scenario and Script to a Trace."""
+
+from __future__ import annotations
+
+import torch
+
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.subject import build
+from draftproof.engine.subject.memory import MemoryWatch
+from draftproof.engine.subject.recorder import Recorder
+from draftproof.engine.subject.taps import RecordingTaps
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
+
+UNTAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("round", "accept", "commit", "graph", "pool"))
+STEP_LIMIT = 10_000
+
+
+class EngineSubject:
+    """Runs scenarios on `device`: "cpu" (HostGraph) or "cuda" (CUDA graphs, Triton kernels)."""
+
+    name = "engine"
+    channels = frozenset(CHANNELS)
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = torch.device(device)
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Serve the scenario's requests to the end; everything observed on the way. Raises what the engine raises."""
+        with torch.inference_mode():
+            return self._run(scenario, script)
+
+    def _run(self, scenario: Scenario, script: Script) -> Trace:
+        target, head = build.models(scenario, self._device)
+        recorder = Recorder(script, RecordingTaps() if scenario.taps else None)
+        engine = Engine(target, head, build.config(scenario), self._device, recorder)
+        memory = MemoryWatch(engine, scenario.memory.poison)
+        memory.poison_all()
+        recorder.attach(engine, memory)
+        if scenario.graphs.sizes and scenario.graphs.capture:
+            engine.capture(self._backend())
+        for request in build.requests(scenario, script):
+            engine.add(request)
+        steps = 0
+        while not engine.idle:
+            engine.step()
+            steps += 1
+            if steps > STEP_LIMIT:
+                raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
+        recorder.pool(steps)
+        channels = self.channels if scenario.taps else UNTAPPED
+        return Trace(self.name, channels, tuple(recorder.observations))
+
+    def _backend(self) -> Backend:
+        if self._device.type == "cuda":
+            from draftproof.engine.graphs.cuda import CudaBackend
+
+            return CudaBackend(self._device)
+        from draftproof.engine.graphs.host import HostBackend
+
+        return HostBackend()

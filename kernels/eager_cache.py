@@ -1,0 +1,34 @@
+"""Eager writes and moves of KV entries. `T` tokens, `S` pool slots, `N` KV heads, `H` head size (K and V may differ)."""
+
+import torch
+
+from draftproof.kernels.arrays import in_range, words
+
+
+def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+    """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slots[t] of the pools [S,N,H]; slots outside [0,S) are skipped.
+
+    Only slot 0, the scratch slot, may be named twice; which of its values stays is not defined.
+    """
+    index, k_rows, v_rows = slots.numpy(), words(k), words(v)
+    inside = in_range(index, k_pool.shape[0])
+    if inside is not None:
+        index, k_rows, v_rows = index[inside], k_rows[inside], v_rows[inside]
+    words(k_pool)[index] = k_rows
+    words(v_pool)[index] = v_rows
+
+
+def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
+    """pool[dst] = pool[src] for both pools [S,N,H], all reads before all writes; dst [T] is unique.
+
+    A row whose src or dst lies outside [0,S) is skipped.
+    """
+    source, target, size = src.numpy(), dst.numpy(), k_pool.shape[0]
+    inside = in_range(source, size)
+    if inside is not None:
+        source, target = source[inside], target[inside]
+    inside = in_range(target, size)
+    if inside is not None:
+        source, target = source[inside], target[inside]
+    for pool in (words(k_pool), words(v_pool)):
+        pool[target] = pool[source]

@@ -1,0 +1,35 @@
+"""Eager layers without a cache. `T` packed tokens, `D` width, `N` heads, `H` head size."""
+
+import torch
+
+from draftproof.kernels.arrays import wide
+
+
+def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """out [T,D] = (x / sqrt(mean(x^2) + eps), rounded to x's dtype) * weight [D], in the order that Llama has."""
+    values = x.to(wide(x.dtype))
+    normed = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + eps)
+    out.copy_(normed.to(x.dtype) * weight)
+
+
+def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """residual [T,D] += x, in residual's dtype; then out = rms_norm(residual)."""
+    residual.add_(x)
+    rms_norm(out, residual, weight, eps)
+
+
+def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
+    """out [T,D] = silu(gate) * up, where gate_up [T,2D] holds the gate first."""
+    gate, up = gate_up.to(wide(gate_up.dtype)).chunk(2, -1)
+    out.copy_(torch.nn.functional.silu(gate) * up)
+
+
+def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
+    """Rotate q [T,Nq,H] and k [T,N,H] in place by positions [T] * inv_freq [H/2]; pairs are (i, i + H/2)."""
+    dtype = wide(q.dtype)
+    angle = positions.to(dtype)[:, None] * inv_freq.to(dtype)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    for heads in (q, k):
+        first, second = heads.to(dtype).chunk(2, -1)
+        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        heads.copy_(rotated)

@@ -1,0 +1,34 @@
+"""Eager arithmetic in the ring of integers modulo 2^64, held in int64. `T` rows, `I` inputs, `O` outputs.
+
+The mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+"""
+
+import numpy as np
+import torch
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_BY30, _BY27, _BY31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_MODULUS = 1 << 64
+
+
+def mix_in_place(x: np.ndarray) -> np.ndarray:
+    """Mix a uint64 array (not a scalar) in place and return it; zero stays zero."""
+    x ^= x >> _BY30
+    x *= _FIRST
+    x ^= x >> _BY27
+    x *= _SECOND
+    x ^= x >> _BY31
+    return x
+
+
+def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
+    """out = mix(x + salt * golden ratio), elementwise; int64 tensors of one shape, at most three dimensions."""
+    added = np.uint64(salt * _GOLDEN % _MODULUS)
+    values = np.atleast_1d(x.numpy().view(np.uint64)) + added
+    out.numpy()[...] = mix_in_place(values).view(np.int64).reshape(x.shape)
+
+
+def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """out [T,O] = x [T,I] @ weight [O,I].T, int64."""
+    np.matmul(x.numpy(), weight.numpy().T, out=out.numpy())

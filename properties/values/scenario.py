@@ -1,0 +1,159 @@
+"""Scenario: a complete, explicit, serializable description of one run.
+
+Shapes and units: counts are tokens, rows or pages as named; `R` rows (requests), `W` verify width (drafts + 1).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from draftproof.properties.values.base import Value
+
+VERSION = 1
+
+Small = Annotated[int, Meta(ge=1, le=64)]
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Token = Annotated[int, Meta(ge=0)]
+Relation = Literal[
+    "none",
+    "graph_vs_eager",
+    "padded_vs_exact",
+    "rows_permuted",
+    "pages_permuted",
+    "other_poison",
+    "other_bucket",
+    "taps_off",
+]
+RELATIONS: tuple[Relation, ...] = Relation.__args__[1:]  # type: ignore[attr-defined]
+
+
+class ProbeModel(Value, tag="probe", tag_field="kind"):
+    """A target exact by construction, in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
+
+    `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
+    the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
+    """
+
+    seed: Seed
+    layers: Small
+    heads: Small
+    kv_heads: Small
+    key_dim: Small
+    value_dim: Small
+    lanes: Annotated[int, Meta(ge=2, le=64)]
+    vocab: Annotated[int, Meta(ge=4, le=4096)]
+    logit_bits: Annotated[int, Meta(ge=1, le=23)] = 23
+    agreement: Annotated[int, Meta(ge=0, le=256)] = 192
+
+
+class Checkpoint(Value, tag="checkpoint", tag_field="kind"):
+    """A Hugging Face checkpoint directory (config.json and safetensors), run in `dtype`."""
+
+    path: str
+    vocab: Annotated[int, Meta(ge=4)]
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+
+
+class ProbeHead(Value, tag="probe", tag_field="kind"):
+    """An EAGLE head of a probe: one layer of its own sizes, fed with (token, hidden)."""
+
+    seed: Seed
+    heads: Small
+    kv_heads: Small
+    key_dim: Small
+    value_dim: Small
+    lanes: Annotated[int, Meta(ge=2, le=64)]
+
+
+class CheckpointHead(Value, tag="checkpoint", tag_field="kind"):
+    """An EAGLE head of a real architecture: a directory, or "" for a head made from `seed`."""
+
+    path: str = ""
+    seed: Seed = 0
+
+
+class Memory(Value):
+    """The pools: page 0 and request row 0 are reserved for padding, so one page and one row more are allocated."""
+
+    page_size: Annotated[int, Meta(ge=1, le=256)]
+    pages: Positive
+    request_slots: Annotated[int, Meta(ge=1, le=256)]
+    max_len: Annotated[int, Meta(ge=4)]
+    page_seed: Seed = 0
+    poison: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
+class Graphs(Value):
+    """Batch sizes that launches are padded to, ascending; none means that everything runs eagerly at its own size.
+
+    `capture` False pads alike but runs the same shapes eagerly.
+    """
+
+    sizes: tuple[Small, ...] = ()
+    capture: bool = True
+
+
+class Schedule(Value):
+    """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens."""
+
+    max_batch: Small
+    chunk: Positive
+    row_seed: Seed = 0
+
+
+class RoundWish(Value):
+    """What a request wants of a round: `drafts` wanted, of which `accept` are right (-1: nothing is forced)."""
+
+    drafts: Annotated[int, Meta(ge=0, le=64)]
+    accept: Annotated[int, Meta(ge=-1, le=64)]
+
+
+class Request(Value):
+    """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is the stop token (-1: none).
+
+    The wishes of rounds 1, 2, .. are `rounds`, repeated cyclically.
+    """
+
+    arrival: Count
+    prompt: Annotated[tuple[Token, ...], Meta(min_length=1)]
+    budget: Positive
+    rounds: Annotated[tuple[RoundWish, ...], Meta(min_length=1)]
+    stop_at: Annotated[int, Meta(ge=-1)] = -1
+
+
+class Scenario(Value):
+    """One run. `steps` is the largest number of drafts a round may have (K); the verify width is steps + 1.
+
+    `taps` False runs the graphs as they ship, reporting only what the host sees.
+    """
+
+    model: ProbeModel | Checkpoint
+    head: ProbeHead | CheckpointHead
+    steps: Annotated[int, Meta(ge=1, le=64)]
+    memory: Memory
+    graphs: Graphs
+    schedule: Schedule
+    requests: Annotated[tuple[Request, ...], Meta(min_length=1)]
+    relation: Relation = "none"
+    taps: bool = True
+    version: int = VERSION
+
+
+def wish(request: Request, round_: int) -> RoundWish:
+    """The wish for a request's own round (1, 2, ..)."""
+    return request.rounds[(round_ - 1) % len(request.rounds)]
+
+
+def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
+    """K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
+    return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
+
+
+def pages_needed(scenario: Scenario, request: Request) -> int:
+    """Pages that a request can come to own: its longest context plus the drafts of one round."""
+    tokens = min(scenario.memory.max_len, len(request.prompt) + request.budget + scenario.steps)
+    return -(-tokens // scenario.memory.page_size)

@@ -1,0 +1,32 @@
+"""Script: what the reference works out from a scenario before any subject runs."""
+
+from __future__ import annotations
+
+from draftproof.properties.values.base import Value
+
+
+class RoundScript(Value):
+    """One decode round of a request: context length before it, its drafts, and what must come of them.
+
+    `forced` replaces the proposal between propose and verify (None: the draft's own proposals are verified).
+    """
+
+    context: int
+    drafts: int
+    forced: tuple[int, ...] | None
+    correct_len: int
+    emitted: tuple[int, ...]
+
+
+class RequestScript(Value):
+    """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends."""
+
+    tokens: tuple[int, ...]
+    stop: tuple[int, ...]
+    rounds: tuple[RoundScript, ...]
+
+
+class Script(Value):
+    """One entry for each request of the scenario, in its order."""
+
+    requests: tuple[RequestScript, ...]

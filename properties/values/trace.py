@@ -1,0 +1,78 @@
+"""Trace: the observations of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from draftproof.properties.values.channels import CHANNELS
+
+Datum = int | tuple[int, ...] | tuple[int, float] | bytes | np.ndarray
+
+
+class Key(NamedTuple):
+    """Where an observation belongs. `round` is the request's own round: 0 prefill, 1, 2, .. decode. -1: does not apply.
+
+    `step` is the draft step (1, 2, ..), the prefill chunk, or the launch; `row` the verify row, the position or the
+    page column. Observations of the whole engine have request -1 and the engine step as their round.
+    """
+
+    request: int
+    round: int
+    step: int = -1
+    layer: int = -1
+    row: int = -1
+
+
+class Observation(NamedTuple):
+    channel: str
+    key: Key
+    value: Datum
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """(round, phase, step, layer, rank, request, row): the order of first divergence."""
+        phase, rank = CHANNELS[self.channel].order
+        key = self.key
+        return (key.round, phase, key.step, key.layer, rank, key.request, key.row)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares."""
+
+    subject: str
+    channels: frozenset[str]
+    observations: tuple[Observation, ...]
+
+    @cached_property
+    def index(self) -> Mapping[str, Mapping[Key, Datum]]:
+        """channel -> key -> value. A key reported twice is an error of the subject: see `duplicates`."""
+        index: dict[str, dict[Key, Datum]] = {name: {} for name in self.channels}
+        for channel, key, value in self.observations:
+            index.setdefault(channel, {})[key] = value
+        return index
+
+    @cached_property
+    def duplicates(self) -> tuple[Observation, ...]:
+        seen: set[tuple[str, Key]] = set()
+        again = []
+        for observation in self.observations:
+            place = (observation.channel, observation.key)
+            if place in seen:
+                again.append(observation)
+            seen.add(place)
+        return tuple(again)
+
+    def channel(self, name: str) -> Mapping[Key, Datum]:
+        return self.index.get(name, {})
+
+    def of(self, name: str, **where: int) -> Iterator[tuple[Key, Datum]]:
+        """Observations of a channel whose key has the given fields."""
+        for key, value in self.channel(name).items():
+            if all(getattr(key, field) == wanted for field, wanted in where.items()):
+                yield key, value

@@ -1,0 +1,61 @@
+"""Checks of a whole scenario that no single field can express."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Scenario, pages_needed
+
+
+class InvalidScenario(ValueError):
+    """A scenario that cannot be run; the message names the field, the value and what is allowed."""
+
+
+def validate(scenario: Scenario) -> Scenario:
+    """Return the scenario, or raise InvalidScenario at the first thing that does not fit together."""
+    _memory(scenario)
+    _model(scenario)
+    for index in range(len(scenario.requests)):
+        _request(scenario, index)
+    return scenario
+
+
+def _require(holds: bool, field: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise InvalidScenario(f"{field} is {value}, allowed: {allowed}")
+
+
+def _memory(scenario: Scenario) -> None:
+    slots, batch = scenario.memory.request_slots, scenario.schedule.max_batch
+    _require(batch <= slots, "schedule.max_batch", batch, f"at most memory.request_slots = {slots}")
+    arrivals = Counter(request.arrival for request in scenario.requests)
+    for step, count in sorted(arrivals.items()):
+        _require(count <= slots, f"requests arriving at step {step}", count, f"at most memory.request_slots = {slots}")
+    sizes = scenario.graphs.sizes
+    _require(list(sizes) == sorted(set(sizes)), "graphs.sizes", list(sizes), "distinct and ascending")
+
+
+def _model(scenario: Scenario) -> None:
+    model, head = scenario.model, scenario.head
+    real = isinstance(model, Checkpoint)
+    _require(real == isinstance(head, CheckpointHead), "head.kind", type(head).__name__, "the kind of the model")
+    if isinstance(model, Checkpoint) or isinstance(head, CheckpointHead):
+        return
+    for name, part in (("model", model), ("head", head)):
+        fits = part.heads % part.kv_heads == 0
+        _require(fits, f"{name}.heads", part.heads, f"a multiple of {name}.kv_heads = {part.kv_heads}")
+
+
+def _request(scenario: Scenario, index: int) -> None:
+    request, memory = scenario.requests[index], scenario.memory
+    at = f"requests[{index}]"
+    longest = memory.max_len - 1
+    _require(len(request.prompt) <= longest, f"{at}.prompt", f"{len(request.prompt)} tokens", f"at most {longest}")
+    top = max(request.prompt)
+    _require(top < scenario.model.vocab, f"{at}.prompt", f"token {top}", f"below model.vocab = {scenario.model.vocab}")
+    pages = pages_needed(scenario, request)
+    _require(pages <= memory.pages, f"{at} needs pages", pages, f"at most memory.pages = {memory.pages}")
+    for number, wish in enumerate(request.rounds):
+        where = f"{at}.rounds[{number}]"
+        _require(wish.drafts <= scenario.steps, f"{where}.drafts", wish.drafts, f"at most steps = {scenario.steps}")
+        _require(wish.accept <= wish.drafts, f"{where}.accept", wish.accept, f"at most drafts = {wish.drafts}")

@@ -1,0 +1,73 @@
+"""Divergence and Verdict: what a contract says of finished traces."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from draftproof.properties.values.base import Value
+
+
+class Outcome(StrEnum):
+    """Worst first; SKIP is neutral."""
+
+    ERROR = "ERROR"
+    CRASH = "CRASH"
+    HANG = "HANG"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    PASS = "PASS"
+    SKIP = "SKIP"
+
+
+EXIT_CODES = {
+    Outcome.PASS: 0,
+    Outcome.FAIL: 1,
+    Outcome.ERROR: 2,
+    Outcome.CRASH: 3,
+    Outcome.HANG: 4,
+    Outcome.INCONCLUSIVE: 125,
+    Outcome.SKIP: 125,
+}
+_SEVERITY = tuple(Outcome)
+
+
+def worst(outcomes: list[Outcome]) -> Outcome:
+    """The worst of them; SKIP counts only if there is nothing else, and then nothing was checked."""
+    judged = [outcome for outcome in outcomes if outcome is not Outcome.SKIP]
+    return min(judged, key=_SEVERITY.index) if judged else Outcome.INCONCLUSIVE
+
+
+class Divergence(Value):
+    """The first difference of a contract: where, expected, got, and how they are related.
+
+    `index` is the first differing element of a vector, `margin` the reference's logit margin where a choice differs,
+    `count` the number of differences of this kind in the scenario, `extent` says where else ("at every step").
+    """
+
+    contract: str
+    channel: str
+    phase: str
+    request: int
+    round: int
+    step: int
+    layer: int
+    row: int
+    index: int
+    expected: str
+    got: str
+    relation: str
+    margin: float | None = None
+    extent: str = ""
+    count: int = 1
+    note: str = ""
+
+
+class Verdict(Value):
+    """What one contract says of a set of scenarios. `missing` names the minimum counts that were not reached."""
+
+    name: str
+    verdict: Outcome
+    scenarios: int
+    divergence: Divergence | None = None
+    missing: tuple[str, ...] = ()
+    reason: str = ""

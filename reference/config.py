@@ -1,0 +1,208 @@
+"""The frozen configuration of a dense checkpoint, read from the text of its `config.json`.
+
+Fields that would change the arithmetic and are not implemented (biases, sliding windows, quantization, other RoPE
+types) are errors: an oracle that skips a field it does not know is wrong without saying so.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LLAMA = "LlamaForCausalLM"
+QWEN3 = "Qwen3ForCausalLM"
+ARCHITECTURES = (LLAMA, QWEN3)
+
+_LLAMA_DEFAULT_THETA = 10000.0
+_NEUTRAL = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "use_sliding_window": False,
+    "hidden_act": "silu",
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read; the message names the field, its value, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Llama 3.1's frequency scaling; wavelengths are judged in units of `original_max_len` tokens."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_len: int
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding: base `theta`; `scaling` is None for the plain one (`rope_type` default)."""
+
+    theta: float
+    scaling: Llama3Scaling | None
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes and constants of a Llama or Qwen3 model; `eos` are the stop tokens that `config.json` names."""
+
+    architecture: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    intermediate: int
+    vocab: int
+    eps: float
+    rope: Rope
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    eos: tuple[int, ...]
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether queries and keys have an RMSNorm of their own per head (Qwen3)."""
+        return self.architecture == QWEN3
+
+
+def parse_config(text: str, source: str = "config.json") -> Config:
+    """Parse the text of a `config.json`; `source` is named in errors. Raises CheckpointError."""
+    fields = parse_object(text, source)
+    architecture = _architecture(fields, source)
+    _reject_unsupported(fields, source)
+    heads = _count(fields, "num_attention_heads", source)
+    hidden = _count(fields, "hidden_size", source)
+    kv_heads, head_dim = _head_sizes(fields, architecture, heads, hidden, source)
+    return Config(
+        architecture=architecture,
+        layers=_count(fields, "num_hidden_layers", source),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        hidden=hidden,
+        intermediate=_count(fields, "intermediate_size", source),
+        vocab=_count(fields, "vocab_size", source),
+        eps=_positive(fields, "rms_norm_eps", source),
+        rope=_rope(fields, source),
+        tie_word_embeddings=_flag(fields, "tie_word_embeddings", source),
+        max_position_embeddings=_count(fields, "max_position_embeddings", source),
+        eos=_eos(fields, source),
+    )
+
+
+def parse_object(text: str, source: str) -> dict[str, Any]:
+    """Parse a JSON object; anything else is a CheckpointError that names `source`."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{source}: broken JSON, {error}; a JSON object is needed") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{source}: top level is {type(value).__name__}; a JSON object is needed")
+    return value
+
+
+def _architecture(fields: Mapping[str, Any], source: str) -> str:
+    named = fields.get("architectures")
+    if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
+        allowed = " or ".join(f'["{name}"]' for name in ARCHITECTURES)
+        raise CheckpointError(f"{source}: architectures is {named!r}, which is unsupported; allowed: {allowed}")
+    return named[0]
+
+
+def _reject_unsupported(fields: Mapping[str, Any], source: str) -> None:
+    for name, allowed in _NEUTRAL.items():
+        if fields.get(name, allowed) not in (allowed, None):
+            raise CheckpointError(f"{source}: {name} is {fields[name]!r}, which is unsupported; allowed: {allowed!r}")
+    # transformers treats the layer types as decisive and derives them from use_sliding_window when absent.
+    odd = sorted({str(kind) for kind in fields.get("layer_types") or ()} - {"full_attention"})
+    if odd:
+        raise CheckpointError(f"{source}: layer_types has {odd!r}, which is unsupported; allowed: 'full_attention'")
+
+
+def _head_sizes(fields: Mapping[str, Any], architecture: str, heads: int, hidden: int, source: str) -> tuple[int, int]:
+    """Number of KV heads and head size. Llama configs may leave both out; Qwen3's are independent of the rest."""
+    if architecture == LLAMA:
+        defaults = {"num_key_value_heads": heads, "head_dim": hidden // heads}
+        fields = {**fields, **{name: size for name, size in defaults.items() if fields.get(name) is None}}
+    kv_heads = _count(fields, "num_key_value_heads", source)
+    head_dim = _count(fields, "head_dim", source)
+    if heads % kv_heads:
+        raise CheckpointError(f"{source}: num_key_value_heads is {kv_heads}; allowed: divisors of {heads} (heads)")
+    if head_dim % 2:
+        raise CheckpointError(f"{source}: head_dim is {head_dim}; allowed: even numbers (RoPE turns pairs)")
+    return kv_heads, head_dim
+
+
+def _rope(fields: Mapping[str, Any], source: str) -> Rope:
+    """Rope from `rope_parameters` (transformers 5) or from `rope_theta` and `rope_scaling` (before)."""
+    name = "rope_parameters" if fields.get("rope_parameters") is not None else "rope_scaling"
+    given = fields.get(name)
+    given = {} if given is None else given
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{source}: {name} is {given!r}; allowed: a JSON object or null")
+    theta_holder = given if given.get("rope_theta") is not None else {"rope_theta": _LLAMA_DEFAULT_THETA, **fields}
+    theta = _positive(theta_holder, "rope_theta", source)
+    if given.get("partial_rotary_factor", 1.0) != 1.0:
+        value = given["partial_rotary_factor"]
+        raise CheckpointError(f"{source}: {name}.partial_rotary_factor is {value!r}; allowed: 1.0")
+    kind = given.get("rope_type", given.get("type", "default"))
+    if kind not in ("default", "llama3"):
+        raise CheckpointError(
+            f"{source}: {name}.rope_type is {kind!r}, which is unsupported; allowed: 'default' or 'llama3'"
+        )
+    return Rope(theta, _llama3(given, name, source) if kind == "llama3" else None)
+
+
+def _llama3(given: Mapping[str, Any], name: str, source: str) -> Llama3Scaling:
+    where = f"{source}: {name}"
+    scaling = Llama3Scaling(
+        factor=_positive(given, "factor", where),
+        low_freq_factor=_positive(given, "low_freq_factor", where),
+        high_freq_factor=_positive(given, "high_freq_factor", where),
+        original_max_len=_count(given, "original_max_position_embeddings", where),
+    )
+    if scaling.high_freq_factor <= scaling.low_freq_factor:
+        raise CheckpointError(
+            f"{where}: high_freq_factor is {scaling.high_freq_factor}; allowed: above low_freq_factor,"
+            f" {scaling.low_freq_factor}"
+        )
+    return scaling
+
+
+def _count(fields: Mapping[str, Any], name: str, source: str) -> int:
+    value = fields.get(name)
+    if type(value) is not int or value < 1:
+        raise CheckpointError(f"{source}: {name} is {_shown(fields, name)}; allowed: an integer of at least 1")
+    return value
+
+
+def _positive(fields: Mapping[str, Any], name: str, source: str) -> float:
+    value = fields.get(name)
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise CheckpointError(f"{source}: {name} is {_shown(fields, name)}; allowed: a finite number above 0")
+    return float(value)
+
+
+def _flag(fields: Mapping[str, Any], name: str, source: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise CheckpointError(f"{source}: {name} is {value!r}; allowed: true or false")
+    return value
+
+
+def _eos(fields: Mapping[str, Any], source: str) -> tuple[int, ...]:
+    value = fields.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if any(type(token) is not int or token < 0 for token in ids):
+        raise CheckpointError(f"{source}: eos_token_id is {value!r}; allowed: null, a token id, or a list of them")
+    return tuple(ids)
+
+
+def _shown(fields: Mapping[str, Any], name: str) -> str:
+    return repr(fields[name]) if name in fields else "missing"

@@ -1,0 +1,82 @@
+"""One request by definition: plain greedy decoding, where it ends, what a round verifies, accepts and commits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from draftproof.properties.values.scenario import Request, drafts_allowed
+from draftproof.reference.choose import Choice, choose, choose_rows
+from draftproof.reference.memo import Pass
+from draftproof.reference.model import Target
+
+
+class Greedy:
+    """The target's own continuation of a prompt, one token at a time and without end; computed as far as asked."""
+
+    def __init__(self, target: Target, prompt: tuple[int, ...]) -> None:
+        self._target, self._prompt = target, prompt
+        self._tokens: list[int] = []
+
+    def token(self, number: int) -> int:
+        """The token emitted as number 0, 1, .."""
+        while len(self._tokens) <= number:
+            logits = self._target.forward((*self._prompt, *self._tokens)).logits
+            self._tokens.append(choose(logits[-1]).token)
+        return self._tokens[number]
+
+
+class Limits(NamedTuple):
+    """Where a request ends: after `most` emitted tokens, or after the first token of `stop`."""
+
+    most: int
+    stop: tuple[int, ...]
+    max_len: int
+
+    @classmethod
+    def of(cls, request: Request, max_len: int, stop: tuple[int, ...]) -> Limits:
+        """`max_len` bounds prompt and emitted tokens together."""
+        return cls(min(request.budget, max_len - len(request.prompt)), stop, max_len)
+
+    def cut(self, emitted: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
+        """The part of `new` that a request still emits that has emitted `emitted`."""
+        kept = new[: self.most - len(emitted)]
+        ends = [place for place, token in enumerate(kept) if token in self.stop]
+        return kept[: ends[0] + 1] if ends else kept
+
+    def ended(self, emitted: tuple[int, ...]) -> bool:
+        """Whether nothing follows what has been emitted."""
+        return len(emitted) >= self.most or emitted[-1] in self.stop
+
+
+def round_drafts(request: Request, wanted: int, emitted: int, max_len: int) -> int:
+    """K of a round of a request that has emitted `emitted` tokens, the last of which is pending."""
+    context = len(request.prompt) + emitted - 1
+    return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
+
+
+def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:
+    """correct_len: how many drafts d_1, d_2, .. equal the target's choice y_0, y_1, .. before the first that does not."""
+    for correct, (draft, choice) in enumerate(zip(drafts, choices, strict=False)):
+        if draft != choice:
+            return correct
+    return len(drafts)
+
+
+class Verification(NamedTuple):
+    """Rows 0 .. K of one round: `whole` is the pass over t_0 .. t_n, d_1 .. d_K, `choices` are y_0 .. y_K."""
+
+    whole: Pass
+    choices: tuple[Choice, ...]
+    correct_len: int
+
+    @property
+    def emitted(self) -> tuple[int, ...]:
+        """y_0 .. y_a: the accepted drafts and the bonus, before any limit cuts them."""
+        return tuple(choice.token for choice in self.choices[: self.correct_len + 1])
+
+
+def verify(target: Target, tokens: tuple[int, ...], drafts: tuple[int, ...]) -> Verification:
+    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K."""
+    whole = target.forward(tokens + drafts)
+    choices = choose_rows(whole.logits[len(tokens) - 1 :])
+    return Verification(whole, choices, accept(drafts, tuple(choice.token for choice in choices)))

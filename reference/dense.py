@@ -1,0 +1,67 @@
+"""Llama and Qwen3 in float64: one causal pass over a sequence from token zero, no cache.
+
+Shapes: `n` tokens, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary, `L` layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from draftproof.reference.checkpoint import EMBEDDING, FINAL_NORM, LM_HEAD, Checkpoint, load_checkpoint
+from draftproof.reference.dense_layer import KV, attention, mlp, rms_norm, with_prefix
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a target computes over a sequence; row i belongs to position i.
+
+    `hidden` [n, D] is after the final norm, `before_norm` [n, D] before it (the last layer's output), `logits`
+    [n, V] for the token after each position, `kv` per layer (k, v), each [n, M, H], k after RoPE.
+    """
+
+    hidden: Tensor
+    before_norm: Tensor
+    logits: Tensor
+    kv: tuple[KV, ...]
+
+
+class Dense:
+    """A dense target. Nothing is remembered between passes."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.config = checkpoint.config
+        self.embedding = checkpoint.tensors[EMBEDDING]
+        self.final_norm = checkpoint.tensors[FINAL_NORM]
+        self.lm_head = checkpoint.tensors[LM_HEAD]
+        prefixes = [f"model.layers.{i}." for i in range(self.config.layers)]
+        self.layers = tuple(with_prefix(checkpoint.tensors, prefix) for prefix in prefixes)
+
+    @classmethod
+    def load(cls, directory: str | Path) -> "Dense":
+        """Read a checkpoint directory. Raises CheckpointError."""
+        return cls(load_checkpoint(directory))
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """Embeddings [n, D]. Raises ValueError for no tokens or a token outside the vocabulary."""
+        if not tokens:
+            raise ValueError("tokens is empty; at least one token is needed")
+        bad = [token for token in tokens if not 0 <= token < self.config.vocab]
+        if bad:
+            raise ValueError(f"token {bad[0]} is outside the vocabulary; allowed: 0 .. {self.config.vocab - 1}")
+        return self.embedding[torch.tensor(tokens, dtype=torch.int64)]
+
+    def forward(self, tokens: Sequence[int]) -> Pass:
+        """One causal pass over `tokens` at positions 0 .. n-1."""
+        eps = self.config.eps
+        x = self.embed(tokens)
+        kv = []
+        for weights in self.layers:
+            attended, entry = attention(rms_norm(x, weights["input_layernorm.weight"], eps), weights, self.config)
+            x = x + attended
+            x = x + mlp(rms_norm(x, weights["post_attention_layernorm.weight"], eps), weights)
+            kv.append(entry)
+        hidden = rms_norm(x, self.final_norm, eps)
+        return Pass(hidden=hidden, before_norm=x, logits=hidden @ self.lm_head.T, kv=tuple(kv))

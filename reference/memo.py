@@ -1,0 +1,78 @@
+"""Memo of causal passes: a row of a pass is a function of the model and of the inputs up to it, and of nothing else.
+
+The memo is never needed: a disabled one makes every pass start at token zero and changes no result (a test shows it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Pass(NamedTuple):
+    """One causal pass over T inputs: `hidden` [T, L], `logits` [T, V] float64, `kv` for each layer [T, entry].
+
+    uint64 for probes, float64 for real models. For a head `hidden` is what stands in for the next hidden state.
+    """
+
+    hidden: np.ndarray
+    logits: np.ndarray
+    kv: tuple[np.ndarray, ...]
+
+    def first(self, count: int) -> Pass:
+        """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
+        return Pass(self.hidden[:count], self.logits[:count], tuple(layer[:count] for layer in self.kv))
+
+    def then(self, more: Pass) -> Pass:
+        """This pass, followed by rows computed after it."""
+        if not len(self.hidden):
+            return more
+        kv = tuple(np.concatenate(pair) for pair in zip(self.kv, more.kv, strict=True))
+        return Pass(np.concatenate((self.hidden, more.hidden)), np.concatenate((self.logits, more.logits)), kv)
+
+
+class Prefixes:
+    """What one model is known to compute, by the inputs so far."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._known: dict[tuple[Hashable, ...], tuple[Pass, int]] = {}
+
+    def longest(self, inputs: tuple[Hashable, ...], empty: Pass) -> Pass:
+        """The pass over the longest known prefix of the inputs; `empty` if there is none."""
+        for length in range(len(inputs) if self._known else 0, 0, -1):
+            if (found := self._known.get(inputs[:length])) is not None:
+                return found[0].first(found[1])
+        return empty
+
+    def keep(self, inputs: tuple[Hashable, ...], whole: Pass, start: int) -> None:
+        """Remember the pass for every prefix longer than `start`."""
+        if self._enabled:
+            for length in range(start + 1, len(inputs) + 1):
+                self._known[inputs[:length]] = (whole, length)
+
+    def exact(self, inputs: tuple[Hashable, ...]) -> Pass | None:
+        """The pass over just these inputs, as it was computed: floats of a longer pass need not be bit-equal."""
+        found = self._known.get(inputs)
+        return found[0] if found else None
+
+    def keep_exact(self, inputs: tuple[Hashable, ...], whole: Pass) -> None:
+        """Remember the pass under all its inputs only."""
+        if self._enabled:
+            self._known[inputs] = (whole, len(inputs))
+
+
+class Memo:
+    """One table of prefixes a model. Hand the same memo to `solve` and `run` so that neither repeats the other's work."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled = enabled
+        self._tables: dict[Hashable, Prefixes] = {}
+
+    def of(self, model: Hashable) -> Prefixes:
+        """The table of a model, named by all that it is made of."""
+        if model not in self._tables:
+            self._tables[model] = Prefixes(self._enabled)
+        return self._tables[model]

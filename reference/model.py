@@ -1,0 +1,32 @@
+"""What speculative decoding needs of models: two protocols, and the models of a scenario."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from draftproof.properties.values.scenario import ProbeHead, ProbeModel, Scenario
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
+
+
+class Target(Protocol):
+    """A language model without a cache: every call is one causal pass from token zero."""
+
+    def forward(self, tokens: tuple[int, ...]) -> Pass:
+        """Tokens at positions 0, 1, ..; `hidden` is what the head consumes (docs/semantics.md, "Draft heads")."""
+
+
+class Head(Protocol):
+    """An EAGLE head without a cache."""
+
+    def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
+        """Entries at positions 0, 1, ..; entry i has the token of position i + 1; `hidden` is the state handed on."""
+
+
+def build(scenario: Scenario, memo: Memo) -> tuple[Target, Head]:
+    """The target and the head of a scenario. Raises what reading a checkpoint raises."""
+    if isinstance(scenario.model, ProbeModel) and isinstance(scenario.head, ProbeHead):
+        return ProbeTarget(scenario.model, memo), ProbeEagleHead(scenario.head, scenario.model, memo)
+    raise NotImplementedError

@@ -1,0 +1,137 @@
+"""The reference as a subject: the trace of a script, every value recomputed from its definition.
+
+A round knows tokens only. It draws on no state of an earlier round and on no other request: the target's pass starts at
+token zero, the head's at entry zero, with true entries first and stand-ins after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.script import RequestScript, RoundScript, Script
+from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+from draftproof.reference.choose import choose
+from draftproof.reference.decode import Limits, Verification, verify
+from draftproof.reference.eagle import draft, extend
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.model import Head, Target, build
+
+CHANNELS = frozenset(
+    {f"draft.step.{name}" for name in ("ids", "positions", "hidden_in", "proposal")}
+    | {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
+    | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
+    | {f"commit.{name}" for name in ("length", "kv")}
+    | {f"extend.{name}" for name in ("ids", "positions", "hidden_in", "kv", "proposal")}
+)
+
+
+def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
+    """Every channel that does not depend on batching or memory."""
+    target, head = build(scenario, memo or Memo())
+    observations: list[Observation] = []
+    for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
+        limits = Limits.of(request, scenario.memory.max_len, solved.stop)
+        _Request(index, request, limits, target, head, observations).run(solved)
+    return Trace(subject="reference", channels=CHANNELS, observations=tuple(observations))
+
+
+class ReferenceSubject:
+    """The control: a subject that must pass every contract that it can be held to."""
+
+    name = "reference"
+    channels = CHANNELS
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """See `run`."""
+        return run(scenario, script)
+
+
+def vector(row: np.ndarray) -> bytes | np.ndarray:
+    """The form of a vector in a trace: little-endian bytes of a probe's integers, a read-only array of floats."""
+    if row.dtype == np.uint64:
+        return row.astype("<u8", copy=False).tobytes()
+    row = row.copy()
+    row.setflags(write=False)
+    return row
+
+
+class _Request:
+    def __init__(
+        self, index: int, request: Request, limits: Limits, target: Target, head: Head, out: list[Observation]
+    ) -> None:
+        self._index, self._request, self._limits = index, request, limits
+        self._target, self._head, self._out = target, head, out
+
+    def run(self, solved: RequestScript) -> None:
+        emitted = self._prefill()
+        for number, round_ in enumerate(solved.rounds, start=1):
+            emitted += self._round(number, round_, emitted)
+
+    def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
+        self._out.append(Observation(channel, Key(self._index, round_, step, layer, row), value))
+
+    def _prefill(self) -> tuple[int, ...]:
+        prompt = self._request.prompt
+        whole = self._target.forward(prompt)
+        emitted = (choose(whole.logits[-1]).token,)
+        self._say("accept.emitted", 0, emitted)
+        self._commit(0, whole, range(len(prompt)))
+        if not self._limits.ended(emitted):
+            self._extend(0, prompt + emitted, whole.hidden, first=0)
+        return emitted
+
+    def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns what the round emits."""
+        tokens = self._request.prompt + emitted
+        drafts = self._draft(number, round_, tokens)
+        verified = verify(self._target, tokens, drafts)
+        self._verified(number, tokens, drafts, verified)
+        new = self._limits.cut(emitted, verified.emitted)
+        self._say("accept.emitted", number, new)
+        n = len(tokens) - 1
+        self._commit(number, verified.whole, range(n, n + len(new)))
+        if not self._limits.ended(emitted + new):
+            self._extend(number, tokens + new, verified.whole.hidden[: n + len(new)], first=n)
+        return new
+
+    def _draft(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Reports the head's own steps; returns what is verified."""
+        own = draft(self._head, tokens, self._target.forward(tokens[:-1]).hidden, round_.drafts)
+        for k, step in enumerate(own.steps, start=1):
+            self._say("draft.step.ids", number, step.token, step=k)
+            self._say("draft.step.positions", number, step.position, step=k)
+            self._say("draft.step.hidden_in", number, vector(step.hidden_in), step=k)
+            self._say("draft.step.proposal", number, tuple(step.choice), step=k)
+        return own.proposals if round_.forced is None else round_.forced
+
+    def _verified(self, number: int, tokens: tuple[int, ...], drafts: tuple[int, ...], verified: Verification) -> None:
+        n, a = len(tokens) - 1, verified.correct_len
+        for row, (token, choice) in enumerate(zip((tokens[-1], *drafts), verified.choices, strict=True)):
+            self._say("verify.ids", number, token, row=row)
+            self._say("verify.positions", number, n + row, row=row)
+            self._say("verify.hidden", number, vector(verified.whole.hidden[n + row]), row=row)
+            self._say("verify.choice", number, tuple(choice), row=row)
+        self._say("accept.correct_len", number, a)
+        self._say("accept.index", number, tuple(range(a + 1)))
+        self._say("accept.bonus", number, verified.choices[a].token)
+
+    def _commit(self, number: int, whole: Pass, positions: Iterable[int]) -> None:
+        positions = tuple(positions)
+        self._say("commit.length", number, positions[-1] + 1)
+        for layer, entries in enumerate(whole.kv):
+            for position in positions:
+                self._say("commit.kv", number, vector(entries[position]), layer=layer, row=position)
+
+    def _extend(self, number: int, tokens: tuple[int, ...], hidden: np.ndarray, first: int) -> None:
+        """Entries `first` .. n-1 of those made of tokens t_0 .. t_n and hidden [n, L]."""
+        entries, choice = extend(self._head, tokens, hidden)
+        for position in range(first, len(hidden)):
+            where = {"layer": 0, "row": position}
+            self._say("extend.ids", number, tokens[position + 1], **where)
+            self._say("extend.positions", number, position, **where)
+            self._say("extend.hidden_in", number, vector(hidden[position]), **where)
+            self._say("extend.kv", number, vector(entries.kv[0][position]), **where)
+        self._say("extend.proposal", number, tuple(choice), layer=0)

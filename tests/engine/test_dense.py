@@ -1,0 +1,147 @@
+"""Dense targets against transformers. `T` tokens, `N` kv heads, `H` head size, `V` vocabulary."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from draftproof.engine.models.base import Where
+from draftproof.engine.models.dense import Dense, load_target
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 42,
+    "intermediate_size": 72,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "max_position_embeddings": 512,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "llama-tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
+    "llama3-rope": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=LLAMA3)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=False)),
+}
+
+
+class NaiveCache:
+    """Keeps each row's entries in a dict by position and attends to them one token at a time."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
+    ) -> torch.Tensor:
+        rows, positions = where.rows.tolist(), where.positions.tolist()
+        for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
+            self.entries[layer, row, position] = (k[i].clone(), v[i].clone())
+        out = [
+            self._one(layer, row, position, q[i], scale)
+            for i, (row, position) in enumerate(zip(rows, positions, strict=True))
+        ]
+        return torch.stack(out)
+
+    def _one(self, layer: int, row: int, position: int, q: torch.Tensor, scale: float) -> torch.Tensor:
+        seen = [self.entries[layer, row, p] for p in range(position + 1)]
+        keys, values = (
+            torch.stack(part).repeat_interleave(q.shape[0] // seen[0][0].shape[0], 1)
+            for part in zip(*seen, strict=True)
+        )
+        weights = torch.softmax(scale * torch.einsum("nh,pnh->np", q, keys), dim=1)
+        return torch.einsum("np,pnh->nh", weights, values)
+
+
+def save(directory: Path, name: str, **options: str) -> PreTrainedModel:
+    """A model with weights large enough that every part of it shows in the output."""
+    torch.manual_seed(7)
+    model = MODELS[name]().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(
+                torch.randn(parameter.shape) * (0.3 if parameter.dim() == 2 else 0.5) + (parameter.dim() == 1)
+            )
+    model.save_pretrained(directory, **options)
+    return model
+
+
+def where(rows: list[int], positions: list[int]) -> Where:
+    return Where(torch.tensor(rows), torch.tensor(positions), torch.zeros(len(rows), dtype=torch.int64))
+
+
+def run(dense: Dense, ids: torch.Tensor) -> torch.Tensor:
+    """Logits [T, V] of one sequence from position 0, in one call."""
+    hidden = dense.forward(ids, where([1] * len(ids), list(range(len(ids)))), NaiveCache())
+    return dense.logits(hidden)
+
+
+def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((got.double() - expected.double()).norm() / expected.double().norm())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_agrees_with_transformers_in_float32(tmp_path: Path, name: str) -> None:
+    model = save(tmp_path, name)
+    ids = torch.randint(0, SIZES["vocab_size"], (150,))
+    with torch.no_grad():
+        expected = model(ids[None]).logits[0]
+    wide = run(load_target(tmp_path, "cpu", torch.float64), ids)
+    narrow = run(load_target(tmp_path, "cpu", torch.float32), ids)
+    assert wide.dtype == torch.float64
+    assert narrow.dtype == torch.float32
+    # float32 rounding over three layers, and angles of up to 150 radians held in float32.
+    assert relative(wide, expected) < 1e-4
+    assert relative(narrow, expected) < 1e-4
+    assert torch.equal(narrow.argmax(1), expected.argmax(1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_chunks_and_rows_change_nothing(tmp_path: Path, name: str) -> None:
+    save(tmp_path, name)
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    first, second = torch.randint(0, SIZES["vocab_size"], (2, 12))
+    cache = NaiveCache()
+    ids = torch.cat((first[:7], second[:4]))
+    dense.forward(ids, where([1] * 7 + [2] * 4, [*range(7), *range(4)]), cache)
+    ids = torch.cat((second[4:], first[7:]))
+    hidden = dense.forward(ids, where([2] * 8 + [1] * 5, [*range(4, 12), *range(7, 12)]), cache)
+    expected = torch.cat((run(dense, second)[4:], run(dense, first)[7:]))
+    assert relative(dense.logits(hidden), expected) < 1e-12
+
+
+def test_bfloat16_is_close_to_float64(tmp_path: Path) -> None:
+    save(tmp_path, "llama")
+    ids = torch.randint(0, SIZES["vocab_size"], (20,))
+    got = run(load_target(tmp_path, "cpu", torch.bfloat16), ids)
+    expected = run(load_target(tmp_path, "cpu", torch.float64), ids)
+    assert got.dtype == torch.bfloat16
+    # 8 bits of mantissa, weights rounded too.
+    assert 1e-4 < relative(got, expected) < 6e-2
+
+
+def test_weights_are_all_that_is_read(tmp_path: Path) -> None:
+    model = save(tmp_path, "qwen3")
+    dense = load_target(tmp_path, "cpu", torch.float32)
+    counted = sum(tensor.numel() for tensor in dense.weights())
+    assert counted == sum(parameter.numel() for parameter in model.parameters()) + SIZES["head_dim"] // 2
+
+
+def test_sharded_checkpoint_equals_single_file(tmp_path: Path) -> None:
+    save(tmp_path / "single", "llama")
+    save(tmp_path / "sharded", "llama", max_shard_size="40KB")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 1
+    ids = torch.arange(9)
+    single, sharded = (run(load_target(tmp_path / name, "cpu", torch.float32), ids) for name in ("single", "sharded"))
+    assert torch.equal(single, sharded)

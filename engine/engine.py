@@ -93,10 +93,19 @@ class Engine:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 
     def capture(self, backend: Backend) -> None:
-        """Capture every graph. Only slot 0 and static buffers are touched."""
+        """Run as graphs from now on, each captured when its size is first needed (`warm_up` captures all at once).
+
+        Warm-up and capture touch slot 0 and static buffers only.
+        """
         declared = (self.arena.memory, *self.verifier.target.weights(), *self.draft.head.weights())
         for runner in (self._propose, self._verify, self._extend):
-            runner.capture(backend, declared)
+            runner.capture_with(backend, declared)
+
+    def warm_up(self) -> None:
+        """Capture every size now, the largest first."""
+        for size in sorted(self.config.sizes, reverse=True):
+            for runner in (self._propose, self._verify, self._extend):
+                runner.prepare(size)
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request. Requests are admitted in the order they are added, not before their arrival step."""
@@ -176,6 +185,8 @@ class Engine:
     def _run_propose(self, batch: tuple[DecodeRow, ...], rows: torch.Tensor) -> Proposal:
         """Fill the buffers of the round and let the draft propose into them."""
         count = len(batch)
+        self._propose.prepare(count)
+        self._verify.prepare(count)
         values = {
             "rows": rows,
             "positions": self._tensor([row.context for row in batch]),
@@ -209,6 +220,7 @@ class Engine:
             "tokens": acceptance.choice[kept],
             "hidden": acceptance.hidden[kept],
         }
+        self._extend.prepare(count)
         self._accepted.fill(values, count, self._extend.size_for(count))
         out = self._extend.launch(count)
         self._keep(values["rows"], out["first"], out["state"])

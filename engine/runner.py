@@ -56,23 +56,32 @@ class GraphRunner:
         self.kind, self.buffers = kind, buffers
         self._function, self._sizes, self._probes = function, sorted(sizes), probes
         self._graphs: dict[int, tuple[Graph, tuple[str, ...]]] = {}
+        self._backend: Backend | None = None
+        self._declared: tuple[torch.Tensor, ...] = ()
 
     def size_for(self, rows: int) -> int:
         """Rows of the launch that runs `rows` live ones."""
         return next((size for size in self._sizes if size >= rows), rows)
 
-    def capture(self, backend: Backend, declared: Sequence[torch.Tensor]) -> None:
-        """Warm up and capture every size, the largest first; all rows are padding meanwhile."""
-        for size in reversed(self._sizes):
-            self.buffers.pad(size)
-            with self._probes.taps.warmup(self.kind, size):
-                names = tuple(self._function(self.buffers.view(size)))
-            memory = (*declared, *self.buffers.tensors(), *self._probes.taps.buffers())
-            with self._probes.taps.capture(self.kind, size):
-                graph = backend.capture(
-                    lambda size=size: tuple(self._function(self.buffers.view(size)).values()), memory
-                )
-            self._graphs[size] = (graph, names)
+    def capture_with(self, backend: Backend, declared: Sequence[torch.Tensor]) -> None:
+        """From now on `prepare` captures, with `declared` and the buffers as the memory that graphs may touch."""
+        self._backend, self._declared = backend, tuple(declared)
+
+    def prepare(self, rows: int) -> None:
+        """Capture the size that `rows` will run at, if that is still to be done; overwrites the buffers."""
+        size = self.size_for(rows)
+        if self._backend is None or size in self._graphs or size not in self._sizes:
+            return
+        self._probes.before_launch()
+        self.buffers.pad(size)
+        with self._probes.taps.warmup(self.kind, size):
+            names = tuple(self._function(self.buffers.view(size)))
+        memory = (*self._declared, *self.buffers.tensors(), *self._probes.taps.buffers())
+        self.buffers.pad(size)
+        with self._probes.taps.capture(self.kind, size):
+            graph = self._backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
+        self._graphs[size] = (graph, names)
+        self._probes.launched(Launch("capture", size, 0, 0))
 
     def launch(self, rows: int) -> Outputs:
         """Run over filled buffers; outputs of the live rows, the caller's own to keep."""

@@ -1,4 +1,4 @@
-"""Eager writes and moves of KV entries. `T` tokens, `S` pool slots, `N` KV heads, `H` head size (K and V may differ)."""
+"""Eager writes and moves of KV entries. `T` tokens, `S` pool slots, `N` KV heads, `H` head size of K or of V."""
 
 import torch
 

@@ -25,13 +25,6 @@ class Pass(NamedTuple):
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
         return Pass(self.hidden[:count], self.logits[:count], tuple(layer[:count] for layer in self.kv))
 
-    def then(self, more: Pass) -> Pass:
-        """This pass, followed by rows computed after it."""
-        if not len(self.hidden):
-            return more
-        kv = tuple(np.concatenate(pair) for pair in zip(self.kv, more.kv, strict=True))
-        return Pass(np.concatenate((self.hidden, more.hidden)), np.concatenate((self.logits, more.logits)), kv)
-
 
 class Prefixes:
     """What one model is known to compute, by the inputs so far."""

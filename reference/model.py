@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from draftproof.properties.values.scenario import ProbeHead, ProbeModel, Scenario
+from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, ProbeHead, ProbeModel, Scenario
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
 
@@ -26,7 +26,11 @@ class Head(Protocol):
 
 
 def build(scenario: Scenario, memo: Memo) -> tuple[Target, Head]:
-    """The target and the head of a scenario. Raises what reading a checkpoint raises."""
+    """The target and the head of a scenario. Raises CheckpointError or ValueError for a checkpoint that cannot be read."""
     if isinstance(scenario.model, ProbeModel) and isinstance(scenario.head, ProbeHead):
         return ProbeTarget(scenario.model, memo), ProbeEagleHead(scenario.head, scenario.model, memo)
-    raise NotImplementedError
+    from draftproof.reference.real import load  # probes need no torch
+
+    if isinstance(scenario.model, Checkpoint) and isinstance(scenario.head, CheckpointHead):
+        return load(scenario.model, scenario.head, memo)
+    raise ValueError(f"head.kind is {type(scenario.head).__name__}, allowed: the kind of the model")

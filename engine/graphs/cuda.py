@@ -84,14 +84,14 @@ class CudaBackend:
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a failed capture, so that stream, allocator and random generator are usable again.
 
-        Each call may find its work already done by the one before, or its state invalid; both are what we want.
+        Where capture_end raises, it may not have reached the allocator, for which the pool then still counts as
+        recording, nor the generator, whose state still believes in the capture and would refuse to be used.
         """
-        with contextlib.suppress(RuntimeError):
+        try:
             graph.capture_end()
-        with contextlib.suppress(RuntimeError, AttributeError):
-            # Where capture_end raised before reaching the allocator, the pool still counts as recording.
-            torch._C._cuda_endAllocateToPool(self._device.index or 0, self._pool)
-        generator = torch.cuda.default_generators[self._device.index or 0]
-        with contextlib.suppress(RuntimeError, AttributeError):
-            # A fresh state object: the old one still believes in the capture and would refuse to be used.
+        except RuntimeError:
+            index = torch.cuda.current_device()
+            generator = torch.cuda.default_generators[index]
+            with contextlib.suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(index, self._pool)
             generator.graphsafe_set_state(generator.clone_state())

@@ -10,7 +10,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.engine.graphs.backend import CaptureError
-from draftproof.engine.graphs.rules import OpFacts, facts_of, forbidden_function, has_mask, is_number_assignment
+from draftproof.engine.graphs.rules import (
+    WATCHED,
+    OpFacts,
+    facts_of,
+    forbidden_function,
+    has_mask,
+    is_number_assignment,
+)
 
 POISON = 0xA5
 """Every byte of a graph's memory that holds nothing. As an int64 it is negative: an index made of it is refused."""
@@ -61,7 +68,9 @@ class Recorder(TorchDispatchMode):
             self._check(facts, args)
         bound = self._bound
         # The usual argument is a tensor seen before: one look-up.
-        bound_args = tuple([self._bind(facts, value) if (known := bound.get(id(value))) is None else known for value in args])
+        bound_args = tuple(
+            [self._bind(facts, value) if (known := bound.get(id(value))) is None else known for value in args]
+        )
         bound_kwargs = {name: self._bind(facts, value) for name, value in kwargs.items()} if kwargs else kwargs
         if facts.writes or facts.seeded:
             self._save(facts, args, kwargs)
@@ -180,6 +189,8 @@ class FunctionGuard(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func not in WATCHED:
+            return func(*args, **kwargs)
         forbidden = forbidden_function(func, args, kwargs)
         if forbidden is not None:
             rule, reason = forbidden

@@ -116,6 +116,10 @@ _FORBIDDEN_FUNCTIONS: dict[Any, tuple[str, str]] = {
 }
 
 
+# All that the function level has to look at: one look-up lets any other call pass.
+WATCHED = frozenset({_TO, _SETITEM, *_FORBIDDEN_FUNCTIONS})
+
+
 def forbidden_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str] | None:
     """(rule, reason) if this call at function level cannot be captured."""
     if func is _TO and any(_is_cpu(value) for value in (*args[1:], *kwargs.values())):

@@ -120,5 +120,3 @@ class GraphRunner:
 
     def _views(self, size: int) -> Buffers:
         return {name: buffer[:size] for name, buffer in self._static.items()}
-
-

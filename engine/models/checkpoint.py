@@ -54,8 +54,10 @@ class Tensors(Mapping[str, torch.Tensor]):
 
     def __init__(self, files: Mapping[str, Path], device: str, dtype: torch.dtype) -> None:
         self._files, self._device, self._dtype = files, device, dtype
+        self._read: set[str] = set()
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        self._read.add(name)
         tensor = _open(self._files[name], self._device).get_tensor(name)
         if not tensor.is_floating_point():
             raise CheckpointError(f"tensor {name} in {self._files[name]} is {tensor.dtype}; allowed: floating point")
@@ -66,6 +68,14 @@ class Tensors(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+    def refuse_unread(self, *ignored: str) -> None:
+        """Raise CheckpointError if a tensor was never read: a bias or a further layer makes it another model."""
+        known = self._read.union(ignored)
+        # Early Llama checkpoints store the rotary frequencies, which follow from config.json.
+        unread = sorted(name for name in self if name not in known and not name.endswith("rotary_emb.inv_freq"))
+        if unread:
+            raise CheckpointError(f"tensor {unread[0]} in {self._files[unread[0]]} is unknown to the architecture")
 
 
 def read_config(directory: str | Path) -> DenseConfig:
@@ -104,6 +114,9 @@ def parse_config(raw: Mapping[str, Any]) -> DenseConfig:
     for field in ("attention_bias", "mlp_bias", "use_sliding_window"):
         _only(raw, field, (False,))
     _only(raw, "quantization_config", (None,))
+    odd = sorted({str(kind) for kind in raw.get("layer_types") or ()} - {"full_attention"})
+    if odd:
+        raise CheckpointError(f"layer_types has {odd[0]!r}; allowed: 'full_attention'")
     width, heads = _positive(raw, "hidden_size"), _positive(raw, "num_attention_heads")
     kv_heads = _positive(raw, "num_key_value_heads", heads)
     if heads % kv_heads:
@@ -145,6 +158,8 @@ def _rope(raw: Mapping[str, Any]) -> Rope:
     kind = fields.get("rope_type", fields.get("type", "default"))
     if kind not in ROPE_TYPES:
         raise CheckpointError(f"rope_type in {key} is {kind!r}; allowed: {', '.join(ROPE_TYPES)}")
+    for holder in (raw, fields):
+        _only(holder, "partial_rotary_factor", (1.0,))
     theta = _number(fields, "rope_theta", _number(raw, "rope_theta", 10000.0))
     if kind == "default":
         return Rope(theta)
@@ -172,7 +187,7 @@ def _number(raw: Mapping[str, Any], field: str, default: float | None = None) ->
 
 def _only(raw: Mapping[str, Any], field: str, allowed: tuple[object, ...]) -> None:
     value = raw.get(field, allowed[0])
-    if value not in allowed:
+    if value is not None and value not in allowed:
         raise CheckpointError(f"{field} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 

@@ -59,4 +59,7 @@ class Dense:
 
 def load_target(directory: str | Path, device: str | torch.device, dtype: torch.dtype) -> Dense:
     """Read a checkpoint directory. Raises CheckpointError."""
-    return Dense(read_config(directory), open_tensors(directory, device, dtype))
+    config, tensors = read_config(directory), open_tensors(directory, device, dtype)
+    dense = Dense(config, tensors)
+    tensors.refuse_unread(*(("lm_head.weight",) if config.tied else ()))
+    return dense

@@ -1,7 +1,8 @@
 """An EAGLE-1 head (Li et al., "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", ICML 2024).
 
 x = fc(embedding of token i + 1, hidden i), embedding first; one decoder layer without an input norm; no final norm.
-Embedding and lm_head are the target's. `T` packed tokens, `D` hidden width, `V` vocabulary.
+The lm_head is the target's, and so is the embedding unless the head has its own.
+`T` packed tokens, `D` hidden width, `V` vocabulary.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from draftproof.engine.models.checkpoint import CheckpointError, DenseConfig, op
 from draftproof.engine.models.dense import Dense
 from draftproof.engine.models.layers import Attention, cache_shape, inverse_frequencies, mlp, read_layer, rms_norm
 
+EMBEDDING = "embed_tokens.weight"
+
 
 class EagleHead:
     """A `Head`. Tensors: fc.weight [D, 2D], layers.0.self_attn.*, layers.0.mlp.*, layers.0.post_attention_layernorm."""
 
     def __init__(self, config: DenseConfig, tensors: Mapping[str, torch.Tensor], target: Dense) -> None:
-        for field in ("width", "vocab"):
-            got, expected = getattr(config, field), getattr(target.config, field)
-            if got != expected:
-                raise CheckpointError(f"{field} of the head is {got}; allowed: the target's, {expected}")
-        self.config = replace(config, layers=1)
+        _check_fits(config, target.config)
+        self.config = config
         self.fc = take(tensors, "fc.weight", config.width, 2 * config.width)
         self.layer = read_layer(config, tensors, "layers.0")
-        self.embedding, self.lm_head = target.embedding, target.lm_head
+        self.lm_head, self.embedding = target.lm_head, target.embedding
+        if EMBEDDING in tensors:
+            self.embedding = take(tensors, EMBEDDING, config.vocab, config.width)
         self.cache_shape = cache_shape(self.config, self.fc.dtype)
         self._attention = Attention(config, inverse_frequencies(config.rope, config.head_dim).to(self.fc.device))
 
@@ -51,6 +53,25 @@ class EagleHead:
         return (*shared, self.fc, *self.layer.tensors(), self._attention.inv_freq)
 
 
+def head_config(target: DenseConfig) -> DenseConfig:
+    """The config of a head of the target's own sizes."""
+    return replace(target, layers=1)
+
+
 def load_head(directory: str | Path, target: Dense, device: str | torch.device, dtype: torch.dtype) -> EagleHead:
     """Read a head's checkpoint directory. Raises CheckpointError."""
-    return EagleHead(read_config(directory), open_tensors(directory, device, dtype), target)
+    tensors = open_tensors(directory, device, dtype)
+    head = EagleHead(read_config(directory), tensors, target)
+    tensors.refuse_unread()
+    return head
+
+
+def _check_fits(head: DenseConfig, target: DenseConfig) -> None:
+    expected = {
+        "num_hidden_layers": (head.layers, 1),
+        "hidden_size": (head.width, target.width),
+        "vocab_size": (head.vocab, target.vocab),
+    }
+    for field, (got, allowed) in expected.items():
+        if got != allowed:
+            raise CheckpointError(f"{field} of the head is {got}; allowed for this target: {allowed}")

@@ -13,7 +13,7 @@ import torch
 from draftproof import kernels
 from draftproof.engine.models.base import Cache, CacheShape, Where
 
-BOOST = float(1 << 23)
+BOOST = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def _linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
-    out = torch.empty_like(x)
-    kernels.ring_mix(out, x, 0)
-    return out
+    """Mixed in place."""
+    kernels.ring_mix(x, x, 0)
+    return x
 
 
 def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
@@ -65,24 +65,23 @@ class ProbeLayer:
     def forward(self, x: torch.Tensor, where: Where, cache: Cache) -> tuple[torch.Tensor, torch.Tensor]:
         """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T])."""
         count, shape = x.shape[0], self.shape
-        mixed = _mix(_linear(x, self.qkv) + where.positions.unsqueeze(1) * self.position)
+        mixed = _mix(torch.addcmul(_linear(x, self.qkv), where.positions.unsqueeze(1), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
         q = (mixed[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
-        k = mixed[:, queries : queries + keys].reshape(count, shape.kv_heads, shape.key_dim)
-        v = mixed[:, queries + keys :].reshape(count, shape.kv_heads, shape.value_dim)
+        k = mixed[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
+        v = mixed[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
         attended = cache.attend(self.index, q, k, v, where, 1.0)
-        x = x + _mix(_linear(attended.reshape(count, -1), self.o))
+        x = x + _mix(_linear(attended.view(count, -1), self.o))
         return x + _mix(_linear(x, self.mlp)), attended[:, 0, 0]
 
 
 def _logits(hidden: torch.Tensor, unembed: torch.Tensor, bits: int, agreement: int, rows: torch.Tensor) -> torch.Tensor:
     """Integers below 2^24 as float32; the favourite of the carry is raised above the rest in `agreement` / 256."""
     base = _shift(_mix(_linear(hidden, unembed)), 64 - bits)
-    carry = _mix(hidden[:, 0].contiguous())
-    favourite = _shift(carry, 33) % unembed.shape[0]
-    favoured = (carry & 255) < agreement
-    raised = (rows == favourite.unsqueeze(1)) & favoured.unsqueeze(1)
-    return base.to(torch.float32) + raised.to(torch.float32) * BOOST
+    carry = torch.empty_like(hidden[:, 0])
+    kernels.ring_mix(carry, hidden[:, 0], 0)
+    favourite = torch.where((carry & 255) < agreement, _shift(carry, 33) % unembed.shape[0], -1)
+    return torch.add(base, rows == favourite.unsqueeze(1), alpha=BOOST).to(torch.float32)
 
 
 class ProbeTarget:

@@ -30,7 +30,7 @@ class EngineSubject:
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario's requests to the end; everything observed on the way. Raises what the engine raises."""
-        with torch.inference_mode():
+        with torch.no_grad():
             return self._run(scenario, script)
 
     def _run(self, scenario: Scenario, script: Script) -> Trace:

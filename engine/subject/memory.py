@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
-from draftproof.engine.arena import Arena, Region
 from draftproof.engine.engine import Engine
 
 POISON_BYTES = (0xFF, 0x5A)
@@ -22,11 +22,16 @@ class MemoryWatch:
     def __init__(self, engine: Engine, poison: int) -> None:
         self._engine, self._arena, self._poison = engine, engine.arena, poison
         self._slots = (engine.config.pages + 1) * engine.config.page_size
-        self._before = self._words(self._arena).clone()
+        regions = self._arena.regions
+        self._starts = np.array([region.start for region in regions])
+        self._slot_bytes = np.array([max(1, region.size // self._slots) for region in regions])
+        # A word never spans two slots.
+        self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
+        self._before = self._words().clone()
+        self._codes = np.array([REGIONS.get(region.name.split(".")[0], ELSEWHERE) for region in regions])
 
-    @staticmethod
-    def _words(arena: Arena) -> torch.Tensor:
-        return arena.memory.view(torch.int64)
+    def _words(self) -> torch.Tensor:
+        return self._arena.memory.view(self._word)
 
     def poison_all(self) -> None:
         """Poison every value tensor, and the table beyond row 0 with pages that are in range."""
@@ -40,7 +45,7 @@ class MemoryWatch:
         self._arena["first"].fill_(self._poison)
 
     def poison_row(self, row: int) -> None:
-        """Page 0, or a page that may be another request's: both are in range, neither is this row's."""
+        """Page 0 everywhere, or pages that may be another request's: in range, and not what the row will be given."""
         table, pages = self._arena["table"], self._engine.config.pages
         columns = torch.arange(table.shape[1], device=table.device)
         table[row] = (columns + row) % pages + 1 if self._poison else 0
@@ -55,24 +60,17 @@ class MemoryWatch:
                 raw[slots] = POISON_BYTES[self._poison]
 
     def before(self) -> None:
-        self._before.copy_(self._words(self._arena))
+        self._before.copy_(self._words())
 
     def changed(self) -> tuple[tuple[int, int], ...]:
         """(region, slot) of everything that changed since `before`, ascending."""
-        different = torch.nonzero(self._words(self._arena) != self._before).flatten()
-        if not len(different):
+        words = torch.nonzero(self._words() != self._before).flatten().cpu().numpy()
+        if not len(words):
             return ()
-        return tuple(sorted({self._name(8 * word) for word in different.tolist()}))
-
-    def _name(self, offset: int) -> tuple[int, int]:
-        region = self._region(offset)
-        model = region.name.split(".")[0] if region else ""
-        if region is None or model not in REGIONS:
-            return (ELSEWHERE, offset)
-        return (REGIONS[model], (offset - region.start) * self._slots // region.size)
-
-    def _region(self, offset: int) -> Region | None:
-        for region in self._arena.regions:
-            if region.start <= offset < region.start + max(region.size, 8):
-                return region
-        return None
+        offsets = self._word.itemsize * words
+        index = np.searchsorted(self._starts, offsets, side="right") - 1
+        slots = (offsets - self._starts[index]) // self._slot_bytes[index]
+        known = (index >= 0) & (slots < self._slots) & (self._codes[index] != ELSEWHERE)
+        codes = np.where(known, self._codes[index], ELSEWHERE)
+        places = np.unique(np.stack([codes, np.where(known, slots, offsets)], axis=1), axis=0)
+        return tuple((code, place) for code, place in places.tolist())

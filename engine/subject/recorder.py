@@ -17,7 +17,7 @@ from draftproof.engine.subject.taps import RecordingTaps, Tapped
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Key, Observation
 
-KINDS = {"prefill": 0, "draft": 1, "verify": 2, "extend": 3, "extend_prompt": 4}
+KINDS = {"prefill": 0, "draft": 1, "verify": 2, "extend": 3, "extend_prompt": 4, "capture": 5}
 
 
 def vectors(tensor: torch.Tensor) -> list[Datum]:
@@ -72,6 +72,8 @@ class Recorder(Probes):
         self._add("commit.written", key, tuple(part for place in self._memory.changed() for part in place))
         self._launches += 1
         tapped = self._recording.take() if self._recording else {}
+        if launch.kind == "capture":
+            return
         if launch.kind == "prefill":
             self._prefill_rows(self._plan.prefill)
         elif launch.kind == "extend_prompt":
@@ -130,8 +132,9 @@ class Recorder(Probes):
         self._add("pool.guards", Key(-1, step), self._engine.arena.damaged())
 
     def _entries(self, channel: str, cache: Any, commit: Commit, start: int, end: int) -> None:
-        """KV entries of positions start .. end-1, read where the request's own table says they are."""
+        """KV entries of positions start .. end-1, read where the request's own table says they are, if it does."""
         pages, size = self._engine.scheduler.table.pages[commit.row], cache.page_size
+        end = min(end, len(pages) * size)
         slots = torch.tensor([pages[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
         slots = slots.to(cache.table.device)
         for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):

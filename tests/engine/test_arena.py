@@ -1,5 +1,7 @@
 """One allocation, guard zones around every tensor."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -29,6 +31,6 @@ def test_a_write_beside_a_tensor_is_seen(region: int, side: str):
 
 def test_guards_lie_between_neighbours():
     regions = Arena(SHAPES, torch.device("cpu")).regions
-    gaps = [b.start - (a.start + a.size) for a, b in zip(regions, regions[1:], strict=False)]
+    gaps = [b.start - (a.start + a.size) for a, b in itertools.pairwise(regions)]
     assert regions[0].start >= GUARD
     assert min(gaps) >= GUARD

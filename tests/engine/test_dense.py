@@ -1,4 +1,7 @@
-"""Dense targets against transformers. `T` tokens, `N` kv heads, `H` head size, `V` vocabulary."""
+"""Dense targets and EAGLE heads against transformers and the reference.
+
+`T` tokens, `N` kv heads, `H` head size, `V` vocabulary.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +12,17 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from draftproof.engine.models.base import Where
 from draftproof.engine.models.dense import Dense, load_target
+from draftproof.engine.models.eagle_head import EagleHead, head_config
+from draftproof.properties.values.heads import random_head
+from draftproof.reference.dense import Dense as ReferenceDense
+from draftproof.reference.eagle_head import EagleHead as ReferenceHead
+from draftproof.reference.eagle_head import head_sizes
 
+# Both sides are float64; they differ in summation order only.
+BOUND = 1e-9
+VOCAB = 97
 SIZES = {
-    "vocab_size": 97,
+    "vocab_size": VOCAB,
     "hidden_size": 42,
     "intermediate_size": 72,
     "num_hidden_layers": 3,
@@ -94,7 +105,7 @@ def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
 @pytest.mark.parametrize("name", MODELS)
 def test_agrees_with_transformers_in_float32(tmp_path: Path, name: str) -> None:
     model = save(tmp_path, name)
-    ids = torch.randint(0, SIZES["vocab_size"], (150,))
+    ids = torch.randint(0, VOCAB, (150,))
     with torch.no_grad():
         expected = model(ids[None]).logits[0]
     wide = run(load_target(tmp_path, "cpu", torch.float64), ids)
@@ -111,7 +122,7 @@ def test_agrees_with_transformers_in_float32(tmp_path: Path, name: str) -> None:
 def test_chunks_and_rows_change_nothing(tmp_path: Path, name: str) -> None:
     save(tmp_path, name)
     dense = load_target(tmp_path, "cpu", torch.float64)
-    first, second = torch.randint(0, SIZES["vocab_size"], (2, 12))
+    first, second = torch.randint(0, VOCAB, (2, 12))
     cache = NaiveCache()
     ids = torch.cat((first[:7], second[:4]))
     dense.forward(ids, where([1] * 7 + [2] * 4, [*range(7), *range(4)]), cache)
@@ -123,7 +134,7 @@ def test_chunks_and_rows_change_nothing(tmp_path: Path, name: str) -> None:
 
 def test_bfloat16_is_close_to_float64(tmp_path: Path) -> None:
     save(tmp_path, "llama")
-    ids = torch.randint(0, SIZES["vocab_size"], (20,))
+    ids = torch.randint(0, VOCAB, (20,))
     got = run(load_target(tmp_path, "cpu", torch.bfloat16), ids)
     expected = run(load_target(tmp_path, "cpu", torch.float64), ids)
     assert got.dtype == torch.bfloat16
@@ -145,3 +156,46 @@ def test_sharded_checkpoint_equals_single_file(tmp_path: Path) -> None:
     ids = torch.arange(9)
     single, sharded = (run(load_target(tmp_path / name, "cpu", torch.float32), ids) for name in ("single", "sharded"))
     assert torch.equal(single, sharded)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_target_equals_reference(tmp_path: Path, name: str) -> None:
+    save(tmp_path, name)
+    ids = torch.randint(0, VOCAB, (150,))
+    expected = ReferenceDense.load(tmp_path).forward(ids.tolist())
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    cache = NaiveCache()
+    hidden = dense.forward(ids, where([3] * 150, list(range(150))), cache)
+    assert relative(hidden, expected.hidden) < BOUND
+    assert relative(dense.logits(hidden), expected.logits) < BOUND
+    assert torch.equal(dense.logits(hidden).argmax(1), expected.logits.argmax(1))
+    for layer, (keys, values) in enumerate(expected.kv):
+        got = [cache.entries[layer, 3, position] for position in range(150)]
+        assert relative(torch.stack([k for k, _ in got]), keys) < BOUND
+        assert relative(torch.stack([v for _, v in got]), values) < BOUND
+
+
+@pytest.mark.parametrize("name", ["llama", "llama3-rope", "qwen3"])
+def test_head_equals_reference(tmp_path: Path, name: str) -> None:
+    save(tmp_path, name)
+    reference = ReferenceDense.load(tmp_path)
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    arrays = random_head(head_sizes(reference.config), 11)
+    tensors = {key: torch.from_numpy(array).double() for key, array in arrays.items()}
+    head = EagleHead(head_config(dense.config), tensors, dense)
+    ids = torch.randint(0, VOCAB, (40,))
+    hidden = torch.randn(40, dense.width, dtype=torch.float64)
+    expected = ReferenceHead.from_arrays(reference, arrays).forward(ids.tolist(), hidden)
+    got = head.forward(ids, hidden, where([1] * 40, list(range(40))), NaiveCache())
+    assert relative(got, expected.g) < BOUND
+    assert relative(head.logits(got), expected.logits) < BOUND
+
+
+def test_argmax_over_a_generation_equals_reference(tmp_path: Path) -> None:
+    save(tmp_path, "qwen3")
+    dense, reference = load_target(tmp_path, "cpu", torch.float64), ReferenceDense.load(tmp_path)
+    tokens = [5, 17, 60]
+    for _ in range(12):
+        chosen = int(run(dense, torch.tensor(tokens))[-1].argmax())
+        assert chosen == int(reference.forward(tokens).logits[-1].argmax())
+        tokens.append(chosen)

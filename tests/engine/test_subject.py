@@ -1,0 +1,98 @@
+"""The engine as a subject: what it reports is what the reference says, graphs or not, taps or not."""
+
+import msgspec
+import pytest
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule
+from draftproof.properties.values.trace import Trace
+from draftproof.reference.run import run
+from draftproof.reference.solve import solve
+from tests.engine.scenarios import request, scenario
+
+BATCH = (request(), request(arrival=1, prompt=2, wishes="1/1 3/-1"), request(arrival=1, prompt=5, budget=4, stop_at=2))
+SETTINGS = {
+    "graphs": scenario(*BATCH),
+    "eager": scenario(*BATCH, sizes=()),
+    "padded eager": scenario(*BATCH, graphs=Graphs(sizes=(4,), capture=False)),
+    "page size 1": scenario(*BATCH, memory=Memory(page_size=1, pages=99, request_slots=4, max_len=30, poison=1)),
+    "oversized batch": scenario(*BATCH, sizes=(1,)),
+    "at max_len": scenario(*BATCH, memory=Memory(page_size=4, pages=40, request_slots=4, max_len=11)),
+    "queue": scenario(
+        *BATCH,
+        memory=Memory(page_size=4, pages=6, request_slots=2, max_len=30),
+        schedule=Schedule(max_batch=1, chunk=9),
+    ),
+    "one draft": scenario(request(wishes="1/1 1/0"), steps=1),
+}
+
+
+def trace(case: Scenario) -> Trace:
+    return EngineSubject().run(case, solve(case))
+
+
+@pytest.mark.parametrize("case", SETTINGS.values(), ids=SETTINGS)
+def test_everything_the_reference_says_is_what_the_engine_reports(case: Scenario):
+    reference, engine = run(case, solve(case)), trace(case)
+    differences = [
+        (channel, key, value, engine.channel(channel).get(key))
+        for channel in sorted(reference.channels)
+        for key, value in reference.channel(channel).items()
+        if engine.channel(channel).get(key) != value
+    ]
+    assert differences == []
+    assert len(reference.observations) > 50
+    assert engine.duplicates == ()
+
+
+def test_the_trace_is_the_same_in_every_run():
+    assert trace(SETTINGS["graphs"]) == trace(SETTINGS["graphs"])
+
+
+def test_graphs_are_replayed_and_oversized_batches_run_eagerly():
+    replays = [
+        value for value in trace(SETTINGS["graphs"]).channel("graph.replay").values() if value[1] and value[0] != 5
+    ]
+    assert max(value[3] for value in replays) > 1
+    launches = trace(SETTINGS["oversized batch"]).channel("graph.replay").values()
+    assert {value[1] for value in launches if value[2] > 1} == {0}
+    assert 1 in {value[1] for value in launches}
+
+
+def test_capture_writes_slot_0_only():
+    engine = trace(SETTINGS["graphs"])
+    captures = [key for key, value in engine.channel("graph.replay").items() if value[0] == 5]
+    written = {engine.channel("commit.written")[key] for key in captures}
+    assert captures
+    assert written <= {(), (0, 0), (1, 0), (0, 0, 1, 0)}
+
+
+def test_without_taps_pools_and_tokens_are_the_same():
+    with_taps, without = trace(scenario(*BATCH)), trace(scenario(*BATCH, taps=False))
+    assert without.channels < with_taps.channels
+    for channel in without.channels - {"commit.written"}:
+        assert without.channel(channel) == with_taps.channel(channel), channel
+    assert without.channel("commit.kv")
+
+
+def test_slots_are_reused_and_all_pages_come_back():
+    case = SETTINGS["queue"]
+    owners = trace(case).channel("pool.owners")
+    last = max(owners)
+    assert owners[last] == (case.memory.pages, case.memory.request_slots)
+    assert len({value[2::2] for value in owners.values()}) > 2
+
+
+def test_guards_are_watched():
+    guards = trace(SETTINGS["graphs"]).channel("pool.guards")
+    assert guards
+    assert set(guards.values()) == {()}
+
+
+def test_unsteered_rounds_verify_the_proposal_itself():
+    free = msgspec.structs.replace(BATCH[0], rounds=(request(wishes="3/-1").rounds))
+    engine = trace(scenario(free))
+    ids, proposals = engine.channel("verify.ids"), engine.channel("draft.step.proposal")
+    pairs = [(ids[key._replace(step=-1, row=key.step + 1)], value[0]) for key, value in proposals.items()]
+    assert pairs
+    assert all(verified == proposed for verified, proposed in pairs)

@@ -1,20 +1,19 @@
-# Everything on a fresh machine with Python, make and git: make check, make test.
-# DRAFTPROOF_SYSTEM=1 uses the Python that is there, with the torch that it has, and installs nothing.
+# `make check` and `make test` create all that they need: only Python 3.11+, make and git must be there.
+# DRAFTPROOF_SYSTEM=1 uses $(PYTHON) with the torch that it has, and never the network (wheels may lie in .whl).
 
-SHELL := /bin/bash
 PYTHON ?= python3
+TORCH := torch==2.13.0
 export OMP_NUM_THREADS ?= 1
 
 ifdef DRAFTPROOF_SYSTEM
 BIN := $(PYTHON)
-READY :=
+READY := system
 else
 BIN := .venv/bin/python
 READY := .venv/ready
 endif
-RUN := $(if $(DRAFTPROOF_SYSTEM),tools/on-system $(PYTHON),$(BIN))
 
-.PHONY: check test lint types bench test-gpu bench-gpu faults clean
+.PHONY: check test faults lint types bench test-gpu bench-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -37,3 +36,26 @@ bench-gpu: $(READY)
 lint: .venv/lint types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+
+# mypy cannot follow the folder mapping of an editable installation, so it reads a regular one.
+types: .venv/lint
+	rm -rf build/types build/lib build/bdist.*
+	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --target build/types .
+	cd build/types && ../../.venv/bin/mypy --config-file ../../pyproject.toml -p draftproof
+
+.venv/ready: pyproject.toml constraints.txt
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet $(TORCH)
+	.venv/bin/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
+.venv/lint: .venv/ready
+	.venv/bin/python -m pip install --quiet -c constraints.txt setuptools wheel ruff mypy
+	touch $@
+
+system:
+	$(PYTHON) -c "import draftproof.engine" 2>/dev/null || $(PYTHON) -m pip install --quiet --no-index \
+		$(if $(wildcard .whl),--find-links .whl) --no-build-isolation -e '.[test]'
+
+clean:
+	rm -rf .venv build draftproof.egg-info .draftproof

@@ -22,7 +22,7 @@ class UnknownFault(ValueError):
     """No fault of that name; the message suggests the nearest."""
 
 
-class Fault(Value):
+class Fault(Value, frozen=True, kw_only=True):
     """What a fault is. `contract` must notice it, `channel` is where; "" in a patch from elsewhere: any.
 
     `patches` says which implementation it changes: a fault of `triton` runs with the interpreter, or on CUDA.
@@ -38,7 +38,7 @@ class Fault(Value):
     strategies: str = ""
 
 
-class FaultFile(Value):
+class FaultFile(Value, frozen=True, kw_only=True):
     """A fault with its diff, and the file it came from."""
 
     fault: Fault

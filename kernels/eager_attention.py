@@ -65,6 +65,12 @@ def _visible(
     return slots * seen, seen
 
 
+def _gather(pool: torch.Tensor, slots: np.ndarray) -> np.ndarray:
+    """Return pool [S,N,H] at slots [T,C]; take is several times faster, but copies a pool that is not contiguous."""
+    entries = pool.numpy()
+    return entries.take(slots, axis=0) if entries.flags.c_contiguous else entries[slots]
+
+
 def _ring(
     out: torch.Tensor,
     q: torch.Tensor,
@@ -76,11 +82,11 @@ def _ring(
 ) -> None:
     tokens, heads, size = q.shape
     grouped = q.numpy().reshape(tokens, k_pool.shape[1], heads // k_pool.shape[1], size)
-    scores = np.matmul(grouped, k_pool.numpy()[slots].transpose(0, 2, 3, 1))
+    scores = np.matmul(grouped, _gather(k_pool, slots).transpose(0, 2, 3, 1))
     weights = mix_in_place(scores.view(np.uint64)).view(np.int64)
     weights |= 1
     weights *= seen[:, None, None, :]
-    sums = np.matmul(weights, v_pool.numpy()[slots].transpose(0, 2, 1, 3))
+    sums = np.matmul(weights, _gather(v_pool, slots).transpose(0, 2, 1, 3))
     out.numpy()[...] = sums.reshape(out.shape)
 
 

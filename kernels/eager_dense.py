@@ -28,8 +28,10 @@ def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: to
     """Rotate q [T,Nq,H] and k [T,N,H] in place by positions [T] * inv_freq [H/2]; pairs are (i, i + H/2)."""
     dtype = wide(q.dtype)
     angle = positions.to(dtype)[:, None] * inv_freq.to(dtype)
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    cos, sin, half = angle.cos()[:, None], angle.sin()[:, None], inv_freq.shape[0]
     for heads in (q, k):
-        first, second = heads.to(dtype).chunk(2, -1)
-        rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
-        heads.copy_(rotated)
+        # The first half is overwritten before the second is computed, so the values are taken out first.
+        values = heads.to(dtype, copy=True)
+        first, second = values[..., :half], values[..., half:]
+        heads[..., :half] = first * cos - second * sin
+        heads[..., half:] = second * cos + first * sin

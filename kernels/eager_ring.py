@@ -14,11 +14,12 @@ _MODULUS = 1 << 64
 
 def mix_in_place(x: np.ndarray) -> np.ndarray:
     """Mix a uint64 array (not a scalar) in place and return it; zero stays zero."""
-    x ^= x >> _BY30
+    shifted = x >> _BY30
+    x ^= shifted
     x *= _FIRST
-    x ^= x >> _BY27
+    x ^= np.right_shift(x, _BY27, out=shifted)
     x *= _SECOND
-    x ^= x >> _BY31
+    x ^= np.right_shift(x, _BY31, out=shifted)
     return x
 
 

@@ -1,6 +1,6 @@
 """The torch ops. Schemas name the arguments and what is mutated; shapes and meaning are in the eager functions."""
 
-from draftproof.kernels import eager_attention, eager_cache, eager_decisions, eager_dense, eager_ring
+from draftproof.kernels import eager_attention, eager_cache, eager_decisions, eager_dense, eager_linear, eager_ring
 from draftproof.kernels.registry import register
 
 kv_write = register(
@@ -64,4 +64,24 @@ ring_linear = register(
     "ring_linear(Tensor(a!) out, Tensor x, Tensor weight) -> ()",
     eager_ring.ring_linear,
     "triton_ring",
+)
+narrow_linear = register(
+    "narrow_linear(Tensor(a!) out, Tensor x, Tensor weight) -> ()",
+    eager_linear.narrow_linear,
+    "triton_linear",
+)
+norm_linear = register(
+    "norm_linear(Tensor(a!) out, Tensor x, Tensor norm, Tensor weight, float eps) -> ()",
+    eager_linear.norm_linear,
+    "triton_linear",
+)
+norm_gate_up = register(
+    "norm_gate_up(Tensor(a!) out, Tensor x, Tensor norm, Tensor weight, float eps) -> ()",
+    eager_linear.norm_gate_up,
+    "triton_linear",
+)
+linear_add = register(
+    "linear_add(Tensor(a!) residual, Tensor x, Tensor weight) -> ()",
+    eager_linear.linear_add,
+    "triton_linear",
 )

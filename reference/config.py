@@ -14,7 +14,9 @@ LLAMA = "LlamaForCausalLM"
 QWEN3 = "Qwen3ForCausalLM"
 ARCHITECTURES = (LLAMA, QWEN3)
 
-_LLAMA_DEFAULT_THETA = 10000.0
+_DEFAULT_THETA = 10000.0
+_LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+_ROPE_FIELDS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", *_LLAMA3_FIELDS)
 _NEUTRAL = {
     "attention_bias": False,
     "mlp_bias": False,
@@ -146,7 +148,7 @@ def _rope(fields: Mapping[str, Any], source: str) -> Rope:
     given = {} if given is None else given
     if not isinstance(given, dict):
         raise CheckpointError(f"{source}: {name} is {given!r}; allowed: a JSON object or null")
-    theta_holder = given if given.get("rope_theta") is not None else {"rope_theta": _LLAMA_DEFAULT_THETA, **fields}
+    theta_holder = given if given.get("rope_theta") is not None else {"rope_theta": _DEFAULT_THETA, **fields}
     theta = _positive(theta_holder, "rope_theta", source)
     if given.get("partial_rotary_factor", 1.0) != 1.0:
         value = given["partial_rotary_factor"]
@@ -156,6 +158,9 @@ def _rope(fields: Mapping[str, Any], source: str) -> Rope:
         raise CheckpointError(
             f"{source}: {name}.rope_type is {kind!r}, which is unsupported; allowed: 'default' or 'llama3'"
         )
+    for field in sorted(given.keys() - set(_ROPE_FIELDS)):
+        allowed = ", ".join(_ROPE_FIELDS)
+        raise CheckpointError(f"{source}: {name}.{field} is {given[field]!r}, which is unsupported; allowed: {allowed}")
     return Rope(theta, _llama3(given, name, source) if kind == "llama3" else None)
 
 
@@ -184,7 +189,7 @@ def _count(fields: Mapping[str, Any], name: str, source: str) -> int:
 
 def _positive(fields: Mapping[str, Any], name: str, source: str) -> float:
     value = fields.get(name)
-    if type(value) not in (int, float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise CheckpointError(f"{source}: {name} is {_shown(fields, name)}; allowed: a finite number above 0")
     return float(value)
 

@@ -55,7 +55,7 @@ def round_drafts(request: Request, wanted: int, emitted: int, max_len: int) -> i
 
 
 def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:
-    """correct_len: how many drafts d_1, d_2, .. equal the target's choice y_0, y_1, .. before the first that does not."""
+    """correct_len: how many of d_1, d_2, .. equal the choices y_0, y_1, .. before the first that does not."""
     for correct, (draft, choice) in enumerate(zip(drafts, choices, strict=False)):
         if draft != choice:
             return correct

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from draftproof.reference.checkpoint import EMBEDDING, FINAL_NORM, LM_HEAD, Checkpoint, load_checkpoint
-from draftproof.reference.dense_layer import KV, attention, mlp, rms_norm, with_prefix
+from draftproof.reference.dense_layer import KV, attention, look_up, mlp, rms_norm, with_prefix
 
 
 @dataclass(frozen=True)
@@ -44,19 +43,10 @@ class Dense:
         """Read a checkpoint directory. Raises CheckpointError."""
         return cls(load_checkpoint(directory))
 
-    def embed(self, tokens: Sequence[int]) -> Tensor:
-        """Embeddings [n, D]. Raises ValueError for no tokens or a token outside the vocabulary."""
-        if not tokens:
-            raise ValueError("tokens is empty; at least one token is needed")
-        bad = [token for token in tokens if not 0 <= token < self.config.vocab]
-        if bad:
-            raise ValueError(f"token {bad[0]} is outside the vocabulary; allowed: 0 .. {self.config.vocab - 1}")
-        return self.embedding[torch.tensor(tokens, dtype=torch.int64)]
-
     def forward(self, tokens: Sequence[int]) -> Pass:
-        """One causal pass over `tokens` at positions 0 .. n-1."""
+        """One causal pass over `tokens` at positions 0 .. n-1. Raises ValueError for none, or one out of vocabulary."""
         eps = self.config.eps
-        x = self.embed(tokens)
+        x = look_up(self.embedding, tokens)
         kv = []
         for weights in self.layers:
             attended, entry = attention(rms_norm(x, weights["input_layernorm.weight"], eps), weights, self.config)

@@ -1,11 +1,12 @@
 """The parts of a Llama or Qwen3 decoder layer in float64, straight from their definitions.
 
 Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `N` query heads, `M` key-value heads,
-`H` head size, `F` intermediate size. Everything is float64, but for the rotary frequencies (see `rope_frequencies`).
+`H` head size, `F` intermediate size, `V` vocabulary. Everything is float64, but for the rotary frequencies (see
+`rope_frequencies`).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +14,16 @@ from torch import Tensor
 from draftproof.reference.config import Config, Llama3Scaling, Rope
 
 KV = tuple[Tensor, Tensor]
+
+
+def look_up(table: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Rows of an embedding [V, D]: [n, D]. Raises ValueError for no tokens or a token outside the vocabulary."""
+    if not tokens:
+        raise ValueError("tokens is empty; at least one token is needed")
+    bad = [token for token in tokens if not 0 <= token < table.shape[0]]
+    if bad:
+        raise ValueError(f"token {bad[0]} is outside the vocabulary; allowed: 0 .. {table.shape[0] - 1}")
+    return table[torch.tensor(tokens, dtype=torch.int64)]
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -69,11 +80,8 @@ def attention(x: Tensor, weights: Mapping[str, Tensor], config: Config) -> tuple
     frequencies = rope_frequencies(config.rope, config.head_dim)
     q, k = rotate(q, frequencies), rotate(k, frequencies)
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
-    heads = [
-        _attend(q[:, head], k[:, shared], v[:, shared], future)
-        for head in range(config.heads)
-        for shared in (head * config.kv_heads // config.heads,)
-    ]
+    group = config.heads // config.kv_heads
+    heads = [_attend(q[:, i], k[:, i // group], v[:, i // group], future) for i in range(config.heads)]
     return torch.cat(heads, dim=-1) @ weights["self_attn.o_proj.weight"].T, (k, v)
 
 

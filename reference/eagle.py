@@ -1,4 +1,7 @@
-"""EAGLE by definition. Entry i of the head is at position i and consumes (t_{i+1}, h_i), h the target's hidden state."""
+"""EAGLE by definition: entry i of the head is at position i and consumes (t_{i+1}, h_i).
+
+h_i is the target's hidden state at position i, n the number of committed tokens, t_n the pending one.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Draft(NamedTuple):
 
 
 def draft(head: Head, tokens: tuple[int, ...], hidden: np.ndarray, count: int) -> Draft:
-    """`count` proposals after t_0 .. t_n, hidden [n, L]: each forward adds an entry of d_k and a stand-in for h_{n+k-1}."""
+    """`count` proposals after t_0 .. t_n, hidden [n, L]; forward k adds an entry of d_k and a stand-in."""
     if not count:
         return Draft((), ())
     entries, choice = extend(head, tokens, hidden)

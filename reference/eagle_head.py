@@ -24,7 +24,7 @@ from draftproof.properties.values.heads import HeadSizes, random_head
 from draftproof.reference.checkpoint import layer_shapes, read_config, read_tensors
 from draftproof.reference.config import CheckpointError, Config
 from draftproof.reference.dense import Dense
-from draftproof.reference.dense_layer import KV, attention, mlp, rms_norm, with_prefix
+from draftproof.reference.dense_layer import KV, attention, look_up, mlp, rms_norm, with_prefix
 
 FC = "fc.weight"
 EMBEDDING = "embed_tokens.weight"
@@ -78,9 +78,7 @@ class EagleHead:
             raise ValueError(
                 f"hidden has shape {tuple(hidden.shape)}; {len(tokens)} tokens need {(len(tokens), self.config.hidden)}"
             )
-        self.target.embed(tokens)
-        embedded = self.embedding[torch.tensor(tokens, dtype=torch.int64)]
-        x = torch.cat((embedded, hidden), dim=-1) @ self.fc.T
+        x = torch.cat((look_up(self.embedding, tokens), hidden), dim=-1) @ self.fc.T
         attended, entry = attention(x, self.layer, self.config)
         x = x + attended
         g = x + mlp(rms_norm(x, self.layer["post_attention_layernorm.weight"], self.config.eps), self.layer)

@@ -58,7 +58,7 @@ class Prefixes:
 
 
 class Memo:
-    """One table of prefixes a model. Hand the same memo to `solve` and `run` so that neither repeats the other's work."""
+    """A table of prefixes for each model. `solve` and `run` given the same memo do not repeat each other's work."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled

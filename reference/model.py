@@ -26,7 +26,7 @@ class Head(Protocol):
 
 
 def build(scenario: Scenario, memo: Memo) -> tuple[Target, Head]:
-    """The target and the head of a scenario. Raises CheckpointError or ValueError for a checkpoint that cannot be read."""
+    """The target and the head of a scenario. Raises ValueError for a checkpoint that cannot be read or does not fit."""
     if isinstance(scenario.model, ProbeModel) and isinstance(scenario.head, ProbeHead):
         return ProbeTarget(scenario.model, memo), ProbeEagleHead(scenario.head, scenario.model, memo)
     from draftproof.reference.real import load  # probes need no torch

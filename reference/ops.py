@@ -216,3 +216,35 @@ def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> Non
         for o in range(out.shape[1]):
             products = (a * b for a, b in zip(x[t].tolist(), weight[o].tolist(), strict=True))
             out[t, o] = _signed(sum(products))
+
+
+def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """out [T,O] = x [T,I] @ weight [O,I].T."""
+    for t in range(x.shape[0]):
+        sums = [_dot(x[t].tolist(), weight[o].tolist()) for o in range(weight.shape[0])]
+        out[t] = torch.tensor(sums, dtype=torch.float64)
+
+
+def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """out = rms_norm(x) @ weight.T, the norm rounded to x's dtype."""
+    normed = torch.empty_like(x)
+    rms_norm(normed, x, norm, eps)
+    narrow_linear(out, normed, weight)
+
+
+def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """out [T,O] = silu_mul(norm_linear(x)) with weight [2O,I]; the product before the gate is rounded to x's dtype."""
+    both = x.new_empty((x.shape[0], weight.shape[0]))
+    norm_linear(both, x, norm, weight, eps)
+    silu_mul(out, both)
+
+
+def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """residual += x @ weight.T, the product rounded to residual's dtype first."""
+    product = torch.empty_like(residual)
+    narrow_linear(product, x, weight)
+    residual.copy_(residual.double() + product.double())
+
+
+def _dot(a: list[float], b: list[float]) -> float:
+    return math.fsum(left * right for left, right in zip(a, b, strict=True))

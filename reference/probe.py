@@ -1,7 +1,7 @@
 """Probe models in numpy uint64: all arithmetic modulo 2^64, so every result is exact in any order of summation.
 
-Shapes: `T` new rows, `S` all rows so far, `L` lanes of the target, `D` lanes of the head, `V` vocabulary, `N` query heads,
-`M` key-value heads, `H` key size, `E` value size. Row i of a pass is position i. The definitions: docs/semantics.md.
+Shapes: `T` new rows, `S` all rows so far, `L` lanes of the target, `D` lanes of the head, `V` vocabulary, `N` query
+heads, `M` key-value heads, `H` key size, `E` value size. Row i of a pass is position i. Definitions: docs/semantics.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def mix(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One attention layer with its MLP. Matrices are stored input first: `qkv` [L, Q+K+V], `o` [N*E, L], `mlp` [L, L]."""
+    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [L, Q+K+V], `o` [N*E, L], `mlp` [L, L]."""
 
     qkv: np.ndarray
     position: np.ndarray
@@ -59,7 +59,7 @@ class _Layer:
         )
 
     def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows x [T, L] after the entries past [S-T, K+V]: the layer's output [T, L], all entries [S, K+V], o[0, 0] [T]."""
+        """Rows x [T, L] after the entries past [S-T, K+V]: the output [T, L], all entries [S, K+V], o[0, 0] [T]."""
         start, queries = len(past), self.gate.shape[0]
         positions = np.arange(start, start + len(x), dtype=np.uint64)[:, None]
         qkv = mix(x @ self.qkv + positions * self.position)
@@ -128,7 +128,7 @@ class ProbeTarget:
 
 
 class ProbeEagleHead:
-    """The EAGLE head of a probe scenario: entry i has position i and consumes (token of position i + 1, hidden input)."""
+    """The EAGLE head of a probe scenario: entry i is at position i and consumes the token of position i + 1."""
 
     def __init__(self, spec: ProbeHead, target: ProbeModel, memo: Memo) -> None:
         weights = head_weights(spec, target)

@@ -53,7 +53,7 @@ class _Request:
         return draft(self._head, tokens, self._target.forward(tokens[:-1]).hidden, count).proposals
 
     def _forced(self, emitted: tuple[int, ...], count: int, right: int) -> tuple[int, ...]:
-        """`count` drafts of which exactly the first `right` are accepted, though one behind the first wrong one matches."""
+        """`count` drafts of which the first `right` are accepted and no more, though one behind them matches."""
         drafts = [self._truth.token(len(emitted) + place) for place in range(count)]
         if right < count:
             drafts[right] = (drafts[right] + 1) % self._scenario.model.vocab

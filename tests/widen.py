@@ -34,9 +34,9 @@ class Widen(TorchDispatchMode):
             kwargs["dtype"] = torch.float64
             self.rewrites += 1
         result = func(*args, **kwargs)
-        narrow = [leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.dtype in _NARROW]
-        if narrow:
-            raise AssertionError(f"{func} still yields {narrow[0]}")
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.dtype in _NARROW:
+                raise AssertionError(f"{func} still yields {leaf.dtype}")
         return result
 
     def __exit__(

@@ -6,6 +6,7 @@ The residual stream is updated in place; each norm is fused with the addition be
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +15,16 @@ import torch.nn.functional as F
 from draftproof import kernels
 from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.checkpoint import DenseConfig, open_tensors, read_config, take
-from draftproof.engine.models.layers import Attention, cache_shape, inverse_frequencies, mlp, read_layer, rms_norm
+from draftproof.engine.models.layers import (
+    Attention,
+    cache_shape,
+    inverse_frequencies,
+    is_narrow,
+    mlp,
+    narrow_layer,
+    read_layer,
+    rms_norm,
+)
 
 
 class Dense:
@@ -37,8 +47,13 @@ class Dense:
 
     def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
         """Hidden states [T, D] after the final norm."""
-        eps = self.config.norm_eps
         residual = F.embedding(ids, self.embedding)
+        if is_narrow(residual, self.config):
+            return self._narrow(residual, where, cache)
+        return self._wide(residual, where, cache)
+
+    def _wide(self, residual: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        eps = self.config.norm_eps
         normed = rms_norm(residual, self.norms[0], eps)
         for i, weights in enumerate(self.layers):
             attended = self._attention(i, weights, F.linear(normed, weights.qkv), where, cache)
@@ -46,9 +61,20 @@ class Dense:
             kernels.add_rms_norm(normed, residual, mlp(weights, normed), self.norms[i + 1], eps)
         return normed
 
+    def _narrow(self, residual: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        eps = self.config.norm_eps
+        for i, weights in enumerate(self.layers):
+            attend = partial(self._attention, i, weights, where=where, cache=cache)
+            narrow_layer(weights, self.norms[i], residual, attend, eps)
+        return rms_norm(residual, self.norms[-1], eps)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(hidden, self.lm_head)
+        if not is_narrow(hidden, self.config):
+            return F.linear(hidden, self.lm_head)
+        out = hidden.new_empty((hidden.shape[0], self.vocab))
+        kernels.narrow_linear(out, hidden, self.lm_head)
+        return out
 
     def weights(self) -> tuple[torch.Tensor, ...]:
         """Every tensor that forward and logits read, each once."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 import torch
@@ -109,3 +109,32 @@ def mlp(weights: LayerWeights, x: torch.Tensor) -> torch.Tensor:
     active = gate_up.new_empty((x.shape[0], gate_up.shape[1] // 2))
     kernels.silu_mul(active, gate_up)
     return F.linear(active, weights.down)
+
+
+# Up to here a GPU reads weights fastest with the narrow kernels; they hold a whole row of a weight at once.
+NARROW_TOKENS, NARROW_INPUTS = 4, 8192
+
+
+def is_narrow(x: torch.Tensor, config: DenseConfig) -> bool:
+    """Whether the narrow kernels serve activations x [T, D]: a choice by shape and device, the same at every replay."""
+    inputs = max(config.width, config.intermediate, config.heads * config.head_dim)
+    return x.is_cuda and x.shape[0] <= NARROW_TOKENS and inputs <= NARROW_INPUTS and x.dtype != torch.float64
+
+
+def narrow_layer(
+    weights: LayerWeights,
+    norm: torch.Tensor,
+    residual: torch.Tensor,
+    attend: Callable[[torch.Tensor], torch.Tensor],
+    eps: float,
+) -> None:
+    """One layer over the residual stream [T, D], in place, with norms, gate and additions inside the projections.
+
+    `attend` takes qkv [T, (Nq + 2N)H] to [T, NqH].
+    """
+    qkv = residual.new_empty((residual.shape[0], weights.qkv.shape[0]))
+    kernels.norm_linear(qkv, residual, norm, weights.qkv, eps)
+    kernels.linear_add(residual, attend(qkv), weights.out)
+    active = residual.new_empty((residual.shape[0], weights.down.shape[1]))
+    kernels.norm_gate_up(active, residual, weights.mlp_norm, weights.gate_up, eps)
+    kernels.linear_add(residual, active, weights.down)

@@ -17,7 +17,7 @@ from draftproof.properties.values.validate import InvalidScenario, validate
 T = TypeVar("T", bound=Value)
 
 
-class Case(Value):
+class Case(Value, frozen=True, kw_only=True):
     """A case file: a scenario, the script that the reference made of it, and where it came from."""
 
     scenario: Scenario

@@ -31,7 +31,7 @@ Relation = Literal[
 RELATIONS: tuple[Relation, ...] = Relation.__args__[1:]  # type: ignore[attr-defined]
 
 
-class ProbeModel(Value, tag="probe", tag_field="kind"):
+class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
     """A target exact by construction, in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
 
     `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
@@ -50,7 +50,7 @@ class ProbeModel(Value, tag="probe", tag_field="kind"):
     agreement: Annotated[int, Meta(ge=0, le=256)] = 192
 
 
-class Checkpoint(Value, tag="checkpoint", tag_field="kind"):
+class Checkpoint(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):
     """A Hugging Face checkpoint directory (config.json and safetensors), run in `dtype`."""
 
     path: str
@@ -58,7 +58,7 @@ class Checkpoint(Value, tag="checkpoint", tag_field="kind"):
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
 
 
-class ProbeHead(Value, tag="probe", tag_field="kind"):
+class ProbeHead(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
     """An EAGLE head of a probe: one layer of its own sizes, fed with (token, hidden)."""
 
     seed: Seed
@@ -69,14 +69,14 @@ class ProbeHead(Value, tag="probe", tag_field="kind"):
     lanes: Annotated[int, Meta(ge=2, le=64)]
 
 
-class CheckpointHead(Value, tag="checkpoint", tag_field="kind"):
+class CheckpointHead(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):
     """An EAGLE head of a real architecture: a directory, or "" for a head made from `seed`."""
 
     path: str = ""
     seed: Seed = 0
 
 
-class Memory(Value):
+class Memory(Value, frozen=True, kw_only=True):
     """The pools: page 0 and request row 0 are reserved for padding, so one page and one row more are allocated."""
 
     page_size: Annotated[int, Meta(ge=1, le=256)]
@@ -87,7 +87,7 @@ class Memory(Value):
     poison: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
-class Graphs(Value):
+class Graphs(Value, frozen=True, kw_only=True):
     """Batch sizes that launches are padded to, ascending; none means that everything runs eagerly at its own size.
 
     `capture` False pads alike but runs the same shapes eagerly.
@@ -97,7 +97,7 @@ class Graphs(Value):
     capture: bool = True
 
 
-class Schedule(Value):
+class Schedule(Value, frozen=True, kw_only=True):
     """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens."""
 
     max_batch: Small
@@ -105,14 +105,14 @@ class Schedule(Value):
     row_seed: Seed = 0
 
 
-class RoundWish(Value):
+class RoundWish(Value, frozen=True, kw_only=True):
     """What a request wants of a round: `drafts` wanted, of which `accept` are right (-1: nothing is forced)."""
 
     drafts: Annotated[int, Meta(ge=0, le=64)]
     accept: Annotated[int, Meta(ge=-1, le=64)]
 
 
-class Request(Value):
+class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is the stop token (-1: none).
 
     The wishes of rounds 1, 2, .. are `rounds`, repeated cyclically.
@@ -125,7 +125,7 @@ class Request(Value):
     stop_at: Annotated[int, Meta(ge=-1)] = -1
 
 
-class Scenario(Value):
+class Scenario(Value, frozen=True, kw_only=True):
     """One run. `steps` is the largest number of drafts a round may have (K); the verify width is steps + 1.
 
     `taps` False runs the graphs as they ship, reporting only what the host sees.

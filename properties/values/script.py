@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.properties.values.base import Value
 
 
-class RoundScript(Value):
+class RoundScript(Value, frozen=True, kw_only=True):
     """One decode round of a request: context length before it, its drafts, and what must come of them.
 
     `forced` replaces the proposal between propose and verify (None: the draft's own proposals are verified).
@@ -18,7 +18,7 @@ class RoundScript(Value):
     emitted: tuple[int, ...]
 
 
-class RequestScript(Value):
+class RequestScript(Value, frozen=True, kw_only=True):
     """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends."""
 
     tokens: tuple[int, ...]
@@ -26,7 +26,7 @@ class RequestScript(Value):
     rounds: tuple[RoundScript, ...]
 
 
-class Script(Value):
+class Script(Value, frozen=True, kw_only=True):
     """One entry for each request of the scenario, in its order."""
 
     requests: tuple[RequestScript, ...]

@@ -37,7 +37,7 @@ def worst(outcomes: list[Outcome]) -> Outcome:
     return min(judged, key=_SEVERITY.index) if judged else Outcome.INCONCLUSIVE
 
 
-class Divergence(Value):
+class Divergence(Value, frozen=True, kw_only=True):
     """The first difference of a contract: where, expected, got, and how they are related.
 
     `index` is the first differing element of a vector, `margin` the reference's logit margin where a choice differs,
@@ -62,7 +62,7 @@ class Divergence(Value):
     note: str = ""
 
 
-class Verdict(Value):
+class Verdict(Value, frozen=True, kw_only=True):
     """What one contract says of a set of scenarios. `missing` names the minimum counts that were not reached."""
 
     name: str

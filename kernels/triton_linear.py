@@ -1,0 +1,125 @@
+"""Linear layers for few tokens on a GPU: every weight is read once, at memory speed.
+
+`T` tokens, `I` inputs, `O` outputs.
+
+A program holds whole rows of the weight, so that it can ask for all of its memory at once. With programmatic dependent
+launch it does so before the kernel that makes its input has ended: weights depend on nothing that runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from draftproof.kernels.registry import implementation
+
+
+@triton.jit
+def _narrow_linear(
+    p_out, p_x, p_norm, p_weight, outputs, inputs, out_stride, x_stride, weight_stride, eps,
+    TOKENS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        gdc_launch_dependents()
+    i_row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    i_column = tl.arange(0, COLUMNS)
+    is_row, is_column = i_row < outputs, i_column < inputs
+    o_weight = i_row.to(tl.int64)[:, None] * weight_stride + i_column[None, :]
+    is_weight = is_row[:, None] & is_column[None, :]
+    b_weight = tl.load(p_weight + o_weight, mask=is_weight, other=0.0, eviction_policy="evict_first")
+    if GATED:
+        o_up = o_weight + outputs.to(tl.int64) * weight_stride
+        b_up = tl.load(p_weight + o_up, mask=is_weight, other=0.0, eviction_policy="evict_first")
+    if NORM:
+        b_norm = tl.load(p_norm + i_column, mask=is_column, other=0.0)
+    if PDL:
+        gdc_wait()
+    for i_token in tl.static_range(TOKENS):
+        b_x = tl.load(p_x + i_token * x_stride + i_column, mask=is_column, other=0.0)
+        if NORM:
+            b_wide = b_x.to(tl.float32)
+            b_scale = tl.rsqrt(tl.sum(b_wide * b_wide, axis=0) / inputs + eps)
+            b_x = ((b_wide * b_scale).to(b_x.dtype) * b_norm).to(b_x.dtype)
+        b_x = b_x.to(tl.float32)[None, :]
+        b_sum = tl.sum(b_weight.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty)
+        if GATED:
+            b_gate = b_sum.to(tl.float32)
+            b_other = tl.sum(b_up.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty).to(tl.float32)
+            b_sum = (b_gate / (1.0 + tl.exp(-b_gate)) * b_other).to(p_out.dtype.element_ty)
+        p_row = p_out + i_token * out_stride + i_row
+        if ADD:
+            b_sum += tl.load(p_row, mask=is_row, other=0.0)
+        tl.store(p_row, b_sum, mask=is_row)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the work is cut: `elements` of weight that a program holds, and its warps."""
+
+    elements: int
+    warps: int
+
+
+# By padded number of inputs; see benchmarks/linear_speed.py, which tries others.
+_SHAPES = {8192: Shape(16384, 8), 4096: Shape(16384, 8)}
+_DEFAULT = Shape(8192, 4)
+
+
+def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Launch; see the eager implementation of the same name."""
+    launch(out, x, weight)
+
+
+def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """Launch; see the eager implementation of the same name."""
+    launch(out, x, weight, norm=norm, eps=eps)
+
+
+def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """Launch; see the eager implementation of the same name."""
+    launch(out, x, weight, norm=norm, eps=eps, gated=True)
+
+
+def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Launch; see the eager implementation of the same name."""
+    launch(residual, x, weight, add=True)
+
+
+def launch(
+    out: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    norm: torch.Tensor | None = None,
+    eps: float = 0.0,
+    gated: bool = False,
+    add: bool = False,
+    shape: Shape | None = None,
+) -> None:
+    """Launch the kernel. Raises ValueError for a tensor whose last dimension is not contiguous."""
+    for name, tensor in (("out", out), ("x", x), ("weight", weight)):
+        if tensor.stride(-1) != 1:
+            raise ValueError(f"{name} has strides {tensor.stride()}; its last dimension must be contiguous")
+    outputs, inputs = weight.shape[0] // (2 if gated else 1), weight.shape[1]
+    columns = triton.next_power_of_2(inputs)
+    shape = shape or _SHAPES.get(columns, _DEFAULT)
+    rows = max(1, shape.elements // columns // (2 if gated else 1))
+    pdl = implementation(x.device) == "cuda" and _has_dependent_launch(x.device)
+    if not out.numel():
+        return
+    _narrow_linear[(triton.cdiv(outputs, rows),)](
+        out, x, x if norm is None else norm, weight, outputs, inputs, out.stride(0), x.stride(0), weight.stride(0), eps,
+        TOKENS=x.shape[0], ROWS=rows, COLUMNS=columns, NORM=norm is not None, GATED=gated, ADD=add, PDL=pdl,
+        num_warps=shape.warps, **({"launch_pdl": True} if pdl else {}),
+    )  # fmt: skip
+
+
+@cache
+def _has_dependent_launch(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (9, 0)

@@ -1,0 +1,58 @@
+"""Contracts as values, and the commonest one: a channel equals the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from draftproof.properties.compare import Near, exactly, first_divergence
+from draftproof.properties.contracts.bounds import near
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.verdict import Divergence
+
+Check = Callable[[Evidence], Iterator[Divergence]]
+REFERENCE_ALL: Mapping[str, int] = {"scenarios": 1}
+
+
+def _always(_evidence: Evidence) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One thing that must hold of a trace or between two.
+
+    A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
+    either is not held to it. `minimum` names counts (counts.py) below which a pass proves nothing. In channels of
+    `partial` it does not judge what is there, only what it says (absence is another contract's).
+    """
+
+    name: str
+    needs: frozenset[str]
+    minimum: Mapping[str, int]
+    check: Check
+    reads: frozenset[str] = frozenset()
+    partial: frozenset[str] = frozenset()
+    concerns: Callable[[Evidence], bool] = field(default=_always)
+
+    def applies(self, evidence: Evidence) -> bool:
+        """Whether this scenario's traces can be held to it."""
+        return self.needs | self.reads <= evidence.subject.channels and self.concerns(evidence)
+
+
+def nearness(evidence: Evidence, channel: str) -> Near:
+    """How vectors of a channel are compared: bitwise, or within the table of bounds for real models."""
+    return exactly if evidence.exact else near(evidence.scenario, channel)
+
+
+def equals(name: str, *channels: str, **minimum: int) -> Contract:
+    """Every value of these channels is the reference's, with none missing and none too many."""
+
+    def check(evidence: Evidence) -> Iterator[Divergence]:
+        for channel in channels:
+            expected, got = evidence.pair(channel)
+            found = first_divergence(name, channel, expected, got, near=nearness(evidence, channel))
+            if found:
+                yield found
+
+    return Contract(name=name, needs=frozenset(channels), minimum={"scenarios": 1, **minimum}, check=check)

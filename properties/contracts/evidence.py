@@ -1,0 +1,203 @@
+"""What contracts look at: the traces of one scenario, and the batches, tables and launches that can be read off them.
+
+`P` page size; slot = page * P + offset; page 0 and its slots are reserved for padding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+
+PREFILL, DRAFT, VERIFY, EXTEND, EXTEND_PROMPT, CAPTURE = range(6)
+
+
+class Row(NamedTuple):
+    """One observation of `round.rows`; `count` is K_r of a decode row, the tokens of a prefill chunk."""
+
+    request: int
+    round: int
+    chunk: int
+    position: int
+    count: int
+    phase: int
+    size: int
+    step: int
+
+
+class Launch(NamedTuple):
+    """One observation of `graph.replay`; `size` is 0 for an eager launch."""
+
+    step: int
+    number: int
+    kind: int
+    size: int
+    rows: int
+    replays: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One scenario, run: what the reference says, what the subject did, and its run under the drawn relation."""
+
+    scenario: Scenario
+    script: Script
+    reference: Trace
+    subject: Trace
+    related: Trace | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether vectors are compared bit for bit."""
+        return not isinstance(self.scenario.model, Checkpoint)
+
+    @property
+    def page_size(self) -> int:
+        return self.scenario.memory.page_size
+
+    def rounds_of(self, request: int) -> int:
+        """The number of a request's last round, by the script."""
+        return len(self.script.requests[request].rounds)
+
+    def pair(self, channel: str) -> tuple[Mapping[Key, Datum], Mapping[Key, Datum]]:
+        """A channel as the reference and the subject have it.
+
+        What a subject extends in the round in which a request ends is nobody's concern; what follows a tie of a real
+        model belongs to another continuation.
+        """
+        expected, got = self.reference.channel(channel), self.subject.channel(channel)
+        if channel.startswith("extend.") and got.keys() != expected.keys():
+            ends = {request: self.rounds_of(request) for request in range(len(self.script.requests))}
+            got = {key: value for key, value in got.items() if key in expected or ends.get(key.request) != key.round}
+        if self.exact:
+            return expected, got
+        if CHANNELS[channel].kind == "choice":
+            got = {key: self._same_margin(expected.get(key), value) for key, value in got.items()}
+        return self._before_ties(channel, expected), self._before_ties(channel, got)
+
+    @staticmethod
+    def _same_margin(expected: Datum | None, got: Datum) -> Datum:
+        """A real model's choice is its token: margins are floats."""
+        both = isinstance(expected, tuple) and isinstance(got, tuple)
+        return expected if both and expected[0] == got[0] else got  # type: ignore[index,return-value]
+
+    def _before_ties(self, channel: str, values: Mapping[Key, Datum]) -> Mapping[Key, Datum]:
+        kept = {}
+        for key, value in values.items():
+            tie = self.ties.get(key.request)
+            if tie is None or Observation(channel, key, 0).order[:5] < tie[:5]:
+                kept[key] = value
+        return kept
+
+    @cached_property
+    def ties(self) -> Mapping[int, tuple[int, ...]]:
+        """request -> order of the first choice that differs within twice the logit bound. Probes have none."""
+        if self.exact:
+            return {}
+        from draftproof.properties.contracts.bounds import tied
+
+        ties: dict[int, tuple[int, ...]] = {}
+        for channel in ("draft.step.proposal", "verify.choice", "extend.proposal"):
+            got = self.subject.channel(channel)
+            for key, one in self.reference.channel(channel).items():
+                if tied(self.scenario, one, got.get(key)):
+                    order = Observation(channel, key, 0).order
+                    ties[key.request] = min(order, ties.get(key.request, order))
+        return ties
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """By engine step, phase, position in the batch."""
+        found = [
+            Row(key.request, key.round, key.step, *value)
+            for key, value in self.subject.channel("round.rows").items()
+            if isinstance(value, tuple) and len(value) == 5
+        ]
+        return tuple(sorted(found, key=lambda row: (row.step, row.phase, row.position)))
+
+    @cached_property
+    def batches(self) -> Mapping[tuple[int, int], tuple[Row, ...]]:
+        """(engine step, phase) -> rows."""
+        batches: dict[tuple[int, int], list[Row]] = defaultdict(list)
+        for row in self.rows:
+            batches[row.step, row.phase].append(row)
+        return {place: tuple(rows) for place, rows in batches.items()}
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """In the order in which they ran."""
+        found = [
+            Launch(key.round, key.step, *value)
+            for key, value in self.subject.channel("graph.replay").items()
+            if isinstance(value, tuple) and len(value) == 4
+        ]
+        return tuple(sorted(found))
+
+    @cached_property
+    def last_step(self) -> int:
+        """The last engine step in which something ran; -1 if nothing did."""
+        return max((row.step for row in self.rows), default=-1)
+
+    @cached_property
+    def tables(self) -> Mapping[tuple[int, int], Mapping[int, int]]:
+        """(request, round) -> column -> page."""
+        tables: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        for key, page in self.subject.channel("round.table").items():
+            tables[key.request, key.round][key.row] = page  # type: ignore[assignment]
+        return tables
+
+    def slot(self, request: int, round_: int, position: int) -> int | None:
+        """The slot of a position by the request's own table of that round; None where the table has no page."""
+        page = self.tables.get((request, round_), {}).get(position // self.page_size)
+        return None if page is None else page * self.page_size + position % self.page_size
+
+    def position(self, request: int, round_: int, slot: int) -> int | None:
+        """The position that a slot is of, for one request; None if the slot is not its own."""
+        for column, page in self.tables.get((request, round_), {}).items():
+            if page == slot // self.page_size:
+                return column * self.page_size + slot % self.page_size
+        return None
+
+    @cached_property
+    def spans(self) -> Mapping[int, tuple[int, int]]:
+        """request -> first and last engine step in which it ran."""
+        spans: dict[int, tuple[int, int]] = {}
+        for row in self.rows:
+            first, last = spans.get(row.request, (row.step, row.step))
+            spans[row.request] = (min(first, row.step), max(last, row.step))
+        return spans
+
+    def context(self, request: int, round_: int) -> int:
+        """n of a round: the length that the subject committed before, or that of the script."""
+        length = self.subject.channel("commit.length").get(Key(request, round_ - 1))
+        if isinstance(length, int):
+            return length
+        rounds = self.script.requests[request].rounds
+        return rounds[round_ - 1].context if 0 < round_ <= len(rounds) else 0
+
+    @cached_property
+    def contexts(self) -> Mapping[tuple[int, int], int]:
+        """(request, round) -> n, for every decode row."""
+        return {(row.request, row.round): self.context(row.request, row.round) for row in self.rows if row.phase}
+
+    @cached_property
+    def starts(self) -> Mapping[tuple[int, int], int]:
+        """(request, chunk) -> position of the chunk's first token."""
+        starts, done = {}, defaultdict(int)
+        for row in sorted((row for row in self.rows if not row.phase), key=lambda row: (row.request, row.chunk)):
+            starts[row.request, row.chunk] = done[row.request]
+            done[row.request] += row.count
+        return starts
+
+    @cached_property
+    def output_changed(self) -> bool:
+        """Whether the emitted tokens differ from the script's; this ends a report on a draft."""
+        expected, got = self.pair("accept.emitted")
+        return expected != got

@@ -1,0 +1,152 @@
+"""Who owns which page at the end of every step, and that every page comes back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from draftproof.properties.compare import Place, classify, first_divergence, first_of
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.verdict import Divergence
+
+_READS = frozenset({"round.rows"})
+
+
+def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
+    """request -> column -> page of those that go on after an engine step, by the tables they reported."""
+    live: dict[int, dict[int, int]] = {}
+    for row in evidence.rows:
+        first, last = evidence.spans[row.request]
+        if row.step <= step and first <= step < last:
+            live[row.request] = dict(evidence.tables.get((row.request, row.round), {}))
+    return live
+
+
+def _ownership(evidence: Evidence) -> Iterator[Divergence]:
+    """One owner a page; owned is what the tables of the requests that go on say."""
+    found = first_of("ownership", _shared(evidence))
+    if found:
+        yield found
+    expected: dict[Key, Datum] = {}
+    for step in range(evidence.last_step + 2):
+        tables = live_tables(evidence, step)
+        owned = sorted((page, request) for request, table in tables.items() for page in table.values())
+        expected[Key(-1, step)] = tuple(part for pair in owned for part in pair)
+    got = {
+        key: value[2:] if isinstance(value, tuple) else value
+        for key, value in evidence.subject.channel("pool.owners").items()
+    }
+    found = first_divergence("ownership", "pool.owners", expected, got)
+    if found:
+        yield found
+
+
+def _shared(evidence: Evidence) -> Iterator[Place]:
+    """Pages in the tables of two requests at a time, or twice in one; columns left out."""
+    held: dict[int, set[int]] = defaultdict(set)
+    for (request, round_), table in evidence.tables.items():
+        if sorted(table) != list(range(len(table))):
+            gap = next(column for column in range(len(table)) if column not in table)
+            yield Place("round.table", Key(request, round_, row=gap), "a page", None, "missing")
+        pages = list(table.values())
+        for column, page in table.items():
+            held[page].add(request)
+            if pages.count(page) > 1:
+                place = Key(request, round_, row=column)
+                yield Place("round.table", place, "a page of its own", page, "twice in one table")
+    for page, requests in held.items():
+        yield from _overlapping(evidence, page, sorted(requests, key=lambda request: evidence.spans.get(request, (0, 0))))
+    yield from _short(evidence)
+
+
+def _overlapping(evidence: Evidence, page: int, requests: list[int]) -> Iterator[Place]:
+    """Consecutive owners of a page must not meet in time: `first` may run only after `last` of the one before."""
+    for one, other in zip(requests, requests[1:], strict=False):
+        begins = [row for row in evidence.rows if row.request == other and page in _table(evidence, row).values()]
+        if begins and begins[0].step <= evidence.spans.get(one, (0, -1))[1]:
+            column = next(column for column, owned in _table(evidence, begins[0]).items() if owned == page)
+            key = Key(other, begins[0].round, row=column)
+            yield Place("round.table", key, "a page of its own", page, f"another row: request {one}")
+
+
+def _table(evidence: Evidence, row: tuple) -> dict[int, int]:
+    return dict(evidence.tables.get((row[0], row[1]), {}))
+
+
+def _short(evidence: Evidence) -> Iterator[Place]:
+    """A table must have a page for every position of its round, and keep the pages that it had."""
+    for row in evidence.rows:
+        last = evidence.contexts[row.request, row.round] + row.count if row.phase else row.count - 1
+        if last < 0:
+            continue
+        if evidence.slot(row.request, row.round, last) is None:
+            key = Key(row.request, row.round, row=last // evidence.page_size)
+            yield Place("round.table", key, "a page", None, "missing")
+        before = evidence.tables.get((row.request, row.round - 1), {})
+        now = evidence.tables.get((row.request, row.round), {})
+        for column in before.keys() & now.keys():
+            if before[column] != now[column]:
+                key = Key(row.request, row.round, row=column)
+                yield Place("round.table", key, before[column], now[column], "moved")
+
+
+def _balance(evidence: Evidence) -> Iterator[Divergence]:
+    """Free and owned pages together are all; request rows likewise; at the end everything is back."""
+    memory = evidence.scenario.memory
+    got: dict[Key, Datum] = {}
+    expected: dict[Key, Datum] = {}
+    for step in range(evidence.last_step + 2):
+        expected[Key(-1, step)] = (memory.pages, memory.request_slots)
+    for key, value in evidence.subject.channel("pool.owners").items():
+        flat = value if isinstance(value, tuple) else ()
+        owned, owners = flat[2::2], set(flat[3::2])
+        expected[key] = (memory.pages - len(owned), memory.request_slots - len(owners))
+        got[key] = flat[:2]
+    end = Key(-1, evidence.last_step + 1)
+    expected[end] = (memory.pages, memory.request_slots)
+    expected = {key: value for key, value in expected.items() if key.round <= evidence.last_step + 1}
+    found = first_divergence("pool.balance", "pool.owners", expected, got)
+    if found:
+        yield found
+
+
+def _guards(evidence: Evidence) -> Iterator[Divergence]:
+    """No guard byte is ever damaged."""
+    expected: dict[Key, Datum] = {Key(-1, step): () for step in range(evidence.last_step + 2)}
+    got = evidence.subject.channel("pool.guards")
+    if expected != got:
+        key = min(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
+        value = got.get(key)
+        damaged = key in expected and value is not None
+        relation = "guard bytes overwritten" if damaged else classify("pool.guards", key, expected, got)
+        shown = f"damage at bytes {value}" if damaged else value
+        yield Place("pool.guards", key, "intact" if key in expected else None, shown, relation).divergence(
+            "memory.guards", count=sum(expected.get(key) != got.get(key) for key in expected.keys() | got.keys())
+        )
+
+
+CONTRACTS = (
+    Contract(
+        name="ownership",
+        needs=frozenset({"round.table", "pool.owners"}),
+        reads=_READS | {"commit.length"},
+        minimum={"scenarios": 1, "slot_reuses": 1},
+        check=_ownership,
+    ),
+    Contract(
+        name="pool.balance",
+        needs=frozenset({"pool.owners"}),
+        reads=_READS,
+        minimum={"scenarios": 1, "slot_reuses": 1},
+        check=_balance,
+    ),
+    Contract(
+        name="memory.guards",
+        needs=frozenset({"pool.guards"}),
+        reads=_READS,
+        minimum={"scenarios": 1, "decode_rounds": 1},
+        check=_guards,
+    ),
+)

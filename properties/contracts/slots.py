@@ -1,0 +1,122 @@
+"""Where rows live: slots by the request's own table, everything in range.
+
+`P` page size. The subject chooses its pages; what is judged is that its rows agree with its own table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from draftproof.properties.compare import Place, first_divergence, first_of
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.verdict import Divergence
+
+_STAGES = ("draft.step", "verify", "extend")
+
+
+def _slots(evidence: Evidence) -> Iterator[Divergence]:
+    """Slot of a row = the table's entry of that round at the position that the row reports."""
+    for stage in _STAGES:
+        positions, reported = evidence.pair(f"{stage}.positions")
+        _, got = evidence.pair(f"{stage}.slots")
+        expected: dict[Key, Datum] = {}
+        for key, position in positions.items():
+            at = reported.get(key, position)
+            slot = evidence.slot(key.request, key.round, at) if isinstance(at, int) else None
+            expected[key] = "no page" if slot is None else slot  # type: ignore[assignment]
+        found = first_divergence(
+            "slots",
+            f"{stage}.slots",
+            expected,
+            got,
+            position_of_slot=lambda key, slot: evidence.position(key.request, key.round, slot),
+        )
+        if found:
+            yield found
+
+
+Range = Callable[[Evidence, Key], tuple[int, int]]
+
+
+def _vocab(evidence: Evidence, _key: Key) -> tuple[int, int]:
+    return 0, evidence.scenario.model.vocab - 1
+
+
+def _live_slots(evidence: Evidence, _key: Key) -> tuple[int, int]:
+    memory = evidence.scenario.memory
+    return memory.page_size, (memory.pages + 1) * memory.page_size - 1
+
+
+def _pages(evidence: Evidence, _key: Key) -> tuple[int, int]:
+    return 1, evidence.scenario.memory.pages
+
+
+def _positions(evidence: Evidence, _key: Key) -> tuple[int, int]:
+    return 0, evidence.scenario.memory.max_len - 1
+
+
+def _drafts(evidence: Evidence, _key: Key) -> tuple[int, int]:
+    return 0, evidence.scenario.steps
+
+
+_RANGES: dict[str, Range] = {
+    "round.table": _pages,
+    "accept.bonus": _vocab,
+    "accept.correct_len": _drafts,
+    "accept.emitted": _vocab,
+    "accept.index": _drafts,
+    **{f"{stage}.ids": _vocab for stage in _STAGES},
+    **{f"{stage}.positions": _positions for stage in _STAGES},
+    **{f"{stage}.slots": _live_slots for stage in _STAGES},
+}
+
+
+def _bounds(evidence: Evidence) -> Iterator[Divergence]:
+    """Every index within what it indexes."""
+    for channel, allowed in _RANGES.items():
+        found = first_of("bounds", _outside(evidence, channel, allowed))
+        if found:
+            yield found
+    found = first_of("bounds", _written_outside(evidence))
+    if found:
+        yield found
+
+
+def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Place]:
+    low, high = allowed(evidence, Key(0, 0))
+    for key, value in evidence.subject.channel(channel).items():
+        for item in value if isinstance(value, tuple) else (value,):
+            if not low <= item <= high:
+                yield Place(channel, key, f"{low} .. {high}", value, "out of range")
+                break
+
+
+def _written_outside(evidence: Evidence) -> Iterator[Place]:
+    memory = evidence.scenario.memory
+    slots = (memory.pages + 1) * memory.page_size
+    for key, value in evidence.subject.channel("commit.written").items():
+        flat = value if isinstance(value, tuple) else ()
+        for region, slot in zip(flat[::2], flat[1::2], strict=False):
+            if region not in (0, 1) or not 0 <= slot < slots:
+                yield Place("commit.written", key, f"slots 0 .. {slots - 1}", (region, slot), "out of range")
+                break
+
+
+CONTRACTS = (
+    Contract(
+        name="slots",
+        needs=frozenset(f"{stage}.slots" for stage in _STAGES),
+        reads=frozenset({*(f"{stage}.positions" for stage in _STAGES), "round.table"}),
+        minimum={"scenarios": 1, "decode_rounds": 1, "page_crossings": 1},
+        check=_slots,
+    ),
+    Contract(
+        name="bounds",
+        needs=frozenset(_RANGES) | {"commit.written"},
+        partial=frozenset(_RANGES) | {"commit.written"},
+        minimum={"scenarios": 1, "decode_rounds": 1},
+        check=_bounds,
+    ),
+)

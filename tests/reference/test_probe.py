@@ -1,0 +1,236 @@
+"""The probe models against a naive twin in Python integers, closed forms, and changes of every input.
+
+`L` lanes, `V` vocabulary; a row is one position.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from draftproof.properties.values.probe import head_weights, splitmix, target_weights
+from draftproof.properties.values.scenario import ProbeHead, ProbeModel
+from draftproof.reference.choose import choose_rows
+from draftproof.reference.memo import Memo
+from draftproof.reference.probe import ProbeEagleHead, ProbeTarget, mix
+
+MASK = 2**64 - 1
+MODEL = ProbeModel(seed=3, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=7, vocab=61, agreement=160)
+HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+TOKENS = tuple(int(token) for token in np.random.default_rng(11).integers(0, MODEL.vocab, 24))
+
+
+def naive_mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def dot(a: list[int], b: list[int]) -> int:
+    total = 0
+    for left, right in zip(a, b, strict=True):
+        total += left * right
+    return total & MASK
+
+
+def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeHead, xs: list[list[int]]) -> tuple:
+    """Returns (outputs, entries as (k, v), o[0, 0]) of each position."""
+    heads, group = spec.heads, spec.heads // spec.kv_heads
+    queries, entries, outputs, firsts = [], [], [], []
+
+    def project(name: str, x: list[int], p: int) -> list[int]:
+        rows, places = w[f"{prefix}.{name}.weight"], w[f"{prefix}.{name}.position"]
+        return [naive_mix((dot(row, x) + p * place) & MASK) for row, place in zip(rows, places, strict=True)]
+
+    for p, x in enumerate(xs):
+        gate = w[f"{prefix}.q.gate"]
+        queries.append([(q * g) & MASK for q, g in zip(project("q", x, p), gate, strict=True)])
+        entries.append((project("k", x, p), project("v", x, p)))
+        o = []
+        for u in range(heads):
+            n = u // group
+            query = queries[p][u * spec.key_dim : (u + 1) * spec.key_dim]
+            for e in range(spec.value_dim):
+                total = 0
+                for s in range(p + 1):
+                    key, value = entries[s]
+                    score = dot(query, key[n * spec.key_dim : (n + 1) * spec.key_dim])
+                    total += (naive_mix(score) | 1) * value[n * spec.value_dim + e]
+                o.append(total & MASK)
+        firsts.append(o[0])
+        y = [(a + naive_mix(dot(row, o))) & MASK for a, row in zip(x, w[f"{prefix}.o.weight"], strict=True)]
+        outputs.append(
+            [(a + naive_mix(dot(row, y))) & MASK for a, row in zip(y, w[f"{prefix}.mlp.weight"], strict=True)]
+        )
+    return outputs, entries, firsts
+
+
+def naive_logits(w: dict[str, list], h: list[int], bits: int, agreement: int) -> list[int]:
+    logits = [naive_mix(dot(row, h)) >> (64 - bits) for row in w["unembed"]]
+    m = naive_mix(h[0])
+    if m % 256 < agreement:
+        logits[(m >> 33) % len(logits)] += 2**23
+    return logits
+
+
+def lists(weights: dict[str, np.ndarray]) -> dict[str, list]:
+    return {name: array.tolist() for name, array in weights.items()}
+
+
+def naive_target(spec: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list, list]:
+    """(hidden, logits, entries by layer)."""
+    w = lists(target_weights(spec))
+    xs, kv, carry = [w["embed"][token] for token in tokens], [], []
+    for layer in range(spec.layers):
+        xs, entries, firsts = naive_layer(w, f"layers.{layer}", spec, xs)
+        kv.append([k + v for k, v in entries])
+        carry = carry or firsts
+    hidden = [[first] + [naive_mix(a) for a in x[1:]] for first, x in zip(carry, xs, strict=True)]
+    return hidden, [naive_logits(w, h, spec.logit_bits, spec.agreement) for h in hidden], kv
+
+
+def naive_head(head: ProbeHead, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
+    """(g, logits, entries)."""
+    w = lists(head_weights(head, spec))
+    xs = []
+    for token, x_in in zip(tokens, hidden, strict=True):
+        both = w["embed"][token] + x_in
+        xs.append([naive_mix(dot(row, both)) for row in w["fc"]])
+    xs, entries, _ = naive_layer(w, "layers.0", head, xs)
+    states = []
+    for p, (token, x_in, x) in enumerate(zip(tokens, hidden, xs, strict=True)):
+        g = [naive_mix(dot(row, x)) for row in w["out"]]
+        g[0] = (x_in[0] + naive_mix((w["embed"][token][0] + (p + 1) * w["carry.position"][0]) & MASK)) & MASK
+        states.append(g)
+    return states, [naive_logits(w, g, spec.logit_bits, 256) for g in states], [k + v for k, v in entries]
+
+
+def target(spec: ProbeModel = MODEL) -> ProbeTarget:
+    return ProbeTarget(spec, Memo(enabled=False))
+
+
+def eagle(spec: ProbeModel = MODEL) -> ProbeEagleHead:
+    return ProbeEagleHead(HEAD, spec, Memo(enabled=False))
+
+
+@pytest.mark.parametrize("bits", [1, 5, 23])
+def test_equals_the_naive_twin(bits: int) -> None:
+    spec = ProbeModel(
+        seed=bits, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=13, logit_bits=bits
+    )
+    tokens = tuple(token % 13 for token in TOKENS[:6])
+    hidden, logits, kv = naive_target(spec, tokens)
+    got = target(spec).forward(tokens)
+    assert got.hidden.tolist() == hidden
+    assert got.logits.tolist() == logits
+    assert [layer.tolist() for layer in got.kv] == kv
+    g, logits, entries = naive_head(HEAD, spec, tokens[1:], hidden[:-1])
+    head = eagle(spec).forward(tokens[1:], got.hidden[:-1])
+    assert head.hidden.tolist() == g
+    assert head.logits.tolist() == logits
+    assert head.kv[0].tolist() == entries
+
+
+def test_mix_is_splitmix_and_every_bit_matters() -> None:
+    """10,000 draws: one changed bit changes the result, and about half of its bits."""
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 2**64, 10_000, dtype=np.uint64)
+    flipped = x ^ (np.uint64(1) << rng.integers(0, 64, 10_000, dtype=np.uint64))
+    assert (mix(x) == splitmix(x)).all()
+    assert mix(x[:50]).tolist() == [naive_mix(value) for value in x[:50].tolist()]
+    assert (mix(x) != mix(flipped)).all()
+    assert 31.5 < np.bitwise_count(mix(x) ^ mix(flipped)).mean() < 32.5
+
+
+def test_carry_is_a_plain_sum_that_the_head_continues() -> None:
+    w = target_weights(MODEL)
+    c = int(w["layers.0.v.position"][0])
+    total, sums = 0, []
+    for place, token in enumerate(TOKENS):
+        total += naive_mix((int(w["embed"][token, 0]) + place * c) & MASK)
+        sums.append(total & MASK)
+    hidden = target().forward(TOKENS).hidden
+    assert hidden[:, 0].tolist() == sums
+    g = eagle().forward(TOKENS[1:], hidden[:-1]).hidden
+    assert g[:, 0].tolist() == sums[1:]
+
+
+def changed_rows(a: np.ndarray, b: np.ndarray) -> list[bool]:
+    """Per row: True if every element differs, False if none does; anything between is an error."""
+    differs = a != b
+    assert (differs.all(axis=1) == differs.any(axis=1)).all()
+    return differs.any(axis=1).tolist()
+
+
+def test_every_token_of_the_target_matters_from_its_position_on() -> None:
+    base = target().forward(TOKENS)
+    for place in range(len(TOKENS)):
+        for other in range(1, MODEL.vocab, 7):
+            token = (TOKENS[place] + other) % MODEL.vocab
+            got = target().forward((*TOKENS[:place], token, *TOKENS[place + 1 :]))
+            after = [row >= place for row in range(len(TOKENS))]
+            assert changed_rows(base.hidden, got.hidden) == after
+            assert changed_rows(base.kv[0], got.kv[0]) == [row == place for row in range(len(TOKENS))]
+            assert changed_rows(base.kv[1], got.kv[1]) == after
+
+
+def test_position_and_order_matter_in_the_target() -> None:
+    """A repeated token never gives the same row twice; swapping two tokens changes all that sees both."""
+    for token in range(MODEL.vocab):
+        got = target().forward((token,) * 9)
+        for rows in (got.hidden, *got.kv):
+            assert all(len(set(lane.tolist())) == 9 for lane in rows.T)
+    base = target().forward(TOKENS)
+    for place in range(len(TOKENS) - 1):
+        a, b = TOKENS[place : place + 2]
+        if a != b:
+            got = target().forward((*TOKENS[:place], b, a, *TOKENS[place + 2 :]))
+            assert changed_rows(base.hidden, got.hidden) == [row >= place for row in range(len(TOKENS))]
+
+
+def test_every_input_of_the_head_matters() -> None:
+    """One changed hidden lane or token changes the entry's KV, and every lane but the carry's from there on."""
+    hidden = target().forward(TOKENS).hidden[:-1]
+    base, rows = eagle().forward(TOKENS[1:], hidden), len(hidden)
+    for place in range(rows):
+        after, here = [row >= place for row in range(rows)], [row == place for row in range(rows)]
+        for lane in range(MODEL.lanes):
+            changed = hidden.copy()
+            changed[place, lane] ^= np.uint64(1)
+            got = eagle().forward(TOKENS[1:], changed)
+            assert changed_rows(base.hidden[:, 1:], got.hidden[:, 1:]) == after
+            assert changed_rows(base.kv[0], got.kv[0]) == here
+            assert (base.hidden[:, 0] != got.hidden[:, 0]).tolist() == [lane == 0 and row for row in here]
+        tokens = list(TOKENS[1:])
+        tokens[place] = (tokens[place] + 1) % MODEL.vocab
+        got = eagle().forward(tuple(tokens), hidden)
+        assert changed_rows(base.hidden[:, 1:], got.hidden[:, 1:]) == after
+        assert (base.hidden[:, 0] != got.hidden[:, 0]).tolist() == here
+    same = eagle().forward((TOKENS[0],) * rows, np.repeat(hidden[:1], rows, axis=0))
+    for states in (same.hidden, same.kv[0]):
+        assert all(len(set(lane.tolist())) == rows for lane in states.T)
+
+
+def agreeing(tokens: tuple[int, ...], hidden: np.ndarray, shift: int = 0) -> int:
+    """How many of the head's choices at entries 0 .. are the target's one position on; entries start at `shift`."""
+    truth = choose_rows(target().forward(tokens).logits[1:])
+    ids, states = tokens[:shift] + tokens[1:], np.concatenate((hidden[:shift], hidden))
+    own = choose_rows(eagle().forward(ids, states).logits[shift:])
+    return sum(a.token == b.token for a, b in zip(own, truth, strict=True))
+
+
+def test_the_head_agrees_on_the_share_that_the_scenario_chooses() -> None:
+    """Every favoured context agrees; with a wrong position, hidden state or token only chance does."""
+    tokens = tuple(int(token) for token in np.random.default_rng(2).integers(0, MODEL.vocab, 400))
+    hidden = target().forward(tokens).hidden
+    favoured = sum(naive_mix(carry) % 256 < MODEL.agreement for carry in hidden[1:, 0].tolist())
+    share = agreeing(tokens, hidden[:-1])
+    assert favoured <= share <= favoured + 20
+    assert share > 0.5 * 399 * MODEL.agreement / 256
+    assert share < 399
+    wrong = {
+        "position": agreeing(tokens, hidden[:-1], shift=1),
+        "hidden": agreeing(tokens, np.roll(hidden[:-1], 1, axis=0)),
+        "stale token": agreeing(tokens, hidden[1:]),
+    }
+    assert all(count < share // 4 for count in wrong.values()), wrong

@@ -1,0 +1,402 @@
+"""The reference's rounds against independent definitions: plain greedy decoding, limits, acceptance, EAGLE entries."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.scenario import (
+    Graphs,
+    Memory,
+    ProbeHead,
+    ProbeModel,
+    Request,
+    RoundWish,
+    Scenario,
+    Schedule,
+    wish,
+)
+from draftproof.properties.values.script import RequestScript, RoundScript
+from draftproof.properties.values.trace import Key, Trace
+from draftproof.properties.values.validate import validate
+from draftproof.reference.choose import choose
+from draftproof.reference.decode import accept
+from draftproof.reference.memo import Memo
+from draftproof.reference.model import build
+from draftproof.reference.run import ReferenceSubject, run
+from draftproof.reference.solve import solve
+
+BRIEF = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+
+
+def model(**changes: int) -> ProbeModel:
+    sizes = {"layers": 2, "heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 5, "lanes": 7, "vocab": 23} | changes
+    return ProbeModel(seed=3, **sizes)
+
+
+def scenario(*requests: Request, steps: int = 4, max_len: int = 64, of: ProbeModel | None = None) -> Scenario:
+    return validate(
+        Scenario(
+            model=of or model(),
+            head=HEAD,
+            steps=steps,
+            memory=Memory(page_size=4, pages=64, request_slots=8, max_len=max_len),
+            graphs=Graphs(),
+            schedule=Schedule(max_batch=4, chunk=8),
+            requests=requests,
+        )
+    )
+
+
+def request(
+    prompt: int = 5, budget: int = 12, rounds: tuple[tuple[int, int], ...] = ((3, 1),), stop: int = -1
+) -> Request:
+    wishes = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in rounds)
+    return Request(arrival=0, prompt=tuple(range(1, prompt + 1)), budget=budget, rounds=wishes, stop_at=stop)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    """Few tokens and few logit bits, so that ties, repeated tokens and early stops are frequent."""
+    steps, max_len = draw(st.integers(1, 5)), draw(st.integers(6, 20))
+    of = model(
+        layers=draw(st.integers(1, 2)),
+        vocab=draw(st.integers(4, 12)),
+        logit_bits=draw(st.sampled_from([1, 2, 23])),
+        agreement=draw(st.sampled_from([0, 128, 256])),
+    )
+    wishes = st.integers(0, steps).flatmap(
+        lambda drafts: st.builds(RoundWish, drafts=st.just(drafts), accept=st.integers(-1, drafts))
+    )
+    requests = st.builds(
+        Request,
+        arrival=st.just(0),
+        prompt=st.lists(st.integers(0, of.vocab - 1), min_size=1, max_size=max_len - 1).map(tuple),
+        budget=st.integers(1, 15),
+        rounds=st.lists(wishes, min_size=1, max_size=4).map(tuple),
+        stop_at=st.integers(-1, 8),
+    )
+    return scenario(*draw(st.lists(requests, min_size=1, max_size=2)), steps=steps, max_len=max_len, of=of)
+
+
+def greedy(made: Scenario, prompt: tuple[int, ...], count: int) -> list[int]:
+    """Plain decoding: one whole pass a token, nothing remembered, ties to the lowest id."""
+    target, _ = build(made, Memo(enabled=False))
+    tokens = list(prompt)
+    for _ in range(count):
+        last = target.forward(tuple(tokens)).logits[-1].tolist()
+        tokens.append(min(range(len(last)), key=lambda token: (-last[token], token)))
+    return tokens[len(prompt) :]
+
+
+def expected_tokens(made: Scenario, asked: Request) -> tuple[list[int], tuple[int, ...]]:
+    """(emitted, stop) by looking at one token after the other."""
+    truth = greedy(made, asked.prompt, max(asked.budget, asked.stop_at + 1))
+    stop = (truth[asked.stop_at],) if asked.stop_at >= 0 else ()
+    emitted: list[int] = []
+    for token in truth:
+        emitted.append(token)
+        full = len(asked.prompt) + len(emitted) == made.memory.max_len
+        if token in stop or len(emitted) == asked.budget or full:
+            break
+    return emitted, stop
+
+
+def emitted(trace: Trace, index: int) -> list[int]:
+    found = sorted((key.round, value) for key, value in trace.of("accept.emitted", request=index))
+    return [token for _, tokens in found for token in tokens]
+
+
+@BRIEF
+@given(scenarios())
+def test_emits_what_plain_greedy_decoding_emits(made: Scenario) -> None:
+    script = solve(made)
+    trace = run(made, script)
+    for index, (asked, solved) in enumerate(zip(made.requests, script.requests, strict=True)):
+        tokens, stop = expected_tokens(made, asked)
+        assert list(solved.tokens) == tokens
+        assert solved.stop == stop
+        assert emitted(trace, index) == tokens
+        assert sum(len(round_.emitted) for round_ in solved.rounds) == len(tokens) - 1
+
+
+@BRIEF
+@given(scenarios())
+def test_a_memo_changes_nothing_and_solving_again_agrees(made: Scenario) -> None:
+    shared, without = Memo(), Memo(enabled=False)
+    script = solve(made, without)
+    assert solve(made) == solve(made, shared) == solve(made, shared) == script
+    slow = run(made, script, without)
+    assert run(made, script) == run(made, script, shared) == slow
+    assert ReferenceSubject().run(made, script) == slow
+
+
+@BRIEF
+@given(scenarios())
+def test_rounds_are_what_the_wishes_ask_for(made: Scenario) -> None:
+    script = solve(made)
+    for asked, solved in zip(made.requests, script.requests, strict=True):
+        truth = greedy(made, asked.prompt, len(solved.tokens) + made.steps + 1)
+        done = 1
+        for number, round_ in enumerate(solved.rounds, start=1):
+            check_round(made, asked, solved, round_, wish(asked, number), truth, done)
+            done += len(round_.emitted)
+        assert done == len(solved.tokens)
+
+
+def check_round(
+    made: Scenario,
+    asked: Request,
+    solved: RequestScript,
+    round_: RoundScript,
+    wished: RoundWish,
+    truth: list[int],
+    done: int,
+) -> None:
+    n = len(asked.prompt) + done - 1
+    limits = (wished.drafts, made.memory.max_len - 1 - n, asked.budget - done - 1)
+    assert round_.context == n
+    assert round_.drafts == max(0, min(limits))
+    assert round_.emitted == solved.tokens[done:][: round_.correct_len + 1]
+    if wished.accept < 0:
+        assert round_.forced is None
+        return
+    assert round_.forced is not None
+    right = min(wished.accept, round_.drafts)
+    assert len(round_.forced) == round_.drafts
+    assert round_.correct_len == right
+    for place, token in enumerate(round_.forced):
+        true = truth[done + place]
+        if place == right:
+            assert token == (true + 1) % made.model.vocab
+        elif place == right + 1:
+            prefix = (*asked.prompt, *truth[:done], *round_.forced[:place])
+            assert token == greedy(made, prefix, 1)[0]
+        else:
+            assert token == true
+
+
+@BRIEF
+@given(scenarios())
+def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> None:
+    script = solve(made)
+    trace = run(made, script)
+    assert trace.duplicates == ()
+    assert {observation.channel for observation in trace.observations} <= trace.channels <= set(CHANNELS)
+    found = {name: set(trace.channel(name)) for name in trace.channels}
+    wanted: dict[str, set[Key]] = {name: set() for name in trace.channels}
+    for index, (asked, solved) in enumerate(zip(made.requests, script.requests, strict=True)):
+        for name, key in request_keys(made, index, asked, solved):
+            wanted[name].add(key)
+    assert found == wanted
+
+
+def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScript) -> list[tuple[str, Key]]:
+    n, last = len(asked.prompt), len(solved.rounds)
+    keys = [*window(made, index, 0, range(n), last == 0), ("accept.emitted", Key(index, 0))]
+    for number, round_ in enumerate(solved.rounds, start=1):
+        keys += [
+            (f"draft.step.{name}", Key(index, number, step=step))
+            for name in ("ids", "positions", "hidden_in", "proposal")
+            for step in range(1, round_.drafts)
+        ]
+        keys += [
+            (f"verify.{name}", Key(index, number, row=row))
+            for name in ("ids", "positions", "hidden", "choice")
+            for row in range(round_.drafts + 1)
+        ]
+        keys += [(f"accept.{name}", Key(index, number)) for name in ("correct_len", "index", "bonus", "emitted")]
+        keys += window(made, index, number, range(n, n + len(round_.emitted)), number == last)
+        n += len(round_.emitted)
+    return keys
+
+
+def window(made: Scenario, index: int, number: int, positions: range, ends: bool) -> list[tuple[str, Key]]:
+    keys = [("commit.length", Key(index, number))]
+    keys += [
+        ("commit.kv", Key(index, number, layer=layer, row=row))
+        for layer in range(made.model.layers)
+        for row in positions
+    ]
+    if not ends:
+        keys.append(("extend.proposal", Key(index, number, layer=0)))
+        keys += [
+            (f"extend.{name}", Key(index, number, layer=0, row=row))
+            for name in ("ids", "positions", "hidden_in", "kv")
+            for row in positions
+        ]
+    return keys
+
+
+@dataclass(frozen=True)
+class Told:
+    """One request's observations of one round."""
+
+    trace: Trace
+    round: int
+
+    def __call__(self, channel: str, **key: int) -> object:
+        return self.trace.channel(channel)[Key(0, self.round, **key)]
+
+    def rows(self, channel: str, field: str) -> dict[int, object]:
+        return {getattr(key, field): value for key, value in self.trace.of(channel, request=0, round=self.round)}
+
+
+@BRIEF
+@given(scenarios())
+def test_values_follow_from_one_pass_over_the_final_sequence(made: Scenario) -> None:
+    """All that a request commits and extends equals one long pass over its tokens and one over its entries."""
+    made = msgspec.structs.replace(made, requests=made.requests[:1])
+    script = solve(made)
+    trace, solved, prompt = run(made, script), script.requests[0], made.requests[0].prompt
+    target, head = build(made, Memo(enabled=False))
+    tokens = prompt + solved.tokens
+    true = target.forward(tokens[:-1])
+    entries = head.forward(tokens[1:], true.hidden)
+    length = len(prompt)
+    for number in range(len(solved.rounds) + 1):
+        told = Told(trace, number)
+        if number:
+            length += len(solved.rounds[number - 1].emitted)
+            check_verify(told, tokens, length - len(solved.rounds[number - 1].emitted), solved.rounds[number - 1])
+        assert told("commit.length") == length
+        for key, value in trace.of("commit.kv", round=number):
+            assert value == true.kv[key.layer][key.row].tobytes()
+        for row, value in told.rows("extend.hidden_in", "row").items():
+            assert value == true.hidden[row].tobytes()
+            assert told("extend.kv", layer=0, row=row) == entries.kv[0][row].tobytes()
+            assert told("extend.ids", layer=0, row=row) == tokens[row + 1]
+            assert told("extend.positions", layer=0, row=row) == row
+        if number < len(solved.rounds):
+            assert told("extend.proposal", layer=0) == tuple(choose(entries.logits[length - 1]))
+
+
+def check_verify(told: Told, tokens: tuple[int, ...], n: int, round_: RoundScript) -> None:
+    ids, choices = told.rows("verify.ids", "row"), told.rows("verify.choice", "row")
+    assert ids[0] == tokens[n]
+    assert list(told.rows("verify.positions", "row").values()) == list(range(n, n + round_.drafts + 1))
+    if round_.forced is not None:
+        assert tuple(ids.values())[1:] == round_.forced
+    a = round_.correct_len
+    assert all(ids[i] == choices[i - 1][0] for i in range(1, a + 1))
+    assert a == round_.drafts or ids[a + 1] != choices[a][0]
+    assert told("accept.correct_len") == a
+    assert told("accept.index") == tuple(range(a + 1))
+    assert told("accept.bonus") == choices[a][0]
+    assert told("accept.emitted") == round_.emitted
+
+
+@BRIEF
+@given(scenarios())
+def test_draft_steps_chain_from_the_last_extend(made: Scenario) -> None:
+    """Each step consumes the proposal before it; its state comes from the pass that ends one entry earlier."""
+    made = msgspec.structs.replace(made, requests=made.requests[:1])
+    script = solve(made)
+    trace, solved, prompt = run(made, script), script.requests[0], made.requests[0].prompt
+    target, head = build(made, Memo(enabled=False))
+    tokens, n = prompt + solved.tokens[:1], len(prompt)
+    for number, round_ in enumerate(solved.rounds, start=1):
+        told, last = Told(trace, number), Told(trace, number - 1)
+        proposal = last("extend.proposal", layer=0)
+        ids, hidden = list(tokens[1:]), target.forward(tokens[:-1]).hidden
+        own = [proposal[0]]
+        for k in range(1, round_.drafts):
+            g = head.forward(tuple(ids), hidden).hidden[-1]
+            assert told("draft.step.ids", step=k) == own[-1]
+            assert told("draft.step.positions", step=k) == n + k - 1
+            assert told("draft.step.hidden_in", step=k) == g.tobytes()
+            ids, hidden = [*ids, own[-1]], np.vstack((hidden, g))
+            proposal = choose(head.forward(tuple(ids), hidden).logits[-1])
+            assert told("draft.step.proposal", step=k) == tuple(proposal)
+            own.append(proposal[0])
+        if round_.forced is None:
+            assert list(told.rows("verify.ids", "row").values())[1:] == own[: round_.drafts]
+        tokens, n = tokens + round_.emitted, n + len(round_.emitted)
+
+
+def test_after_a_prompt_of_7_the_first_draft_forward_is_at_position_7() -> None:
+    """And K proposals need K - 1 forwards."""
+    made = scenario(request(prompt=7, rounds=((4, 2),)))
+    trace = run(made, solve(made))
+    assert Told(trace, 0).rows("extend.positions", "row") == {row: row for row in range(7)}
+    assert Told(trace, 1).rows("draft.step.positions", "step") == {1: 7, 2: 8, 3: 9}
+    assert Told(trace, 1).rows("verify.positions", "row") == {0: 7, 1: 8, 2: 9, 3: 10, 4: 11}
+    assert Told(trace, 1).rows("extend.positions", "row") == {7: 7, 8: 8, 9: 9}
+    assert Told(trace, 2).rows("draft.step.positions", "step") == {1: 10, 2: 11, 3: 12}
+
+
+@pytest.mark.parametrize("vocab", [2, 3])
+def test_accept_by_enumeration(vocab: int) -> None:
+    """correct_len is the largest a <= K with d_i = y_{i-1} for all i <= a."""
+    for count in range(5):
+        for drafts in itertools.product(range(vocab), repeat=count):
+            for choices in itertools.product(range(vocab), repeat=count + 1):
+                every = [a for a in range(count + 1) if all(drafts[i - 1] == choices[i - 1] for i in range(1, a + 1))]
+                assert accept(drafts, choices) == max(every)
+
+
+def test_choice_is_the_lowest_id_of_the_highest_by_enumeration() -> None:
+    for logits in itertools.product((0.0, 1.0, 3.0), repeat=4):
+        ranked = sorted(range(4), key=lambda token: (-logits[token], token))
+        assert choose(np.array(logits)) == (ranked[0], logits[ranked[0]] - logits[ranked[1]])
+
+
+@pytest.mark.parametrize(("agreement", "low", "high"), [(256, 1.0, 1.0), (128, 0.4, 0.6), (0, 0.0, 0.05)])
+def test_unforced_drafts_are_accepted_as_often_as_the_scenario_says(agreement: int, low: float, high: float) -> None:
+    """Of the drafts that were reached, through chains of stand-ins."""
+    asked = request(budget=200, rounds=((4, -1),))
+    rounds = solve(scenario(asked, max_len=256, of=model(vocab=61, agreement=agreement))).requests[0].rounds
+    reached = sum(min(round_.correct_len + 1, round_.drafts) for round_ in rounds)
+    assert reached > 150
+    assert low <= sum(round_.correct_len for round_ in rounds) / reached <= high
+
+
+def test_a_round_that_ends_a_request_is_cut_in_emission_and_commit_only() -> None:
+    """Stop at emitted token 3 of a round that accepts all of 4 drafts: tokens 1 .. 3 leave, and nothing is extended."""
+    truth = greedy(scenario(request()), tuple(range(1, 6)), 8)
+    assert Counter(truth)[truth[3]] == 1
+    made = scenario(request(rounds=((4, 4),), stop=3))
+    script = solve(made)
+    told = Told(run(made, script), 1)
+    assert script.requests[0].tokens == tuple(truth[:4])
+    assert script.requests[0].stop == (truth[3],)
+    assert told("accept.correct_len") == 4
+    assert told("accept.index") == (0, 1, 2, 3, 4)
+    assert told("accept.bonus") == truth[5]
+    assert told("accept.emitted") == tuple(truth[1:4])
+    assert told("commit.length") == 5 + 3
+    assert set(told.rows("commit.kv", "row")) == {5, 6, 7}
+    assert not told.rows("extend.ids", "row")
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_len", "count"),
+    [
+        (request(budget=1), 64, 1),
+        (request(budget=2, rounds=((4, 4),)), 64, 2),
+        (request(budget=40, rounds=((4, 4),)), 6, 1),
+        (request(budget=40, rounds=((4, 4),)), 9, 4),
+        (request(budget=5, rounds=((0, 0),)), 64, 5),
+    ],
+)
+def test_limits(asked: Request, max_len: int, count: int) -> None:
+    """max_len counts the tokens of prompt (5 here) and emission together."""
+    solved = solve(scenario(asked, max_len=max_len)).requests[0]
+    assert len(solved.tokens) == count
+    if count == 1:
+        assert solved.rounds == ()
+
+
+def test_requests_do_not_touch_one_another() -> None:
+    asked = (request(), request(prompt=9, rounds=((4, -1),)), request(prompt=2, rounds=((2, 0), (0, 0))))
+    together = solve(scenario(*asked)).requests
+    assert together == tuple(solve(scenario(one)).requests[0] for one in asked)

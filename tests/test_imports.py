@@ -1,0 +1,104 @@
+"""Who may import whom, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("properties", "reference", "kernels", "engine", "fuzz", "draftproof")
+ALLOWED = {
+    "properties": ("draftproof.properties",),
+    "kernels": ("draftproof.kernels",),
+    "reference": ("draftproof.reference", "draftproof.properties.values"),
+    "engine": ("draftproof.engine", "draftproof.kernels"),
+    "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values"),
+    "fuzz": ("draftproof",),
+    "draftproof": ("draftproof",),
+}
+
+
+def imports(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
+    """(dotted name, line) of every import, relative ones resolved against `package`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def rule(path: str) -> tuple[str, ...]:
+    if path.startswith("engine/subject"):
+        return ALLOWED["engine/subject"]
+    return ALLOWED[path.split("/")[0]]
+
+
+def broken(path: str, source: str) -> list[str]:
+    """What a file imports and must not."""
+    package = "draftproof" if path.startswith("draftproof/") else "draftproof." + path.split("/")[0]
+    wrong = []
+    for name, line in imports(ast.parse(source), package):
+        bare = name.split(".")[0] in FOLDERS and name.split(".")[0] != "draftproof"
+        ours = name.split(".")[0] == "draftproof"
+        if bare or (ours and not any(f"{name}.".startswith(f"{allowed}.") for allowed in rule(path))):
+            wrong.append(f"{path}:{line} imports {name}")
+    return wrong
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_imports_follow_the_rules(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    paths = [(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+    assert [line for path, source in paths for line in broken(path, source)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("reference/x.py", "from draftproof.engine import cache"),
+        ("reference/x.py", "import draftproof.kernels.ring"),
+        ("reference/x.py", "from draftproof.properties.strategies import scenarios"),
+        ("properties/x.py", "from draftproof.reference.solve import solve"),
+        ("properties/x.py", "from draftproof import engine"),
+        ("kernels/x.py", "def f():\n    from draftproof.engine.pages import PagePool"),
+        ("engine/x.py", "from draftproof.properties.values.trace import Trace"),
+        ("fuzz/x.py", "import kernels"),
+        ("engine/x.py", "from ..reference import solve"),
+    ],
+)
+def test_a_forbidden_import_is_seen(path, source):
+    assert len(broken(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("reference/x.py", "from draftproof.properties.values.trace import Trace"),
+        ("engine/subject/x.py", "from draftproof.properties.values.trace import Trace"),
+        ("engine/x.py", "from draftproof.kernels import kv_write"),
+    ],
+)
+def test_an_allowed_import_is_not(path, source):
+    assert broken(path, source) == []
+
+
+def imports_at_import_time(node: ast.AST) -> Iterator[str]:
+    """Names that running a module imports: everything outside of functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield from (name for name, _ in imports(child, "draftproof.engine"))
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from imports_at_import_time(child)
+
+
+def test_the_engine_imports_transformers_nowhere_at_top_level():
+    for file in sorted((ROOT / "engine").rglob("*.py")):
+        names = list(imports_at_import_time(ast.parse(file.read_text(encoding="utf-8"))))
+        assert [name for name in names if name.split(".")[0] == "transformers"] == [], file.name
+    assert list(imports_at_import_time(ast.parse("if x:\n    import transformers"))) == ["transformers"]

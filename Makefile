@@ -1,4 +1,5 @@
 # `make check` and `make test` create all that they need: only Python 3.11+, make and git must be there.
+# -P keeps this folder off the path: its kernels/ is not the package that transformers looks up by that name.
 # DRAFTPROOF_SYSTEM=1 uses $(PYTHON) with the torch that it has, and never the network (wheels may lie in .whl).
 
 PYTHON ?= python3
@@ -6,10 +7,10 @@ TORCH := torch==2.13.0
 export OMP_NUM_THREADS ?= 1
 
 ifdef DRAFTPROOF_SYSTEM
-BIN := $(PYTHON)
+BIN := $(PYTHON) -P
 READY := system
 else
-BIN := .venv/bin/python
+BIN := .venv/bin/python -P
 READY := .venv/ready
 endif
 

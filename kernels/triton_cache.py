@@ -6,6 +6,8 @@ import triton.language as tl
 
 from draftproof.kernels.triton_common import power_of_two, strides
 
+_STRIDES = ("s_kps", "s_kpn", "s_vps", "s_vpn", "s_kt", "s_kn", "s_vt", "s_vn")
+
 
 @triton.jit(do_not_specialize=["size", "heads", "width", "s_ps", "s_pn", "s_xt", "s_xn", "s_it", "s_jt"])
 def _copy_rows_kernel(
@@ -32,10 +34,10 @@ def _copy_rows_kernel(
     i_t = tl.program_id(0).to(tl.int64)
     slot = tl.load(p_index + i_t * s_it).to(tl.int64)
     other = tl.load(p_other + i_t * s_jt).to(tl.int64)
-    valid = (slot >= 0) & (slot < size) & (other >= 0) & (other < size)
+    heads = tl.where((slot >= 0) & (slot < size) & (other >= 0) & (other < size), heads, 0)
     o_n = tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
     o_h = tl.arange(0, BLOCK_H).to(tl.int64)[None, :]
-    mask = (o_n < heads) & (o_h < width) & valid
+    mask = (o_n < heads) & (o_h < width)
     p_entry = p_pool + slot * s_ps + o_n * s_pn + o_h * s_ph
     p_row = p_rows + i_t * s_xt + o_n * s_xn + o_h * s_xh
     if TO_POOL:
@@ -62,10 +64,7 @@ def _copy_rows(
     )
 
 
-@triton.jit(
-    do_not_specialize=["size", "heads", "k_width", "v_width", "s_it"]
-    + ["s_kps", "s_kpn", "s_vps", "s_vpn", "s_kt", "s_kn", "s_vt", "s_vn"]
-)
+@triton.jit(do_not_specialize=["size", "heads", "k_width", "v_width", "s_it", *_STRIDES])
 def _kv_write_kernel(
     p_k_pool,
     p_v_pool,
@@ -95,12 +94,12 @@ def _kv_write_kernel(
 ):
     i_t = tl.program_id(0).to(tl.int64)
     slot = tl.load(p_slots + i_t * s_it).to(tl.int64)
-    valid = (slot >= 0) & (slot < size)
+    heads = tl.where((slot >= 0) & (slot < size), heads, 0)
     o_n = tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
     o_k = tl.arange(0, BLOCK_K).to(tl.int64)[None, :]
     o_v = tl.arange(0, BLOCK_V).to(tl.int64)[None, :]
-    k_mask = (o_n < heads) & (o_k < k_width) & valid
-    v_mask = (o_n < heads) & (o_v < v_width) & valid
+    k_mask = (o_n < heads) & (o_k < k_width)
+    v_mask = (o_n < heads) & (o_v < v_width)
     b_k = tl.load(p_k + i_t * s_kt + o_n * s_kn + o_k * s_kh, mask=k_mask)
     b_v = tl.load(p_v + i_t * s_vt + o_n * s_vn + o_v * s_vh, mask=v_mask)
     tl.store(p_k_pool + slot * s_kps + o_n * s_kpn + o_k * s_kph, b_k, mask=k_mask)

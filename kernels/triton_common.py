@@ -12,12 +12,11 @@ import triton.language as tl
 
 @triton.jit
 def mix(x):
-    """Finalizer of SplitMix64 on int64; `>>` is arithmetic there, so the sign bits are masked off."""
-    x = x ^ ((x >> 30) & 0x3FFFFFFFF)
-    x = x * -4658895280553007687
-    x = x ^ ((x >> 27) & 0x1FFFFFFFFF)
-    x = x * -7723592293110705685
-    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+    """Finalizer of SplitMix64 on int64 values; as uint64 in between, where `>>` is logical."""
+    x = x.to(tl.uint64, bitcast=True)
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return (x ^ (x >> 31)).to(tl.int64, bitcast=True)
 
 
 def power_of_two(size: int, least: int = 1) -> int:

@@ -13,9 +13,7 @@ _BLOCK_I = 64
 
 
 @triton.jit(do_not_specialize=["added", "count", "size_b", "size_c", "s_oa", "s_ob", "s_xa", "s_xb"])
-def _ring_mix_kernel(
-    p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc, s_xa, s_xb, s_xc, BLOCK: tl.constexpr
-):
+def _ring_mix_kernel(p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc, s_xa, s_xb, s_xc, BLOCK: tl.constexpr):
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = index < count
     i_a = index // size_c // size_b

@@ -58,12 +58,17 @@ def test_without_theirs_there_is_no_top_level_kernels():
     assert done.stdout.strip() == "None", done.stdout + done.stderr
 
 
-def test_transformers_is_not_taken_in_by_our_kernels():
-    code = (
-        "import draftproof.kernels\nfrom transformers.utils import import_utils as u\nprint(u.is_kernels_available())"
+@pytest.mark.parametrize("flags", [[], ["-P"]], ids=["root on the path", "root off the path"])
+def test_transformers_is_not_taken_in_by_our_folder(flags):
+    lines = (
+        "import draftproof.kernels",
+        "from transformers.utils.import_utils import is_kernels_available",
+        "from transformers import LlamaForCausalLM",
+        "print(is_kernels_available(), LlamaForCausalLM.__name__)",
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip().splitlines()[-1:] == ["False"], done.stdout + done.stderr
+    command = [sys.executable, *flags, "-c", "\n".join(lines)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["False", "LlamaForCausalLM"], done.stdout + done.stderr
 
 
 def test_every_package_is_listed():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
+from draftproof.engine.models import dense as dense_module
 from draftproof.engine.models.base import Where
 from draftproof.engine.models.dense import Dense, load_target
 from draftproof.engine.models.eagle_head import EagleHead, head_config
@@ -199,3 +200,30 @@ def test_argmax_over_a_generation_equals_reference(tmp_path: Path) -> None:
         chosen = int(run(dense, torch.tensor(tokens))[-1].argmax())
         assert chosen == int(reference.forward(tokens).logits[-1].argmax())
         tokens.append(chosen)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_narrow_path_computes_the_same(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, name)
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    ids = torch.randint(0, VOCAB, (9,))
+    expected = run(dense, ids)
+    calls = []
+    monkeypatch.setattr(dense_module, "is_narrow", lambda x, config: calls.append(x.shape) or True)
+    assert relative(run(dense, ids), expected) < 1e-12
+    assert len(calls) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [1, 4, 5])
+def test_decode_on_a_gpu_is_close_to_float64(tmp_path: Path, tokens: int, dtype: torch.dtype) -> None:
+    save(tmp_path, "llama")
+    ids = torch.randint(0, VOCAB, (tokens,))
+    expected = run(load_target(tmp_path, "cpu", torch.float64), ids)
+    dense = load_target(tmp_path, "cuda", dtype)
+    at = where([1] * tokens, list(range(tokens)))
+    on_gpu = Where(at.rows.cuda(), at.positions.cuda(), at.slots.cuda())
+    got = dense.logits(dense.forward(ids.cuda(), on_gpu, NaiveCache())).cpu()
+    assert relative(got, expected) < (1e-4 if dtype == torch.float32 else 6e-2)

@@ -1,0 +1,240 @@
+"""Triton paged attention, one source for floats and the ring: addresses, masks and loops are shared.
+
+`T` packed tokens, `S` pool slots, `N` KV heads, `G` query heads per KV head, `P` page size, `B` splits of the context,
+Hk and Hv the head sizes of K and V.
+
+A program serves one token and one KV head, all G query heads together, over one split of the context. Lengths live on
+the device, so the number of splits follows from shapes alone and each program cuts the token's own length into equal
+runs of whole blocks. With more than one split the partial sums go through a temporary and a second kernel.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from draftproof.kernels.triton_common import mix, power_of_two, strides
+
+_PROGRAMS = 264
+_MOST_SPLITS = 16
+_BLOCK_C = 64
+# The ring form holds [G, C, H] int64 products at once.
+_RING_BLOCK_C = 16
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _slots(p_table, row, o_c, last, page_size, size, s_tp, PAGE_ONE: tl.constexpr):
+    """Return the slots of positions o_c of one table row and whether each is visible."""
+    b_page = o_c if PAGE_ONE else o_c // page_size
+    seen = o_c < last
+    b_entry = tl.load(p_table + row + b_page * s_tp, mask=seen, other=-1).to(tl.int64)
+    # The bound on the entry comes first: a huge one times the page size wraps round into the pool.
+    seen = seen & (b_entry >= 0) & (b_entry < size)
+    b_slot = b_entry if PAGE_ONE else b_entry * page_size + o_c % page_size
+    seen = seen & (b_slot < size)
+    return tl.where(seen, b_slot, 0), seen
+
+
+@triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_r", "s_p"])
+def _attention_kernel(
+    p_out,
+    p_partial,
+    p_weight,
+    p_q,
+    p_k_pool,
+    p_v_pool,
+    p_table,
+    p_rows,
+    p_positions,
+    page_size,
+    scale,
+    size,
+    table_rows,
+    pages,
+    s_ot,
+    s_oh,
+    s_od,
+    s_qt,
+    s_qh,
+    s_qd,
+    s_ks,
+    s_kn,
+    s_kd,
+    s_vs,
+    s_vn,
+    s_vd,
+    s_tr,
+    s_tp,
+    s_r,
+    s_p,
+    RING: tl.constexpr,
+    PAGE_ONE: tl.constexpr,
+    GROUP: tl.constexpr,
+    K_WIDTH: tl.constexpr,
+    V_WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_G: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    i_t, i_n, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    row = tl.load(p_rows + i_t * s_r).to(tl.int64)
+    pages = tl.where((row >= 0) & (row < table_rows), pages, 0)
+    length = tl.minimum(tl.load(p_positions + i_t * s_p).to(tl.int64) + 1, pages.to(tl.int64) * page_size)
+    run = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_C) * BLOCK_C
+    first = i_b * run
+    last = tl.minimum(first + run, length)
+
+    o_g = tl.arange(0, BLOCK_G)
+    o_k = tl.arange(0, BLOCK_K).to(tl.int64)
+    o_v = tl.arange(0, BLOCK_V).to(tl.int64)
+    heads = i_n * GROUP + o_g
+    q_mask = (o_g[:, None] < GROUP) & (o_k[None, :] < K_WIDTH)
+    b_q = tl.load(p_q + i_t * s_qt + heads[:, None] * s_qh + o_k[None, :] * s_qd, mask=q_mask, other=0)
+    if RING:
+        b_acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.int64)
+        b_total = tl.zeros([BLOCK_G], dtype=tl.int64)
+        b_highest = tl.zeros([BLOCK_G], dtype=tl.int64)
+    else:
+        b_acc = tl.zeros([BLOCK_G, BLOCK_V], dtype=tl.float32)
+        b_total = tl.zeros([BLOCK_G], dtype=tl.float32)
+        b_highest = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
+
+    for start in range(first, last, BLOCK_C):
+        o_c = (start + tl.arange(0, BLOCK_C)).to(tl.int64)
+        b_slot, seen = _slots(p_table, row * s_tr, o_c, last, page_size, size, s_tp, PAGE_ONE)
+        p_k = p_k_pool + b_slot[:, None] * s_ks + i_n * s_kn + o_k[None, :] * s_kd
+        p_v = p_v_pool + b_slot[:, None] * s_vs + i_n * s_vn + o_v[None, :] * s_vd
+        b_k = tl.load(p_k, mask=seen[:, None] & (o_k[None, :] < K_WIDTH), other=0)
+        b_v = tl.load(p_v, mask=seen[:, None] & (o_v[None, :] < V_WIDTH), other=0)
+        if RING:
+            b_score = tl.sum(b_q[:, None, :] * b_k[None, :, :], 2)
+            b_weight = tl.where(seen[None, :], mix(b_score) | 1, 0)
+            b_acc += tl.sum(b_weight[:, :, None] * b_v[None, :, :], 1)
+        else:
+            b_score = tl.dot(b_q, tl.trans(b_k), input_precision="ieee") * (scale * _LOG2_E)
+            b_score = tl.where(seen[None, :], b_score, float("-inf"))
+            b_peak = tl.maximum(b_highest, tl.max(b_score, 1))
+            # Until something is seen the peak is -inf, and -inf - -inf is not a number.
+            b_base = tl.where(b_peak == float("-inf"), 0.0, b_peak)
+            b_weight = tl.exp2(b_score - b_base[:, None])
+            b_decay = tl.exp2(b_highest - b_base)
+            b_total = b_total * b_decay + tl.sum(b_weight, 1)
+            b_acc = b_acc * b_decay[:, None] + tl.dot(b_weight.to(b_v.dtype), b_v, input_precision="ieee")
+            b_highest = b_peak
+
+    out_mask = (o_g[:, None] < GROUP) & (o_v[None, :] < V_WIDTH)
+    if SPLITS == 1:
+        if not RING:
+            b_acc = b_acc / tl.where(b_total == 0.0, 1.0, b_total)[:, None]
+        p_o = p_out + i_t * s_ot + heads[:, None] * s_oh + o_v[None, :] * s_od
+        tl.store(p_o, b_acc.to(p_out.dtype.element_ty), mask=out_mask)
+    else:
+        part = (i_t * tl.num_programs(1) * GROUP + heads) * SPLITS + i_b
+        tl.store(p_partial + part[:, None] * V_WIDTH + o_v[None, :], b_acc, mask=out_mask)
+        if not RING:
+            tl.store(p_weight + part * 2, b_highest, mask=o_g < GROUP)
+            tl.store(p_weight + part * 2 + 1, b_total, mask=o_g < GROUP)
+
+
+@triton.jit
+def _join_kernel(
+    p_out,
+    p_partial,
+    p_weight,
+    s_ot,
+    s_oh,
+    s_od,
+    RING: tl.constexpr,
+    V_WIDTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    """Join the splits of one token and query head."""
+    i_t, i_h = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    o_b = tl.arange(0, SPLITS)
+    o_v = tl.arange(0, BLOCK_V)
+    part = (i_t * tl.num_programs(1) + i_h) * SPLITS + o_b
+    b_part = tl.load(p_partial + part[:, None] * V_WIDTH + o_v[None, :], mask=o_v[None, :] < V_WIDTH, other=0)
+    if RING:
+        b_out = tl.sum(b_part, 0)
+    else:
+        b_highest = tl.load(p_weight + part * 2)
+        peak = tl.max(b_highest, 0)
+        b_scale = tl.exp2(b_highest - tl.where(peak == float("-inf"), 0.0, peak))
+        total = tl.sum(tl.load(p_weight + part * 2 + 1) * b_scale, 0)
+        b_out = tl.sum(b_part * b_scale[:, None], 0) / tl.where(total == 0.0, 1.0, total)
+    p_o = p_out + i_t * s_ot + i_h * s_oh + o_v * s_od
+    tl.store(p_o, b_out.to(p_out.dtype.element_ty), mask=o_v < V_WIDTH)
+
+
+def _splits(tokens: int, heads: int, capacity: int, block: int) -> int:
+    """Return the power of two that fills the device, without more splits than the table has blocks."""
+    wanted = min(_MOST_SPLITS, _PROGRAMS // (tokens * heads), triton.cdiv(capacity, block))
+    return 1 << max(0, wanted.bit_length() - 1)
+
+
+def paged_attention(
+    out: torch.Tensor,
+    q: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    table: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    page_size: int,
+    scale: float,
+) -> None:
+    """Launch programs (token, KV head, split); see the eager function. float64 is eager only."""
+    tokens, heads, v_width = out.shape
+    if out.numel() == 0:
+        return
+    size, kv_heads, k_width = k_pool.shape
+    ring = out.dtype == torch.int64
+    block = _RING_BLOCK_C if ring else _BLOCK_C
+    splits = _splits(tokens, kv_heads, table.shape[1] * page_size, block)
+    # tl.dot wants sides of 16 or more.
+    least = 1 if ring else 16
+    partial = weight = out
+    if splits > 1:
+        partial = out.new_empty((tokens, heads, splits, v_width), dtype=torch.int64 if ring else torch.float32)
+        weight = out if ring else partial.new_empty((tokens, heads, splits, 2))
+    _attention_kernel[(tokens, kv_heads, splits)](
+        out,
+        partial,
+        weight,
+        q,
+        k_pool,
+        v_pool,
+        table,
+        rows,
+        positions,
+        page_size,
+        scale,
+        size,
+        *table.shape,
+        *strides(out, q, k_pool, v_pool, table, rows, positions),
+        RING=ring,
+        PAGE_ONE=page_size == 1,
+        GROUP=heads // kv_heads,
+        K_WIDTH=k_width,
+        V_WIDTH=v_width,
+        SPLITS=splits,
+        BLOCK_G=power_of_two(heads // kv_heads, least),
+        BLOCK_C=block,
+        BLOCK_K=power_of_two(k_width, least),
+        BLOCK_V=power_of_two(v_width, least),
+    )
+    if splits > 1:
+        _join_kernel[(tokens, heads)](
+            out,
+            partial,
+            weight,
+            *out.stride(),
+            RING=ring,
+            V_WIDTH=v_width,
+            SPLITS=splits,
+            BLOCK_V=power_of_two(v_width),
+            num_warps=1 if v_width <= 128 else 4,
+        )

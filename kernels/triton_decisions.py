@@ -1,0 +1,175 @@
+"""Triton integer decisions: slots, acceptance, choice. `R` rows, `W` verify width, `T` tokens, `V` vocabulary."""
+
+import torch
+import triton
+import triton.language as tl
+
+from draftproof.kernels.triton_common import power_of_two, strides
+
+_BLOCK_V = 4096
+_STRIDES = ("s_pr", "s_pw", "s_sr", "s_sw", "s_tr", "s_tp", "s_r", "s_l", "s_c")
+_NO_ID = tl.constexpr(1 << 62)
+
+
+@triton.jit(do_not_specialize=["known_rows", "known_pages", "width", "page_size", "max_len", *_STRIDES])
+def _assign_slots_kernel(
+    p_positions,
+    p_slots,
+    p_table,
+    p_rows,
+    p_lengths,
+    p_counts,
+    known_rows,
+    known_pages,
+    width,
+    page_size,
+    max_len,
+    s_pr,
+    s_pw,
+    s_sr,
+    s_sw,
+    s_tr,
+    s_tp,
+    s_r,
+    s_l,
+    s_c,
+    BLOCK: tl.constexpr,
+):
+    i_r = tl.program_id(0).to(tl.int64)
+    row = tl.load(p_rows + i_r * s_r)
+    count = tl.load(p_counts + i_r * s_c)
+    o_w = tl.arange(0, BLOCK).to(tl.int64)
+    b_place = tl.load(p_lengths + i_r * s_l) + o_w
+    b_page = b_place // page_size
+    b_live = o_w <= count
+    known_pages = tl.where((row >= 0) & (row < known_rows), known_pages, 0)
+    b_known = b_live & (b_place >= 0) & (b_page < known_pages)
+    b_entry = tl.load(p_table + row * s_tr + b_page * s_tp, mask=b_known, other=-1)
+    b_slot = tl.where(b_entry >= 0, b_entry * page_size + b_place % page_size, -1)
+    b_surplus = tl.where(count < 0, 0, tl.minimum(b_place, max_len - 1))
+    tl.store(p_slots + i_r * s_sr + o_w * s_sw, tl.where(b_live, b_slot, 0), mask=o_w < width)
+    tl.store(p_positions + i_r * s_pr + o_w * s_pw, tl.where(b_live, b_place, b_surplus), mask=o_w < width)
+
+
+def assign_slots(
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    table: torch.Tensor,
+    rows: torch.Tensor,
+    lengths: torch.Tensor,
+    counts: torch.Tensor,
+    page_size: int,
+    max_len: int,
+) -> None:
+    """Launch one program a row; see the eager function."""
+    if positions.numel() == 0:
+        return
+    _assign_slots_kernel[(positions.shape[0],)](
+        positions,
+        slots,
+        table,
+        rows,
+        lengths,
+        counts,
+        *table.shape,
+        positions.shape[1],
+        page_size,
+        max_len,
+        *strides(positions, slots, table, rows, lengths, counts),
+        BLOCK=power_of_two(positions.shape[1]),
+        num_warps=1,
+    )
+
+
+@triton.jit(do_not_specialize=["width", "s_l", "s_b", "s_ir", "s_iw", "s_hr", "s_hw", "s_c"])
+def _greedy_accept_kernel(
+    p_correct_len,
+    p_bonus,
+    p_ids,
+    p_choice,
+    p_counts,
+    width,
+    s_l,
+    s_b,
+    s_ir,
+    s_iw,
+    s_hr,
+    s_hw,
+    s_c,
+    BLOCK: tl.constexpr,
+):
+    i_r = tl.program_id(0).to(tl.int64)
+    count = tl.load(p_counts + i_r * s_c)
+    o_w = tl.arange(0, BLOCK).to(tl.int64)
+    limit = tl.minimum(count, width - 1)
+    drafts = o_w < limit
+    b_ids = tl.load(p_ids + i_r * s_ir + (o_w + 1) * s_iw, mask=drafts, other=0)
+    b_choice = tl.load(p_choice + i_r * s_hr + o_w * s_hw, mask=drafts, other=0)
+    correct = tl.min(tl.where(drafts & (b_ids == b_choice), BLOCK, o_w), 0)
+    bonus = tl.load(p_choice + i_r * s_hr + correct * s_hw, mask=count >= 0, other=0)
+    tl.store(p_correct_len + i_r * s_l, tl.where(count < 0, -1, correct))
+    tl.store(p_bonus + i_r * s_b, bonus)
+
+
+def greedy_accept(
+    correct_len: torch.Tensor, bonus: torch.Tensor, ids: torch.Tensor, choice: torch.Tensor, counts: torch.Tensor
+) -> None:
+    """Launch one program a row; see the eager function."""
+    if ids.numel() == 0:
+        return
+    _greedy_accept_kernel[(ids.shape[0],)](
+        correct_len,
+        bonus,
+        ids,
+        choice,
+        counts,
+        ids.shape[1],
+        *strides(correct_len, bonus, ids, choice, counts),
+        BLOCK=power_of_two(ids.shape[1]),
+        num_warps=1,
+    )
+
+
+@triton.jit(do_not_specialize=["vocabulary", "s_t"])
+def _best_of_block_kernel(p_best, p_id, p_logits, vocabulary, s_t, s_v, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
+    i_t, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    o_v = i_b.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = o_v < vocabulary
+    b_logit = tl.load(p_logits + i_t * s_t + o_v * s_v, mask=mask, other=0)
+    b_logit = b_logit.to(p_best.dtype.element_ty)
+    number = mask & (b_logit == b_logit)
+    best = tl.max(tl.where(number, b_logit, LOWEST), 0)
+    lowest_id = tl.min(tl.where(number & (b_logit == best), o_v, _NO_ID), 0)
+    tl.store(p_best + i_t * tl.num_programs(1) + i_b, best)
+    tl.store(p_id + i_t * tl.num_programs(1) + i_b, lowest_id)
+
+
+@triton.jit(do_not_specialize=["blocks", "s_c"])
+def _best_of_row_kernel(p_choice, p_best, p_id, blocks, s_c, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
+    i_t = tl.program_id(0).to(tl.int64)
+    o_b = tl.arange(0, BLOCK)
+    b_id = tl.load(p_id + i_t * blocks + o_b, mask=o_b < blocks, other=_NO_ID)
+    number = b_id != _NO_ID
+    b_best = tl.where(number, tl.load(p_best + i_t * blocks + o_b, mask=number, other=0), LOWEST)
+    best = tl.max(b_best, 0)
+    lowest_id = tl.min(tl.where(number & (b_best == best), b_id, _NO_ID), 0)
+    tl.store(p_choice + i_t * s_c, tl.where(lowest_id == _NO_ID, 0, lowest_id))
+
+
+def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
+    """Find the best of each block of the vocabulary, then the best block; see the eager function."""
+    tokens, vocabulary = logits.shape
+    if tokens == 0:
+        return
+    block = min(_BLOCK_V, power_of_two(vocabulary))
+    blocks = triton.cdiv(vocabulary, block)
+    exact = logits.dtype == torch.int64
+    lowest = -(1 << 63) if exact else float("-inf")
+    best = logits.new_empty((tokens, blocks), dtype=torch.int64 if exact else torch.float32)
+    ids = choice.new_empty((tokens, blocks))
+    _best_of_block_kernel[(tokens, blocks)](
+        best, ids, logits, vocabulary, *logits.stride(), BLOCK=block, LOWEST=lowest, num_warps=8 if block > 1024 else 4
+    )
+    _best_of_row_kernel[(tokens,)](
+        choice, best, ids, blocks, *choice.stride(), BLOCK=power_of_two(blocks), LOWEST=lowest, num_warps=1
+    )

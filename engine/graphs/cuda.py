@@ -85,7 +85,7 @@ class CudaBackend:
         """End a failed capture, so that stream, allocator and random generator are usable again.
 
         Where capture_end raises, it may not have reached the allocator, for which the pool then still counts as
-        recording, nor the generator, whose state still believes in the capture and would refuse to be used.
+        recording (it is left behind for a new one), nor the generator, whose state still believes in the capture.
         """
         try:
             graph.capture_end()
@@ -94,4 +94,5 @@ class CudaBackend:
             generator = torch.cuda.default_generators[index]
             with contextlib.suppress(RuntimeError):
                 torch._C._cuda_endAllocateToPool(index, self._pool)
+            self._pool = torch.cuda.graph_pool_handle()
             generator.graphsafe_set_state(generator.clone_state())

@@ -111,8 +111,9 @@ def mlp(weights: LayerWeights, x: torch.Tensor) -> torch.Tensor:
     return F.linear(active, weights.down)
 
 
-# Up to here a GPU reads weights fastest with the narrow kernels; they hold a whole row of a weight at once.
-NARROW_TOKENS, NARROW_INPUTS = 4, 8192
+# At one token the narrow kernels read weights faster than cuBLAS, at four no more (benchmarks/linear_speed.py). They
+# hold a whole row of a weight at once, hence the second limit.
+NARROW_TOKENS, NARROW_INPUTS = 1, 8192
 
 
 def is_narrow(x: torch.Tensor, config: DenseConfig) -> bool:

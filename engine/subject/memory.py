@@ -63,7 +63,7 @@ class MemoryWatch:
         self._before.copy_(self._words())
 
     def changed(self) -> tuple[tuple[int, int], ...]:
-        """(region, slot) of everything that changed since `before`, ascending."""
+        """(region, slot) of everything that changed since `before`, ascending; slot 0 is anyone's and left out."""
         words = torch.nonzero(self._words() != self._before).flatten().cpu().numpy()
         if not len(words):
             return ()
@@ -71,6 +71,6 @@ class MemoryWatch:
         index = np.searchsorted(self._starts, offsets, side="right") - 1
         slots = (offsets - self._starts[index]) // self._slot_bytes[index]
         known = (index >= 0) & (slots < self._slots) & (self._codes[index] != ELSEWHERE)
-        codes = np.where(known, self._codes[index], ELSEWHERE)
-        places = np.unique(np.stack([codes, np.where(known, slots, offsets)], axis=1), axis=0)
-        return tuple((code, place) for code, place in places.tolist())
+        codes = np.where(known, self._codes[index], ELSEWHERE)[~known | (slots > 0)]
+        places = np.where(known, slots, offsets)[~known | (slots > 0)]
+        return tuple((code, place) for code, place in sorted(set(zip(codes.tolist(), places.tolist(), strict=True))))

@@ -11,7 +11,6 @@ from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.values.verdict import Divergence
 
 Check = Callable[[Evidence], Iterator[Divergence]]
-REFERENCE_ALL: Mapping[str, int] = {"scenarios": 1}
 
 
 def _always(_evidence: Evidence) -> bool:
@@ -23,8 +22,8 @@ class Contract:
     """One thing that must hold of a trace or between two.
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
-    either is not held to it. `minimum` names counts (counts.py) below which a pass proves nothing. In channels of
-    `partial` it does not judge what is there, only what it says (absence is another contract's).
+    either is not held to it. `concerns` picks the scenarios. `minimum` names counts (counts.py) below which a pass proves nothing. In channels of
+    `partial` it judges what is said, not what is missing. With `whole` False it makes do with some of `needs`.
     """
 
     name: str
@@ -34,10 +33,15 @@ class Contract:
     reads: frozenset[str] = frozenset()
     partial: frozenset[str] = frozenset()
     concerns: Callable[[Evidence], bool] = field(default=_always)
+    whole: bool = True
 
     def applies(self, evidence: Evidence) -> bool:
         """Whether this scenario's traces can be held to it."""
-        return self.needs | self.reads <= evidence.subject.channels and self.concerns(evidence)
+        return self.fits(evidence.subject.channels) and self.concerns(evidence)
+
+    def fits(self, channels: frozenset[str]) -> bool:
+        """Whether a subject with these channels can be held to it at all."""
+        return self.needs | self.reads <= channels if self.whole else bool(self.needs & channels)
 
 
 def nearness(evidence: Evidence, channel: str) -> Near:

@@ -153,6 +153,14 @@ class Evidence:
             tables[key.request, key.round][key.row] = page  # type: ignore[assignment]
         return tables
 
+    def table_at(self, row: Row) -> Mapping[int, int]:
+        """column -> page at a row's engine step; of a prefill's table only what its chunks had reached by then."""
+        table = self.tables.get((row.request, row.round), {})
+        if row.phase:
+            return table
+        end = self.starts[row.request, row.chunk] + row.count
+        return {column: page for column, page in table.items() if column * self.page_size < end}
+
     def slot(self, request: int, round_: int, position: int) -> int | None:
         """The slot of a position by the request's own table of that round; None where the table has no page."""
         page = self.tables.get((request, round_), {}).get(position // self.page_size)

@@ -20,7 +20,7 @@ def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
     for row in evidence.rows:
         first, last = evidence.spans[row.request]
         if row.step <= step and first <= step < last:
-            live[row.request] = dict(evidence.tables.get((row.request, row.round), {}))
+            live[row.request] = dict(evidence.table_at(row))
     return live
 
 
@@ -57,22 +57,20 @@ def _shared(evidence: Evidence) -> Iterator[Place]:
                 place = Key(request, round_, row=column)
                 yield Place("round.table", place, "a page of its own", page, "twice in one table")
     for page, requests in held.items():
-        yield from _overlapping(evidence, page, sorted(requests, key=lambda request: evidence.spans.get(request, (0, 0))))
+        yield from _overlapping(
+            evidence, page, sorted(requests, key=lambda request: evidence.spans.get(request, (0, 0)))
+        )
     yield from _short(evidence)
 
 
 def _overlapping(evidence: Evidence, page: int, requests: list[int]) -> Iterator[Place]:
     """Consecutive owners of a page must not meet in time: `first` may run only after `last` of the one before."""
     for one, other in zip(requests, requests[1:], strict=False):
-        begins = [row for row in evidence.rows if row.request == other and page in _table(evidence, row).values()]
+        begins = [row for row in evidence.rows if row.request == other and page in evidence.table_at(row).values()]
         if begins and begins[0].step <= evidence.spans.get(one, (0, -1))[1]:
-            column = next(column for column, owned in _table(evidence, begins[0]).items() if owned == page)
+            column = next(column for column, owned in evidence.table_at(begins[0]).items() if owned == page)
             key = Key(other, begins[0].round, row=column)
             yield Place("round.table", key, "a page of its own", page, f"another row: request {one}")
-
-
-def _table(evidence: Evidence, row: tuple) -> dict[int, int]:
-    return dict(evidence.tables.get((row[0], row[1]), {}))
 
 
 def _short(evidence: Evidence) -> Iterator[Place]:

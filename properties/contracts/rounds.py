@@ -22,7 +22,10 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
         if request in evidence.ties:
             continue
         emitted = tuple(
-            token for key in sorted(got) if key.request == request for token in got[key] # type: ignore[union-attr]
+            token
+            for key in sorted(got)
+            if key.request == request
+            for token in got[key]  # type: ignore[union-attr]
         )
         if emitted != script.tokens:
             key = Key(request, len(script.rounds))

@@ -1,0 +1,94 @@
+"""One fault on the scenarios of one seed: which contract notices first, where, and after how many examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.subject import Subject
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.verdict import Divergence
+
+
+class FaultOutcome(StrEnum):
+    """What became of a fault, best first: the first four mean that it was noticed."""
+
+    DETECTED = "detected"
+    DETECTED_BY_OTHER = "detected_by_other"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    SURVIVED = "survived"
+    INERT = "inert"
+    STALE = "stale"
+
+
+class Aim(Value):
+    """The contract and the channel that a fault's header names; "" is any."""
+
+    contract: str = ""
+    channel: str = ""
+
+    def hits(self, divergence: Divergence) -> bool:
+        return self.contract in ("", divergence.contract) and self.channel in ("", divergence.channel)
+
+
+class SeedResult(Value):
+    """What one seed's scenarios showed. `examples`: how many ran until the fault was noticed, null if it never was.
+
+    `divergence` is what was noticed (by the named contract, if it did), `output_changed` whether the emitted tokens
+    differed in that example, `detail` the crash.
+    """
+
+    seed: int
+    outcome: FaultOutcome
+    examples: int | None = None
+    divergence: Divergence | None = None
+    output_changed: bool = False
+    detail: str = ""
+
+
+Diverged = Callable[[Evidence], Iterable[Divergence]]
+"""The first divergence of each contract that fails."""
+
+
+def order(divergence: Divergence) -> tuple[int, ...]:
+    """The order of first divergence."""
+    where = Key(divergence.request, divergence.round, divergence.step, divergence.layer, divergence.row)
+    return Observation(divergence.channel, where, 0).order
+
+
+def trial(
+    subject: Subject,
+    seed: int,
+    scenarios: Iterable[Solved],
+    aim: Aim,
+    diverged: Diverged,
+    after: Callable[[Evidence], None],
+) -> SeedResult:
+    """Run scenarios until the aim is hit. What another contract notices on the way counts if the aim never is.
+
+    `after` is told of every finished run.
+    """
+    other: SeedResult | None = None
+    for number, known in enumerate(scenarios, start=1):
+        try:
+            ran = evidence(subject, known.scenario, lambda _scenario, known=known: known)
+        except SubjectCrashed as crash:
+            return other or SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, detail=str(crash))
+        after(ran)
+        found = sorted(diverged(ran), key=order)
+        hit = next((divergence for divergence in found if aim.hits(divergence)), None)
+        if hit is not None:
+            return _noticed(seed, FaultOutcome.DETECTED, number, hit, ran)
+        if found and other is None:
+            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, found[0], ran)
+    return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
+
+
+def _noticed(seed: int, outcome: FaultOutcome, number: int, divergence: Divergence, ran: Evidence) -> SeedResult:
+    return SeedResult(
+        seed=seed, outcome=outcome, examples=number, divergence=divergence, output_changed=ran.output_changed
+    )

@@ -1,0 +1,208 @@
+"""A legal schedule, and launches that follow from it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from draftproof.properties.compare import Place, apart, first_of
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.evidence import (
+    CAPTURE,
+    DRAFT,
+    EXTEND,
+    EXTEND_PROMPT,
+    PREFILL,
+    VERIFY,
+    Evidence,
+    Launch,
+    Row,
+)
+from draftproof.properties.values.trace import Key
+from draftproof.properties.values.verdict import Divergence
+
+_PER_GRAPH = (DRAFT, VERIFY, EXTEND)
+
+
+def _schedule(evidence: Evidence) -> Iterator[Divergence]:
+    found = first_of("schedule.legal", _illegal(evidence))
+    if found:
+        yield found
+
+
+def _illegal(evidence: Evidence) -> Iterator[Place]:
+    by_request: dict[int, list[Row]] = defaultdict(list)
+    for row in sorted(evidence.rows, key=lambda row: (row.request, row.round, row.chunk)):
+        by_request[row.request].append(row)
+    for request in range(len(evidence.script.requests)):
+        yield from _request(evidence, request, by_request.get(request, []))
+    for (_, phase), rows in evidence.batches.items():
+        yield from _batch(evidence, phase, rows)
+    yield from _live(evidence)
+
+
+def _key(row: Row) -> Key:
+    return Key(row.request, row.round, step=row.chunk)
+
+
+def _place(row: Row, expected: object, got: object, relation: str) -> Place:
+    return Place("round.rows", _key(row), str(expected), str(got), relation)
+
+
+def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Place]:
+    """Rounds without gaps, each with its drafts; a prompt covered exactly; steps ascending from the arrival on."""
+    wanted, solved = evidence.scenario.requests[request], evidence.script.requests[request]
+    for row in (row for row in rows if row.phase != int(row.round > 0)):
+        yield _place(row, f"phase {int(row.round > 0)}", f"phase {row.phase}", "different")
+    chunks = [row for row in rows if row.round == 0]
+    yield from _chunks(evidence, request, chunks)
+    got = {row.round: row for row in rows if row.round > 0}
+    tied = request in evidence.ties
+    for number, round_ in enumerate(solved.rounds, start=1):
+        row = got.pop(number, None)
+        if row is None and not tied:
+            yield Place("round.rows", Key(request, number, step=0), f"{round_.drafts} drafts", None, "missing")
+        elif row is not None and not tied and row.count != round_.drafts:
+            expected = f"{round_.drafts} drafts"
+            yield _place(row, expected, f"{row.count} drafts", apart(round_.drafts, row.count))
+    for row in got.values():
+        if not tied:
+            yield Place("round.rows", _key(row), None, f"round {row.round}", "surplus")
+    for before, row in zip(rows, rows[1:], strict=False):
+        if row.step <= before.step:
+            yield _place(row, f"after step {before.step}", f"step {row.step}", "out of order")
+    if rows and rows[0].step < wanted.arrival:
+        early = apart(wanted.arrival, rows[0].step)
+        yield _place(rows[0], f"from step {wanted.arrival} on", f"step {rows[0].step}", early)
+
+
+def _chunks(evidence: Evidence, request: int, chunks: list[Row]) -> Iterator[Place]:
+    prompt, limit = len(evidence.scenario.requests[request].prompt), evidence.scenario.schedule.chunk
+    if [row.chunk for row in chunks] != list(range(len(chunks))):
+        yield Place("round.rows", Key(request, 0, step=0), "chunks 0, 1, ..", None, "missing")
+    for row in chunks:
+        if not 0 < row.count <= limit:
+            yield _place(row, f"1 .. {limit} tokens", f"{row.count} tokens", "out of range")
+    covered = sum(row.count for row in chunks)
+    if covered != prompt:
+        key = _key(chunks[-1]) if chunks else Key(request, 0, step=0)
+        relation = apart(prompt, covered) if chunks else "missing"
+        yield Place("round.rows", key, f"{prompt} tokens", f"{covered} tokens", relation)
+
+
+def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Place]:
+    """Rows of one batch: places 0 .. R-1, not too many, all in one size that holds them."""
+    for place, row in enumerate(rows):
+        if row.position != place:
+            yield _place(row, f"place {place} of its batch", f"place {row.position}", apart(place, row.position))
+        if row.size != rows[0].size or (row.size and row.size < len(rows)):
+            yield _place(row, f"a size that holds {len(rows)} rows", f"size {row.size}", "different")
+    limit = evidence.scenario.schedule.max_batch
+    if phase and len(rows) > limit:
+        yield _place(rows[limit], f"at most {limit} rows", f"{len(rows)} rows", apart(limit, len(rows)))
+
+
+def _live(evidence: Evidence) -> Iterator[Place]:
+    """No more requests at a time than there are request rows."""
+    slots = evidence.scenario.memory.request_slots
+    for row in evidence.rows:
+        live = sum(first <= row.step <= last for first, last in evidence.spans.values())
+        if live > slots:
+            yield _place(row, f"at most {slots} live requests", f"{live} live requests", apart(slots, live))
+
+
+def _graphs(evidence: Evidence) -> Iterator[Divergence]:
+    found = first_of("graphs", (*_launches(evidence), *_sizes_of_rows(evidence)))
+    if found:
+        yield found
+
+
+def _launches(evidence: Evidence) -> Iterator[Place]:
+    """Every step launches what its rows need, in sizes that hold them; replays of each graph count up by one."""
+    steps: dict[int, list[Launch]] = defaultdict(list)
+    for launch in evidence.launches:
+        steps[launch.step].append(launch)
+    replays: Counter[tuple[int, int]] = Counter()
+    captures: Counter[int] = Counter()
+    for step in sorted({*steps, *(row.step for row in evidence.rows)}):
+        launches = steps.get(step, [])
+        if [launch.number for launch in launches] != list(range(len(launches))):
+            yield Place("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, "missing")
+        for launch in launches:
+            if launch.kind == CAPTURE:
+                captures[launch.size] += 1
+            elif launch.size:
+                replays[launch.kind, launch.size] += 1
+            yield from _launch(evidence, launch, replays[launch.kind, launch.size], captures[launch.size])
+        yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != CAPTURE])
+
+
+def _say(launch: Launch, expected: str, got: str, relation: str = "different") -> Place:
+    return Place("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation)
+
+
+def _fitting(evidence: Evidence, rows: int) -> int:
+    """The captured size that `rows` rows run in; 0 eagerly."""
+    graphs = evidence.scenario.graphs
+    return next((size for size in graphs.sizes if size >= rows), 0) if graphs.capture else 0
+
+
+def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> Iterator[Place]:
+    if launch.kind == CAPTURE:
+        if launch.size not in evidence.scenario.graphs.sizes or captures > len(_PER_GRAPH):
+            yield _say(launch, "each size captured once a graph", f"size {launch.size}")
+        if launch.rows or launch.replays:
+            yield _say(launch, "no live rows", f"{launch.rows} rows, {launch.replays} replays")
+        return
+    size = _fitting(evidence, launch.rows) if launch.kind in _PER_GRAPH else 0
+    if launch.size != size:
+        yield _say(launch, f"size {size} for {launch.rows} rows", f"size {launch.size}")
+    counted = replays if launch.size else 0
+    if launch.replays != counted:
+        yield _say(launch, f"{counted} replays", f"{launch.replays} replays", apart(counted, launch.replays))
+
+
+def _kinds(evidence: Evidence, step: int, launches: list[Launch]) -> Iterator[Place]:
+    """The launches of a step, each with as many rows as its batch has."""
+    chunks, decode = (evidence.batches.get((step, phase), ()) for phase in (0, 1))
+    going_on = sum(evidence.spans[row.request][1] > step for row in decode)
+    expected = {PREFILL: len(chunks), EXTEND_PROMPT: len(chunks), VERIFY: len(decode), EXTEND: going_on}
+    if any(row.count > 1 for row in decode):
+        expected[DRAFT] = len(decode)
+    for kind, rows in expected.items():
+        found = [launch for launch in launches if launch.kind == kind]
+        if len(found) != min(rows, 1):
+            relation = "missing" if len(found) < rows else "surplus"
+            number = found[-1].number if found else len(launches)
+            key = Key(-1, step, step=number)
+            yield Place("graph.replay", key, f"{min(rows, 1)} of kind {kind}", f"{len(found)}", relation)
+        elif found and found[0].rows != rows:
+            yield _say(found[0], f"{rows} rows", f"{found[0].rows} rows", apart(rows, found[0].rows))
+    for launch in launches:
+        if launch.kind not in expected and not (launch.kind == DRAFT and launch.rows == len(decode)):
+            yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", "surplus")
+
+
+def _sizes_of_rows(evidence: Evidence) -> Iterator[Place]:
+    """A row's captured size is that of the verify launch of its step."""
+    sizes = {launch.step: launch.size for launch in evidence.launches if launch.kind == VERIFY}
+    for row in evidence.rows:
+        size = sizes.get(row.step, 0) if row.phase else 0
+        if row.size != size:
+            yield _place(row, f"size {size}", f"size {row.size}", "different")
+
+
+CONTRACTS = (
+    Contract(
+        name="schedule.legal",
+        needs=frozenset({"round.rows"}),
+        minimum={"scenarios": 1, "batch_shrinks": 1, "batch_grows": 1, "mixed_draft_counts": 1, "chunked_prefills": 1},
+        check=_schedule,
+    ),
+    Contract(
+        name="graphs",
+        needs=frozenset({"graph.replay", "round.rows"}),
+        minimum={"scenarios": 1, "graph_replays": 1, "padded_replays": 1, "eager_launches": 1, "oversized_batches": 1},
+        check=_graphs,
+    ),
+)

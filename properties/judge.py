@@ -1,0 +1,110 @@
+"""From evidence to verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, PREFILL, VERIFY, Evidence
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.values.channels import PHASES
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
+
+# A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
+TIES_PER_THOUSAND = 2
+_WRITES = {PREFILL: "verify", VERIFY: "verify", DRAFT: "draft", EXTEND: "extend", EXTEND_PROMPT: "extend"}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What every contract that applies says of one scenario; `first` is the earliest divergence of all."""
+
+    results: Mapping[str, Divergence | None]
+    first: Divergence | None
+    channels: frozenset[str]
+
+    @property
+    def passed(self) -> bool:
+        return self.first is None
+
+
+def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
+    """Hold one scenario's traces to the contracts that apply to them."""
+    results: dict[str, Divergence | None] = {}
+    for contract in contracts:
+        if contract.applies(evidence):
+            found = next(iter(sorted(contract.check(evidence), key=_order)), None)
+            results[contract.name] = found and _noted(evidence, found)
+    failed = [found for found in results.values() if found]
+    first = min(failed, key=lambda found: _causal(evidence, found)) if failed else None
+    return Judgement(results=results, first=first, channels=evidence.subject.channels)
+
+
+def summarise(
+    judgements: Iterable[Judgement], counts: Mapping[str, int], contracts: Iterable[Contract] = ALL
+) -> tuple[Verdict, ...]:
+    """One verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS."""
+    judged = tuple(judgements)
+    return tuple(_verdict(contract, judged, counts) for contract in contracts)
+
+
+def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[str, int]) -> Verdict:
+    results = [one.results[contract.name] for one in judged if contract.name in one.results]
+    failed = [result for result in results if result]
+    if failed:
+        return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=len(results), divergence=failed[0])
+    if judged and not any(contract.fits(one.channels) for one in judged):
+        lacking = sorted((contract.needs | contract.reads) - judged[0].channels)
+        reason = f"the subject does not report {', '.join(lacking)}"
+        return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
+    missing = tuple(f"{name} >= {least}" for name, least in contract.minimum.items() if counts.get(name, 0) < least)
+    if not results:
+        missing = missing or ("scenarios >= 1",)
+    if counts.get("ties", 0) * 1000 > TIES_PER_THOUSAND * counts.get("tokens_emitted", 0):
+        missing = (*missing, f"ties <= {TIES_PER_THOUSAND} per 1000 tokens")
+    outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
+    return Verdict(name=contract.name, verdict=outcome, scenarios=len(results), missing=missing)
+
+
+def _order(found: Divergence) -> tuple[int, ...]:
+    return Observation(found.channel, _key(found), 0).order
+
+
+def _key(found: Divergence) -> Key:
+    return Key(found.request, found.round, found.step, found.layer, found.row)
+
+
+def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
+    """Order across requests: by engine step, then as in the channel table; a launch's writes belong to its phase.
+
+    A relation's divergence names the pair, not the cause: it comes after any contract with the reference.
+    """
+    key = _key(found)
+    phase, *rest = _order(found)[1:]
+    relative = int(found.contract.startswith("relation."))
+    if found.channel == "commit.written":
+        launch = evidence.subject.channel("graph.replay").get(key)
+        kind = launch[0] if isinstance(launch, tuple) else VERIFY
+        phase = PHASES.index(_WRITES.get(int(kind), "plan"))
+        # What a launch wrote where it should not comes before what any row then read.
+        rest = [-1, -1, 0, *rest[3:]]
+    return (relative, _engine_step(evidence, key), phase, *rest)
+
+
+def _engine_step(evidence: Evidence, key: Key) -> int:
+    if key.request < 0:
+        return key.round
+    steps = [row.step for row in evidence.rows if (row.request, row.round) == (key.request, key.round)]
+    return min(steps, default=key.round)
+
+
+def _noted(evidence: Evidence, found: Divergence) -> Divergence:
+    """A fault of the draft costs acceptance only, if all is well besides: say which."""
+    if found.note or found.phase not in ("draft", "extend"):
+        return found
+    changed = "changed" if evidence.output_changed else "did not change"
+    return msgspec.structs.replace(found, note=f"output tokens {changed}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.relations import variant
+from draftproof.properties.relations import related as related_scenario
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -62,10 +62,10 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     """Run the base pair and, if the scenario draws a relation, the related run. Raises SubjectCrashed."""
     known = reference(scenario)
     base = _run(subject, scenario, known.script, "in the base run")
-    related = None
+    other = None
     if scenario.relation != "none":
-        related = _run(subject, variant(scenario), known.script, f"in the run related by {scenario.relation}")
-    return Evidence(scenario=scenario, script=known.script, reference=known.trace, subject=base, related=related)
+        related = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
+    return Evidence(scenario=scenario, script=known.script, reference=known.trace, subject=base, related=other)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.judge import Judgement, judge
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
 
@@ -26,13 +26,17 @@ class FaultOutcome(StrEnum):
 
 
 class Aim(Value):
-    """The contract and the channel that a fault's header names; "" is any."""
+    """The contract that must notice a fault, and the channel where its first divergence must show; "" is any."""
 
     contract: str = ""
     channel: str = ""
 
-    def hits(self, divergence: Divergence) -> bool:
-        return self.contract in ("", divergence.contract) and self.channel in ("", divergence.channel)
+    def hit(self, judged: Judgement) -> Divergence | None:
+        """What the named contract says, if it failed and the first divergence of all is in the named channel."""
+        if judged.first is None or self.channel not in ("", judged.first.channel):
+            return None
+        found = judged.results.get(self.contract) if self.contract else judged.first
+        return found if found and self.channel in ("", found.channel) else None
 
 
 class SeedResult(Value):
@@ -50,22 +54,11 @@ class SeedResult(Value):
     detail: str = ""
 
 
-Diverged = Callable[[Evidence], Iterable[Divergence]]
-"""The first divergence of each contract that fails."""
-
-
-def order(divergence: Divergence) -> tuple[int, ...]:
-    """The order of first divergence."""
-    where = Key(divergence.request, divergence.round, divergence.step, divergence.layer, divergence.row)
-    return Observation(divergence.channel, where, 0).order
-
-
 def trial(
     subject: Subject,
     seed: int,
     scenarios: Iterable[Solved],
     aim: Aim,
-    diverged: Diverged,
     after: Callable[[Evidence], None],
 ) -> SeedResult:
     """Run scenarios until the aim is hit. What another contract notices on the way counts if the aim never is.
@@ -79,12 +72,12 @@ def trial(
         except SubjectCrashed as crash:
             return other or SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, detail=str(crash))
         after(ran)
-        found = sorted(diverged(ran), key=order)
-        hit = next((divergence for divergence in found if aim.hits(divergence)), None)
+        judged = judge(ran)
+        hit = aim.hit(judged)
         if hit is not None:
             return _noticed(seed, FaultOutcome.DETECTED, number, hit, ran)
-        if found and other is None:
-            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, found[0], ran)
+        if judged.first is not None and other is None:
+            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, judged.first, ran)
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
 
 

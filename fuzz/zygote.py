@@ -12,8 +12,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -56,27 +56,42 @@ class JobResult(Value):
 
 
 class Beat(Value):
-    """A sign of life of a child: results so far, and hunks that never had an effect so far."""
+    """A sign of life of a child: results so far, and hunks that never had an effect so far.
+
+    `examples`: how many of the seed under way have run.
+    """
 
     done: tuple[SeedResult, ...]
     inert: tuple[str, ...]
+    examples: int = 0
     final: bool = False
     error: str = ""
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A job, and what is known of it already: a child that dies costs the seed under way, not those after it."""
+
+    job: Job
+    started: float
+    done: tuple[SeedResult, ...] = ()
+    inert: frozenset[str] | None = None
+
+
 @dataclass
 class _Child:
-    job: Job
+    task: _Task
     pid: int
     pipe: int
-    started: float
     heard: float
+    beat: Beat
     buffer: bytes = b""
-    beat: Beat | None = None
     hung: bool = False
 
 
-Work = Callable[[Job, Orders, "list[tuple[Solved, ...]]", Callable[[Beat], None]], None]
+Say = Callable[[Beat], None]
+Work = Callable[[Job, list[tuple[int, tuple[Solved, ...]]], str, Say], None]
+"""work(job, [(seed, its scenarios)], device, say)"""
 
 
 def serve(orders: Orders, work: Work, report: Callable[[JobResult], None]) -> None:
@@ -86,31 +101,38 @@ def serve(orders: Orders, work: Work, report: Callable[[JobResult], None]) -> No
     if loaded:
         raise RuntimeError(f"the zygote has imported {loaded[0]}, so that no patch could take effect")
     gc.freeze()
-    waiting, running = list(orders.jobs), {}
+    seeds = list(zip(orders.seeds, known, strict=True))
+    waiting = [_Task(job, 0.0) for job in orders.jobs]
+    running: dict[int, _Child] = {}
     with selectors.DefaultSelector() as selector:
         while waiting or running:
             while waiting and len(running) < orders.parallel:
-                child = _fork(waiting.pop(0), orders, known, work)
+                child = _fork(waiting.pop(0), seeds, orders.device, work)
                 running[child.pipe] = child
                 selector.register(child.pipe, selectors.EVENT_READ)
             for ready, _ in selector.select(timeout=0.5):
                 if not _hear(running[ready.fd]):
                     selector.unregister(ready.fd)
-                    report(_result(running.pop(ready.fd), orders))
+                    task = _over(running.pop(ready.fd), orders)
+                    if isinstance(task, JobResult):
+                        report(task)
+                    else:
+                        waiting.insert(0, task)
             _kill_late(running.values(), orders.deadline)
 
 
-def _fork(job: Job, orders: Orders, known: list[tuple[Solved, ...]], work: Work) -> _Child:
+def _fork(task: _Task, seeds: list[tuple[int, tuple[Solved, ...]]], device: str, work: Work) -> _Child:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
         os.close(writing)
         now = time.monotonic()
-        return _Child(job, pid, reading, now, now)
+        task = task if task.started else replace(task, started=now)
+        return _Child(task, pid, reading, now, Beat(done=(), inert=task.job.hunks))
     os.close(reading)
     code = 0
     try:
-        work(job, orders, known, lambda beat: _send(writing, beat))
+        work(task.job, seeds[len(task.done) :], device, lambda beat: _send(writing, beat))
     except BaseException:
         _send(writing, Beat(done=(), inert=(), final=True, error=traceback.format_exc()))
         code = 2
@@ -135,27 +157,30 @@ def _hear(child: _Child) -> bool:
     return bool(data)
 
 
-def _kill_late(children, deadline: float) -> None:  # type: ignore[no-untyped-def]
+def _kill_late(children: Iterable[_Child], deadline: float) -> None:
     for child in children:
         if time.monotonic() - child.heard > deadline and not child.hung:
             child.hung = True
             os.kill(child.pid, signal.SIGKILL)
 
 
-def _result(child: _Child, orders: Orders) -> JobResult:
+def _over(child: _Child, orders: Orders) -> JobResult | _Task:
+    """The result of a finished job, or the rest of one whose child died."""
     os.close(child.pipe)
     _, status = os.waitpid(child.pid, 0)
-    beat = child.beat or Beat(done=(), inert=child.job.hunks)
-    done, error = beat.done, beat.error
+    task, beat = child.task, child.beat
+    inert = frozenset(beat.inert) if task.inert is None else task.inert & frozenset(beat.inert)
+    done = (*task.done, *beat.done)
     if not beat.final:
-        # The seed under way is the one that killed it; how far it had come is not known, so the worst is said.
-        number = len(orders.scenarios[len(done)])
         outcome = FaultOutcome.HUNG if child.hung else FaultOutcome.CRASHED
         detail = f"no sign of life for {orders.deadline:g} s" if child.hung else _death(status)
-        lost = SeedResult(seed=orders.seeds[len(done)], outcome=outcome, examples=number, detail=detail)
-        done = (*done, *(msgspec.structs.replace(lost, seed=seed) for seed in orders.seeds[len(done) :]))
-    seconds = round(time.monotonic() - child.started, 3)
-    return JobResult(id=child.job.id, seeds=done, inert=beat.inert, seconds=seconds, error=error)
+        seed, number = orders.seeds[len(done)], beat.examples + 1
+        done = (*done, SeedResult(seed=seed, outcome=outcome, examples=number, detail=detail))
+    if not beat.error and len(done) < len(orders.seeds):
+        return replace(task, done=done, inert=inert)
+    hunks = tuple(name for name in task.job.hunks if name in inert)
+    seconds = round(time.monotonic() - task.started, 3)
+    return JobResult(id=task.job.id, seeds=done, inert=hunks, seconds=seconds, error=beat.error)
 
 
 def _death(status: int) -> str:

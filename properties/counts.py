@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -142,7 +143,7 @@ def _round(evidence: Evidence, round_: _Round) -> Counter[str]:
 def _sequences(rounds: tuple[_Round, ...]) -> Counter[str]:
     """What takes two rounds of one request."""
     found: Counter[str] = Counter()
-    for one, other in zip(rounds, rounds[1:], strict=False):
+    for one, other in itertools.pairwise(rounds):
         if one.request != other.request:
             continue
         found["drafts_after_none"] += int(not one.drafts and other.drafts > 0)
@@ -157,7 +158,7 @@ def _batches(evidence: Evidence) -> Counter[str]:
     found: Counter[str] = Counter()
     found["engine_steps"] = len({row.step for row in evidence.rows})
     decode = [rows for (_, phase), rows in sorted(evidence.batches.items()) if phase]
-    for before, rows in zip(decode, decode[1:], strict=False):
+    for before, rows in itertools.pairwise(decode):
         found["batch_shrinks"] += int(len(rows) < len(before))
         found["batch_grows"] += int(len(rows) > len(before))
         found["shrink_below_captured_size"] += int(len(rows) < min(len(before), rows[0].size))
@@ -212,7 +213,7 @@ def _reuses(evidence: Evidence) -> Counter[str]:
     found: Counter[str] = Counter()
     lengths = [len(one.prompt) + len(two.tokens) for one, two in _zipped(evidence)]
     for requests in owners.values():
-        for one, other in zip(requests, requests[1:], strict=False):
+        for one, other in itertools.pairwise(requests):
             found["slot_reuses"] += 1
             found["slot_reuses_by_shorter"] += int(lengths[other] < lengths[one])
     return found

@@ -40,8 +40,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
             found = next(iter(sorted(contract.check(evidence), key=_order)), None)
             results[contract.name] = found and _noted(evidence, found)
     failed = [found for found in results.values() if found]
-    first = min(failed, key=lambda found: _causal(evidence, found)) if failed else None
-    return Judgement(results=results, first=first, channels=evidence.subject.channels)
+    return Judgement(results=results, first=_first(evidence, failed), channels=evidence.subject.channels)
 
 
 def summarise(
@@ -78,28 +77,46 @@ def _key(found: Divergence) -> Key:
     return Key(found.request, found.round, found.step, found.layer, found.row)
 
 
+def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
+    """The earliest of all: by engine step, then as in the channel table.
+
+    What a launch wrote astray comes before whatever was wrong from its phase on, save for the positions and slots of
+    that very phase: those are where it came from.
+    """
+    written = [found for found in failed if found.channel == "commit.written"]
+    others = sorted((found for found in failed if found not in written), key=lambda found: _causal(evidence, found))
+    first = others[0] if others else None
+    for found in sorted(written, key=lambda found: _causal(evidence, found)):
+        place = _causal(evidence, found)[:3]
+        rows = [other for other in others if _causal(evidence, other)[:3] == place]
+        explained = any(other.channel.endswith((".positions", ".slots")) for other in rows)
+        if first is None or (place <= _causal(evidence, first)[:3] and not explained):
+            return found
+    return first
+
+
 def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
-    """Order across requests: by engine step, then as in the channel table; a launch's writes belong to its phase.
+    """Order across requests: (relation, engine step, phase, step, layer, rank, request, row).
 
     A relation's divergence names the pair, not the cause: it comes after any contract with the reference.
     """
     key = _key(found)
     phase, *rest = _order(found)[1:]
-    relative = int(found.contract.startswith("relation."))
     if found.channel == "commit.written":
         launch = evidence.subject.channel("graph.replay").get(key)
         kind = launch[0] if isinstance(launch, tuple) else VERIFY
         phase = PHASES.index(_WRITES.get(int(kind), "plan"))
-        # What a launch wrote where it should not comes before what any row then read.
-        rest = [-1, -1, 0, *rest[3:]]
-    return (relative, _engine_step(evidence, key), phase, *rest)
+    return (int(found.contract.startswith("relation.")), _engine_step(evidence, key), phase, *rest)
 
 
 def _engine_step(evidence: Evidence, key: Key) -> int:
+    """When a round ran; a round that never did, after all that its request ran."""
     if key.request < 0:
         return key.round
     steps = [row.step for row in evidence.rows if (row.request, row.round) == (key.request, key.round)]
-    return min(steps, default=key.round)
+    if steps:
+        return min(steps)
+    return evidence.spans[key.request][1] + 1 if key.request in evidence.spans else key.round
 
 
 def _noted(evidence: Evidence, found: Divergence) -> Divergence:

@@ -22,8 +22,9 @@ class Contract:
     """One thing that must hold of a trace or between two.
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
-    either is not held to it. `concerns` picks the scenarios. `minimum` names counts (counts.py) below which a pass proves nothing. In channels of
-    `partial` it judges what is said, not what is missing. With `whole` False it makes do with some of `needs`.
+    either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. `minimum` names
+    counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is said, not what is
+    missing.
     """
 
     name: str

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from draftproof.properties.compare import Place, first_of
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.evidence import (
-    CAPTURE,
     DRAFT,
     EXTEND,
     EXTEND_PROMPT,
@@ -44,7 +43,7 @@ def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
 
 
 def _rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
-    if launch.kind == CAPTURE:
+    if launch.kind not in _REGION:
         return ()
     return evidence.batches.get((launch.step, int(launch.kind in (DRAFT, VERIFY, EXTEND))), ())
 

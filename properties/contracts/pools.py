@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from draftproof.properties.compare import Place, classify, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.evidence import Evidence, Row
 from draftproof.properties.values.trace import Datum, Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -45,32 +46,35 @@ def _ownership(evidence: Evidence) -> Iterator[Divergence]:
 
 def _shared(evidence: Evidence) -> Iterator[Place]:
     """Pages in the tables of two requests at a time, or twice in one; columns left out."""
-    held: dict[int, set[int]] = defaultdict(set)
+    ran = {(row.request, row.round) for row in evidence.rows}
     for (request, round_), table in evidence.tables.items():
+        if (request, round_) not in ran:
+            column = min(table)
+            yield Place("round.table", Key(request, round_, row=column), None, table[column], "surplus")
         if sorted(table) != list(range(len(table))):
             gap = next(column for column in range(len(table)) if column not in table)
             yield Place("round.table", Key(request, round_, row=gap), "a page", None, "missing")
         pages = list(table.values())
         for column, page in table.items():
-            held[page].add(request)
             if pages.count(page) > 1:
                 place = Key(request, round_, row=column)
                 yield Place("round.table", place, "a page of its own", page, "twice in one table")
-    for page, requests in held.items():
-        yield from _overlapping(
-            evidence, page, sorted(requests, key=lambda request: evidence.spans.get(request, (0, 0)))
-        )
+    yield from _overlapping(evidence)
     yield from _short(evidence)
 
 
-def _overlapping(evidence: Evidence, page: int, requests: list[int]) -> Iterator[Place]:
-    """Consecutive owners of a page must not meet in time: `first` may run only after `last` of the one before."""
-    for one, other in zip(requests, requests[1:], strict=False):
-        begins = [row for row in evidence.rows if row.request == other and page in evidence.table_at(row).values()]
-        if begins and begins[0].step <= evidence.spans.get(one, (0, -1))[1]:
-            column = next(column for column, owned in evidence.table_at(begins[0]).items() if owned == page)
-            key = Key(other, begins[0].round, row=column)
-            yield Place("round.table", key, "a page of its own", page, f"another row: request {one}")
+def _overlapping(evidence: Evidence) -> Iterator[Place]:
+    """The owner of a page must have ended in an earlier step than the next one gets it."""
+    begins: dict[int, dict[int, Row]] = defaultdict(dict)
+    for row in evidence.rows:
+        for page in evidence.table_at(row).values():
+            begins[page].setdefault(row.request, row)
+    for page, owners in begins.items():
+        for one, other in pairwise(owners.values()):
+            if other.step <= evidence.spans[one.request][1]:
+                column = next(column for column, owned in evidence.table_at(other).items() if owned == page)
+                key = Key(other.request, other.round, row=column)
+                yield Place("round.table", key, "a page of its own", page, f"another row: request {one.request}")
 
 
 def _short(evidence: Evidence) -> Iterator[Place]:

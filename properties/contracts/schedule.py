@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -68,7 +69,7 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Plac
     for row in got.values():
         if not tied:
             yield Place("round.rows", _key(row), None, f"round {row.round}", "surplus")
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in itertools.pairwise(rows):
         if row.step <= before.step:
             yield _place(row, f"after step {before.step}", f"step {row.step}", "out of order")
     if rows and rows[0].step < wanted.arrival:

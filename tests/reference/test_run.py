@@ -65,27 +65,57 @@ def request(
 
 
 @st.composite
+def wishes(draw: st.DrawFn, steps: int) -> tuple[RoundWish, ...]:
+    """One to four wishes; many drafts are as likely as few, and every number of right ones as any other."""
+    drafts = draw(st.lists(st.sampled_from(range(steps + 1)), min_size=1, max_size=4))
+    return tuple(RoundWish(drafts=count, accept=draw(st.sampled_from(range(-1, count + 1)))) for count in drafts)
+
+
+@st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     """Few tokens and few logit bits, so that ties, repeated tokens and early stops are frequent."""
-    steps, max_len = draw(st.integers(1, 5)), draw(st.integers(6, 20))
+    steps, max_len = draw(st.sampled_from([5, 4, 3, 2, 1])), draw(st.sampled_from([24, 16, 11, 8]))
     of = model(
         layers=draw(st.integers(1, 2)),
         vocab=draw(st.integers(4, 12)),
         logit_bits=draw(st.sampled_from([1, 2, 23])),
-        agreement=draw(st.sampled_from([0, 128, 256])),
-    )
-    wishes = st.integers(0, steps).flatmap(
-        lambda drafts: st.builds(RoundWish, drafts=st.just(drafts), accept=st.integers(-1, drafts))
+        agreement=draw(st.sampled_from([256, 128, 0])),
     )
     requests = st.builds(
         Request,
         arrival=st.just(0),
-        prompt=st.lists(st.integers(0, of.vocab - 1), min_size=1, max_size=max_len - 1).map(tuple),
-        budget=st.integers(1, 15),
-        rounds=st.lists(wishes, min_size=1, max_size=4).map(tuple),
-        stop_at=st.integers(-1, 8),
+        prompt=st.sampled_from([3, 5, 1, 7]).flatmap(
+            lambda length: st.tuples(*[st.integers(0, of.vocab - 1)] * length),
+        ),
+        budget=st.sampled_from([15, 12, 7, 2, 1]),
+        rounds=wishes(steps),
+        stop_at=st.sampled_from([-1, -1, 9, 5, 0]),
     )
     return scenario(*draw(st.lists(requests, min_size=1, max_size=2)), steps=steps, max_len=max_len, of=of)
+
+
+def test_the_drawn_scenarios_reach_what_matters() -> None:
+    """Each joint condition comes up at least ten times, or the tests below would check less than they say."""
+    found: Counter[str] = Counter()
+
+    @BRIEF
+    @given(scenarios())
+    def draw(made: Scenario) -> None:
+        for solved in solve(made).requests:
+            for round_ in solved.rounds:
+                forced, last = round_.forced is not None, round_ is solved.rounds[-1]
+                found["no drafts"] += round_.drafts == 0
+                found["several own drafts"] += not forced and round_.drafts > 1
+                found["partly accepted"] += 0 < round_.correct_len < round_.drafts
+                found["all accepted, more to come"] += 0 < round_.correct_len == round_.drafts and not last
+                found["a match behind the mismatch"] += forced and round_.correct_len + 1 < round_.drafts
+                found["cut"] += len(round_.emitted) <= round_.correct_len
+            found["stopped"] += bool(solved.rounds) and solved.tokens[-1] in solved.stop
+            found["ended at once"] += not solved.rounds
+
+    draw()
+    assert len(found) == 8
+    assert all(count >= 10 for count in found.values()), found
 
 
 def greedy(made: Scenario, prompt: tuple[int, ...], count: int) -> list[int]:

@@ -1,0 +1,52 @@
+"""The one table of bounds for float arithmetic. Integers, and data that is only moved, are always exact.
+
+A bound is the largest |got - expected| / (1 + |expected|), where expected is computed in float64.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """One bound and why it is what it is."""
+
+    name: str
+    dtype: torch.dtype
+    bound: float
+    reason: str
+
+
+_SUM = "sums of up to a few hundred terms of size 4 in {wide}, each step rounded to {ulp}"
+_ROUNDED = "computed in float32, rounded once or twice to the 8 bits of bfloat16: one unit is 2^-8 of the value"
+
+TABLE = (
+    Tolerance("paged_attention", torch.float64, 1e-12, _SUM.format(wide="float64", ulp="2^-53")),
+    Tolerance("paged_attention", torch.float32, 2e-5, _SUM.format(wide="float32", ulp="2^-24")),
+    Tolerance("paged_attention", torch.bfloat16, 2e-2, "weights and output are rounded to 8 bits; values reach 4"),
+    Tolerance("rms_norm", torch.float64, 1e-13, "one mean and one root in float64"),
+    Tolerance("rms_norm", torch.float32, 2e-6, "one mean in float32 and an approximate reciprocal root (2 units)"),
+    Tolerance("rms_norm", torch.bfloat16, 2e-2, f"{_ROUNDED}; the first rounding is scaled by the weight"),
+    Tolerance("add_rms_norm", torch.float64, 1e-13, "as rms_norm, after one exact or once rounded addition"),
+    Tolerance("add_rms_norm", torch.float32, 2e-6, "as rms_norm, after one exact or once rounded addition"),
+    Tolerance("add_rms_norm", torch.bfloat16, 2e-2, "as rms_norm; the addition in float32 is rounded twice"),
+    Tolerance("silu_mul", torch.float64, 1e-13, "one exponential and one quotient in float64"),
+    Tolerance("silu_mul", torch.float32, 4e-6, "one fast exponential (2 units) and one quotient, times up to 4"),
+    Tolerance("silu_mul", torch.bfloat16, 8e-3, _ROUNDED),
+    Tolerance("rope", torch.float64, 1e-11, "the angle, up to 5000, is rounded before sine and cosine"),
+    Tolerance("rope", torch.float32, 4e-6, "sine and cosine of a float32 angle to 2 units, times up to 4"),
+    Tolerance("rope", torch.bfloat16, 8e-3, _ROUNDED),
+)
+
+_BOUNDS = {(row.name, row.dtype): row.bound for row in TABLE}
+
+
+def bound(name: str, dtype: torch.dtype) -> float:
+    """Return the bound for `name` at `dtype`; raise KeyError, naming both, where the table has no row."""
+    try:
+        return _BOUNDS[name, dtype]
+    except KeyError:
+        raise KeyError(
+            f"no tolerance row for {name} in {dtype}: add one, with its reason, to tolerances.TABLE"
+        ) from None

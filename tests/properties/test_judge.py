@@ -1,0 +1,115 @@
+"""Verdicts: the first divergence of all, minima, and what is skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftproof.properties.contracts.registry import ALL, find
+from draftproof.properties.counts import NAMES, counts, total
+from draftproof.properties.judge import judge, summarise
+from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.run import ReferenceSubject
+from tests.properties.evidence import SCENARIO, Evidence, evidence, with_observations
+
+ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0}
+
+
+def shifted(channel: str, by: int) -> Evidence:
+    """Every value of an integer channel wrong by the same."""
+    one = evidence()
+    changed = [
+        o._replace(value=o.value + by) if o.channel == channel else o  # type: ignore[operator]
+        for o in one.subject.observations
+    ]
+    return with_observations(one, changed)
+
+
+def test_a_healthy_engine_passes_every_contract() -> None:
+    verdicts = summarise([judge(evidence())], ENOUGH)
+    failed = [verdict for verdict in verdicts if verdict.verdict is Outcome.FAIL]
+    assert failed == []
+    assert {v.name for v in verdicts if v.verdict is not Outcome.PASS} == {
+        c.name for c in ALL if c.name.startswith("relation.")
+    }
+
+
+def test_draft_positions_one_ahead_read_as_such() -> None:
+    found = judge(shifted("draft.step.positions", 1)).first
+    assert found is not None
+    assert (found.contract, found.channel, found.step) == ("draft.positions", "draft.step.positions", 1)
+    assert int(found.got) == int(found.expected) + 1
+    assert (found.relation, found.extent) == ("1 ahead", "at every step")
+    assert found.note == "output tokens did not change"
+
+
+def test_a_write_into_another_request_comes_before_what_was_read_there() -> None:
+    one = evidence()
+    written = [o for o in one.subject.observations if o.channel == "commit.written"]
+    replay = one.subject.channel("graph.replay")
+    drafted = next(o for o in written if replay[o.key][0] == 1)  # type: ignore[index]
+    step = drafted.key.round
+    row = next(row for row in one.rows if row.step == step and row.phase)
+
+    def wrong(o: Observation) -> Observation:
+        if o == drafted:
+            return o._replace(value=(*o.value, 1, 3))  # type: ignore[misc]
+        if o.channel == "verify.hidden" and (o.key.request, o.key.round) == (row.request, row.round):
+            return o._replace(value=bytes(len(o.value)))  # type: ignore[arg-type]
+        return o
+
+    judgement = judge(with_observations(one, map(wrong, one.subject.observations)))
+    assert judgement.results["verify.hidden"].relation == "zero"  # type: ignore[union-attr]
+    assert judgement.first.contract == "memory.written"  # type: ignore[union-attr]
+
+
+def test_zero_counts_are_inconclusive() -> None:
+    verdicts = summarise([judge(evidence())], total([]))
+    assert {verdict.verdict for verdict in verdicts} == {Outcome.INCONCLUSIVE}
+    assert all(verdict.missing for verdict in verdicts)
+
+
+def test_each_minimum_alone_makes_inconclusive() -> None:
+    judged = [judge(evidence())]
+    for contract in ALL:
+        for name in contract.minimum:
+            verdict = summarise(judged, ENOUGH | {name: 0}, [contract])[0]
+            assert verdict.verdict is Outcome.INCONCLUSIVE
+            assert f"{name} >= 1" in verdict.missing
+
+
+def test_many_ties_are_inconclusive() -> None:
+    verdict = summarise([judge(evidence())], ENOUGH | {"ties": 3, "tokens_emitted": 1000}, [find("lossless")])[0]
+    assert verdict.verdict is Outcome.INCONCLUSIVE
+
+
+def test_no_scenario_is_inconclusive() -> None:
+    assert {verdict.verdict for verdict in summarise([], ENOUGH)} == {Outcome.INCONCLUSIVE}
+
+
+def test_the_reference_passes_what_it_can_be_held_to_and_skips_the_rest() -> None:
+    one = evidence()
+    control = ReferenceSubject().run(SCENARIO, one.script)
+    verdicts = summarise([judge(Evidence(SCENARIO, one.script, one.reference, control))], ENOUGH)
+    outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
+    assert outcomes["lossless"] is Outcome.PASS
+    assert outcomes["memory.written"] is Outcome.SKIP
+    assert Outcome.FAIL not in outcomes.values()
+
+
+def test_every_minimum_is_a_count() -> None:
+    assert {name for contract in ALL for name in contract.minimum} <= set(NAMES)
+    assert set(counts(evidence())) == set(NAMES)
+
+
+def test_extending_a_finished_request_is_tolerated() -> None:
+    one = evidence()
+    last = len(one.script.requests[0].rounds)
+    seen = next(o for o in one.subject.observations if o.channel == "extend.ids")
+    more = seen._replace(key=seen.key._replace(request=0, round=last, row=3))
+    assert judge(with_observations(one, (*one.subject.observations, more))).passed
+
+
+def test_an_unknown_contract_is_named_with_the_nearest() -> None:
+    with pytest.raises(KeyError, match=r"draft\.positions"):
+        find("draft.position")

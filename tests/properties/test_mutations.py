@@ -1,0 +1,127 @@
+"""Every contract notices one wrong, missing or surplus value in every channel that it declares, and minds no other.
+
+Generic over the registry: a new contract is covered when it is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.judge import judge
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.trace import Datum, Observation
+from tests.properties.evidence import evidence, with_observations
+
+PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
+WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
+
+
+def names(pair: tuple[Contract, str]) -> str:
+    return f"{pair[0].name}-{pair[1]}"
+
+
+def evidence_for(contract: Contract) -> Evidence:
+    prefix, _, relation = contract.name.partition(".")
+    return evidence(relation) if prefix == "relation" else evidence()  # type: ignore[arg-type]
+
+
+def altered(value: Datum) -> Iterator[Datum]:
+    """The value with one element one too high, far too high, or one bit flipped."""
+    if isinstance(value, bytes):
+        yield bytes([value[0] ^ 1]) + value[1:]
+        yield value[:-1] + bytes([value[-1] ^ 128])
+    elif isinstance(value, np.ndarray):
+        yield value + 1
+    elif isinstance(value, int):
+        yield from (value + 1, value + 10_000)
+    elif len(value) == 2 and isinstance(value[1], float):
+        yield (value[0] + 1, value[1])
+        yield (value[0], value[1] + 1)
+    elif not value:
+        yield (1, 1_000_000)
+    else:
+        for at in range(min(len(value), 5)):
+            for more in (1, 10_000):
+                yield (*value[:at], value[at] + more, *value[at + 1 :])
+
+
+def mutants(of: Evidence, channel: str) -> Iterator[Evidence]:
+    """Evidence with one value of the channel changed: a few places spread over the trace, each in every way."""
+    places = [at for at, observation in enumerate(of.subject.observations) if observation.channel == channel]
+    for at in places[:: max(1, len(places) // 4)]:
+        one = of.subject.observations[at]
+        for value in altered(one.value):
+            yield replaced(of, at, (one._replace(value=value),))
+
+
+def replaced(of: Evidence, at: int, by: tuple[Observation, ...]) -> Evidence:
+    observations = of.subject.observations
+    return with_observations(of, (*observations[:at], *by, *observations[at + 1 :]))
+
+
+def fails(contract: Contract, of: Evidence) -> bool:
+    return next(iter(contract.check(of)), None) is not None
+
+
+def test_the_unchanged_traces_pass() -> None:
+    for contract in ALL:
+        of = evidence_for(contract)
+        assert contract.applies(of) or contract.name == "relation.none", contract.name
+        assert list(contract.check(of)) == [], contract.name
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=names)
+def test_a_changed_value_fails(pair: tuple[Contract, str]) -> None:
+    contract, channel = pair
+    of = evidence_for(contract)
+    if not of.subject.channel(channel):
+        pytest.fail(f"nothing was reported on {channel}")
+    found = [d for mutant in mutants(of, channel) for d in contract.check(mutant)]
+    assert found, "no change was noticed"
+    assert {divergence.contract for divergence in found} == {contract.name}
+    assert all(divergence.channel in contract.needs | contract.reads for divergence in found)
+
+
+@pytest.mark.parametrize("channel", sorted(CHANNELS))
+def test_only_contracts_that_look_at_a_channel_mind_it(channel: str) -> None:
+    for mutant in mutants(evidence(), channel):
+        for contract in ALL:
+            if channel not in contract.needs | contract.reads and contract.applies(mutant):
+                assert not fails(contract, mutant), contract.name
+
+
+@pytest.mark.parametrize("channel", sorted(CHANNELS))
+def test_every_channel_has_a_contract_that_minds_every_change(channel: str) -> None:
+    for mutant in mutants(evidence(), channel):
+        changed = [
+            a for a, b in zip(mutant.subject.observations, evidence().subject.observations, strict=True) if a != b
+        ]
+        assert judge(mutant).first, f"nobody minds {changed}"
+
+
+@pytest.mark.parametrize("pair", WHOLE, ids=names)
+def test_a_missing_value_fails(pair: tuple[Contract, str]) -> None:
+    contract, channel = pair
+    of = evidence_for(contract)
+    places = [at for at, observation in enumerate(of.subject.observations) if observation.channel == channel]
+    for at in (places[0], places[len(places) // 2], places[-1]):
+        assert fails(contract, replaced(of, at, ())), of.subject.observations[at]
+
+
+def moved(of: Evidence, channel: str, change: Callable[[int], int]) -> Evidence:
+    """One observation of the channel again under a key that nothing has."""
+    at = next(at for at, observation in enumerate(of.subject.observations) if observation.channel == channel)
+    one = of.subject.observations[at]
+    return replaced(of, at, (one, one._replace(key=one.key._replace(round=change(one.key.round)))))
+
+
+@pytest.mark.parametrize("pair", WHOLE, ids=names)
+def test_a_surplus_value_fails(pair: tuple[Contract, str]) -> None:
+    contract, channel = pair
+    assert fails(contract, moved(evidence_for(contract), channel, lambda _: 77))

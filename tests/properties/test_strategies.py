@@ -1,0 +1,75 @@
+"""Generated scenarios are valid, repeatable, varied from the first on, and shrink to what a person can read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+
+from draftproof.properties.strategies.scenarios import PROFILES, generate, scenarios
+from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.scenario import RELATIONS, Scenario
+from draftproof.properties.values.validate import validate
+
+FAST = settings(
+    max_examples=60,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
+
+
+@FAST
+@given(scenarios())
+def test_scenarios_are_valid_and_survive_json(scenario: Scenario) -> None:
+    assert validate(scenario) == scenario
+    assert decode(encode(scenario), Scenario) == scenario
+
+
+def test_the_same_seed_gives_the_same_list_and_a_longer_one_begins_with_it() -> None:
+    assert generate(5, 9) == generate(5, 9)
+    assert generate(5, 30)[:9] == generate(5, 9)
+    assert generate(5, 9) != generate(6, 9)
+
+
+def test_lists_hold_few_repeats() -> None:
+    drawn = generate(2, 40)
+    assert len(drawn) == 40
+    assert len({encode(scenario) for scenario in drawn}) >= 38
+
+
+def test_every_relation_and_poison_is_drawn() -> None:
+    drawn = generate(3, 160)
+    assert {scenario.relation for scenario in drawn} == {"none", *RELATIONS}
+    assert {scenario.memory.poison for scenario in drawn} == {0, 1}
+    share = sum(bool(scenario.graphs.sizes) for scenario in drawn) / len(drawn)
+    assert 0.7 < share < 0.98
+
+
+def test_sizes_are_pairwise_distinct() -> None:
+    for scenario in generate(4, 24):
+        model, head = scenario.model, scenario.head
+        sizes = [model.key_dim, model.value_dim, head.key_dim, head.value_dim, model.lanes, head.lanes]
+        assert len(set(sizes)) == len(sizes), sizes
+
+
+def test_shrinking_ends_at_one_short_eager_request() -> None:
+    smallest = find(scenarios(), lambda _: True, settings=settings(database=None))
+    assert smallest.graphs.sizes == ()
+    assert len(smallest.requests) == smallest.memory.page_size == smallest.model.layers == smallest.steps == 1
+    assert len(smallest.requests[0].prompt) <= 2
+    assert smallest.relation == "none"
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_a_profile_keeps_its_minimum(profile) -> None:
+    found: list[Scenario] = []
+
+    @settings(FAST, max_examples=10)
+    @given(scenarios(profile))
+    def collect(scenario: Scenario) -> None:
+        found.append(scenario)
+
+    collect()
+    assert all(len(one.requests) >= profile.requests and one.steps >= profile.steps for one in found)

@@ -64,7 +64,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     base = _run(subject, scenario, known.script, "in the base run")
     other = None
     if scenario.relation != "none":
-        related = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
+        other = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
     return Evidence(scenario=scenario, script=known.script, reference=known.trace, subject=base, related=other)
 
 

@@ -32,11 +32,12 @@ class Aim(Value):
     channel: str = ""
 
     def hit(self, judged: Judgement) -> Divergence | None:
-        """What the named contract says, if it failed and the first divergence of all is in the named channel."""
-        if judged.first is None or self.channel not in ("", judged.first.channel):
-            return None
-        found = judged.results.get(self.contract) if self.contract else judged.first
-        return found if found and self.channel in ("", found.channel) else None
+        """What the named contract says, if it failed and its first divergence is in the named channel.
+
+        Other contracts may notice earlier: a wrong position also writes a wrong slot.
+        """
+        named = [judged.results.get(self.contract)] if self.contract else [judged.first, *judged.results.values()]
+        return next((found for found in named if found and self.channel in ("", found.channel)), None)
 
 
 class SeedResult(Value):

@@ -26,7 +26,7 @@ class Row(NamedTuple):
     round: int
     chunk: int
     position: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of a row
     phase: int
     size: int
     step: int
@@ -198,7 +198,8 @@ class Evidence:
     @cached_property
     def starts(self) -> Mapping[tuple[int, int], int]:
         """(request, chunk) -> position of the chunk's first token."""
-        starts, done = {}, defaultdict(int)
+        starts: dict[tuple[int, int], int] = {}
+        done: dict[int, int] = defaultdict(int)
         for row in sorted((row for row in self.rows if not row.phase), key=lambda row: (row.request, row.chunk)):
             starts[row.request, row.chunk] = done[row.request]
             done[row.request] += row.count

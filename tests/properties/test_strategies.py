@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
+from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.scenarios import PROFILES, generate, scenarios
 from draftproof.properties.values.codec import decode, encode
 from draftproof.properties.values.scenario import RELATIONS, Scenario
@@ -31,6 +35,18 @@ def test_the_same_seed_gives_the_same_list_and_a_longer_one_begins_with_it() -> 
     assert generate(5, 9) == generate(5, 9)
     assert generate(5, 30)[:9] == generate(5, 9)
     assert generate(5, 9) != generate(6, 9)
+
+
+def test_a_list_does_not_depend_on_what_is_imported() -> None:
+    """This process has imported the engine; the other one imports the strategies only."""
+    code = (
+        "from draftproof.properties.strategies.scenarios import generate\n"
+        "from draftproof.properties.values.codec import encode\n"
+        "print('\\n'.join(map(encode, generate(3, 40))))"
+    )
+    assert EngineSubject.name == "engine"
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert alone.rstrip("\n") == "\n".join(map(encode, generate(3, 40)))
 
 
 def test_lists_hold_few_repeats() -> None:

@@ -1,0 +1,37 @@
+"""Scenarios of real checkpoints: those of the probes, with the models exchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Request, Scenario
+from draftproof.properties.values.validate import validate
+from draftproof.reference.checkpoint import read_config
+from draftproof.reference.memo import Memo
+from draftproof.reference.model import build
+
+
+def real_scenarios(path: Path, head: Path | None, seed: int, count: int) -> list[Scenario]:
+    """`count` scenarios of a checkpoint directory, a function of seed and directory. Raises ValueError if it is bad.
+
+    Without a `head` directory the draft is a head made from the seed.
+    """
+    model = Checkpoint(path=str(path), vocab=read_config(path).vocab)
+    draft = CheckpointHead(path=str(head) if head else "", seed=seed)
+    scenarios = [_exchange(scenario, model, draft) for scenario in generate(seed, count)]
+    for scenario in scenarios[:1]:
+        build(scenario, Memo())
+    return scenarios
+
+
+def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead) -> Scenario:
+    requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
+    return validate(msgspec.structs.replace(scenario, model=model, head=head, requests=requests))
+
+
+def _spread(request: Request, small: int, large: int) -> Request:
+    """Prompt tokens over the whole vocabulary."""
+    return msgspec.structs.replace(request, prompt=tuple(token * large // small for token in request.prompt))

@@ -1,0 +1,113 @@
+"""A divergence says where it is first, how much of it there is, and where the wrong value came from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from draftproof.properties.compare import Values, first_divergence
+from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.verdict import Divergence
+
+HIDDEN, POSITIONS, CHOICE = "draft.step.hidden_in", "draft.step.positions", "verify.choice"
+
+
+def lanes(*values: int) -> bytes:
+    return b"".join(value.to_bytes(8, "little") for value in values)
+
+
+def at(step: int, round_: int = 1, request: int = 0) -> Key:
+    return Key(request, round_, step=step)
+
+
+def found(channel: str, expected: Values, got: Values, **options) -> Divergence:
+    divergence = first_divergence("a.contract", channel, expected, got, **options)
+    assert divergence is not None
+    return divergence
+
+
+def test_equal_readings_have_no_divergence() -> None:
+    assert first_divergence("a.contract", POSITIONS, {at(1): 4}, {at(1): 4}) is None
+
+
+@pytest.mark.parametrize(
+    ("got", "relation"), [(6, "2 ahead"), (3, "1 behind"), (None, "missing")], ids=["ahead", "behind", "missing"]
+)
+def test_integers(got: int | None, relation: str) -> None:
+    values: dict[Key, Datum] = {} if got is None else {at(1): got}
+    assert found(POSITIONS, {at(1): 4}, values).relation == relation
+
+
+def test_a_surplus_value_is_named() -> None:
+    divergence = found(POSITIONS, {at(1): 4}, {at(1): 4, at(2): 5})
+    assert (divergence.relation, divergence.expected, divergence.step) == ("surplus", "nothing", 2)
+
+
+RIGHT: dict[Key, Datum] = {
+    at(1): lanes(11, 12),
+    at(2): lanes(21, 22),
+    at(1, round_=2): lanes(31, 32),
+    at(1, request=1): lanes(41, 42),
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "relation"),
+    [
+        (at(2), lanes(11, 12), "stale: value of step 1"),
+        (at(1, round_=2), lanes(11, 12), "stale: value of round 1"),
+        (at(1), lanes(31, 32), "value of round 2"),
+        (at(1), lanes(41, 42), "another row: request 1"),
+        (at(1), lanes(0, 0), "zero"),
+        (at(1), lanes(11, 0xFFFFFFFFFFFFFFFF), "poison"),
+        (at(1), b"\x5a" * 16, "poison"),
+        (at(1), lanes(11, 13), "different"),
+    ],
+)
+def test_vectors(place: Key, value: bytes, relation: str) -> None:
+    assert found(HIDDEN, RIGHT, {**RIGHT, place: value}).relation == relation
+
+
+def test_the_first_differing_lane_is_shown_in_hexadecimal() -> None:
+    divergence = found(HIDDEN, RIGHT, {**RIGHT, at(2): lanes(21, 255)})
+    assert (divergence.index, divergence.expected, divergence.got) == (1, f"0x{22:016x}", f"0x{255:016x}")
+
+
+def test_the_first_is_the_smallest_in_the_order_of_the_channel_table() -> None:
+    wrong = {key: lanes(1, 1) for key in RIGHT}
+    divergence = found(HIDDEN, RIGHT, wrong)
+    assert (divergence.request, divergence.round, divergence.step) == (0, 1, 1)
+    assert (divergence.count, divergence.extent) == (4, "at every step")
+    assert found(HIDDEN, RIGHT, {**RIGHT, at(2): lanes(1, 1)}).extent == "in 1 of 4 places"
+
+
+def test_a_choice_carries_the_margin_of_the_reference() -> None:
+    key = Key(0, 1, row=0)
+    divergence = found(CHOICE, {key: (3, 17.0)}, {key: (4, 2.0)})
+    assert (divergence.margin, divergence.expected, divergence.got) == (17.0, "3 (margin 17)", "4 (margin 2)")
+
+
+@pytest.mark.parametrize(
+    ("got", "relation"), [((1, 2, 3), "longer by 1"), ((1,), "shorter by 1"), ((1, 9), "different")]
+)
+def test_tuples(got: tuple[int, ...], relation: str) -> None:
+    key = Key(0, 1)
+    assert found("accept.emitted", {key: (1, 2)}, {key: got}).relation == relation
+
+
+def test_a_slot_is_named_by_its_position() -> None:
+    divergence = found("verify.slots", {Key(0, 1, row=0): 9}, {Key(0, 1, row=0): 14}, position_of_slot=lambda _k, _s: 5)
+    assert divergence.relation == "slot of position 5"
+
+
+def test_floats_are_held_to_the_bound_given() -> None:
+    key = at(1)
+    expected, got = {key: np.array([1.0, 2.0])}, {key: np.array([1.0, 2.25])}
+    assert first_divergence("c", HIDDEN, expected, got, near=lambda _k, a, b: bool(np.abs(a - b).max() < 0.5)) is None
+    divergence = found(HIDDEN, expected, got)
+    assert (divergence.index, divergence.expected, divergence.got) == (1, "2.0", "2.25")
+
+
+def test_not_a_number_is_a_difference() -> None:
+    one = {at(1): np.array([1.0])}
+    assert found(HIDDEN, one, {at(1): np.array([np.nan])}).relation == "poison"

@@ -1,0 +1,71 @@
+"""Draftproof: an optimized speculative decoding engine and a slow reference, side by side, compared exactly.
+
+The names in `__all__` are the public API; everything else may change. They are imported when they are first used:
+importing this package imports no engine and no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from draftproof.engine.subject import EngineSubject
+    from draftproof.fuzz.checking import CheckReport, check
+    from draftproof.fuzz.lockstep import evidence
+    from draftproof.properties.judge import judge
+    from draftproof.properties.strategies.scenarios import generate
+    from draftproof.properties.subject import Subject, conformance
+    from draftproof.properties.values.codec import read_case
+    from draftproof.properties.values.scenario import Scenario
+    from draftproof.properties.values.script import Script
+    from draftproof.properties.values.trace import Observation, Trace
+    from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
+
+_HOMES = {
+    "CheckReport": "fuzz.checking",
+    "Divergence": "properties.values.verdict",
+    "EngineSubject": "engine.subject",
+    "Observation": "properties.values.trace",
+    "Outcome": "properties.values.verdict",
+    "Scenario": "properties.values.scenario",
+    "Script": "properties.values.script",
+    "Subject": "properties.subject",
+    "Trace": "properties.values.trace",
+    "Verdict": "properties.values.verdict",
+    "check": "fuzz.checking",
+    "conformance": "properties.subject",
+    "evidence": "fuzz.lockstep",
+    "generate": "properties.strategies.scenarios",
+    "judge": "properties.judge",
+    "read_case": "properties.values.codec",
+}
+
+__all__ = [
+    "CheckReport",
+    "Divergence",
+    "EngineSubject",
+    "Observation",
+    "Outcome",
+    "Scenario",
+    "Script",
+    "Subject",
+    "Trace",
+    "Verdict",
+    "check",
+    "conformance",
+    "evidence",
+    "generate",
+    "judge",
+    "read_case",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

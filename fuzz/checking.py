@@ -25,6 +25,19 @@ RUNS = "runs"
 """The name under which a report says whether the subject ran at all."""
 DEADLINE = 120.0
 MOST_CASES = 10
+WORK = (
+    "rounds",
+    "graph_replays",
+    "drafts_accepted",
+    "drafts_rejected",
+    "accept_none",
+    "accept_partial",
+    "accept_all",
+    "page_crossings",
+    "batch_shrinks",
+)
+"""Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
+Progress = Callable[[], None]
 
 
 class Finding(Value):
@@ -64,13 +77,17 @@ class _Tally:
 
 @dataclass(frozen=True)
 class Checker:
-    """How scenarios are checked. `cases`: where failing ones are kept; `deadline`: seconds for one scenario."""
+    """How scenarios are checked. `cases`: where failing ones are kept; `deadline`: seconds for one scenario.
+
+    `work` names the counts without which the whole is inconclusive.
+    """
 
     subject: Subject
     contracts: Sequence[Contract] = ALL
     cases: Path = CASES
     reference: Reference = solved
     deadline: float = DEADLINE
+    work: Sequence[str] = WORK
 
     def check(
         self, scenarios: Iterable[Scenario], seed: int, progress: Callable[[], None] = lambda: None
@@ -81,7 +98,7 @@ class Checker:
             self._one(scenario, seed, number, tally)
             progress()
         verdicts = summarise(tally.judgements, total(tally.counts), self.contracts)
-        runs = _runs(tally)
+        runs = _runs(tally, self.work)
         verdicts = (runs, *verdicts)
         return CheckReport(
             verdict=worst([verdict.verdict for verdict in verdicts]),
@@ -146,13 +163,24 @@ class Checker:
         )
 
 
-def _runs(tally: _Tally) -> Verdict:
+def check(
+    subject: Subject, scenarios: Iterable[Scenario], seed: int = 0, progress: Progress = lambda: None
+) -> CheckReport:
+    """Every contract on these scenarios; `seed` names where they come from."""
+    return Checker(subject).check(scenarios, seed, progress)
+
+
+def _runs(tally: _Tally, work: Sequence[str]) -> Verdict:
+    """Whether every scenario ran to its end, and whether there was work in them."""
     scenarios = len(tally.judgements) + len(tally.broken)
-    if not tally.broken:
-        return Verdict(name=RUNS, verdict=Outcome.PASS if scenarios else Outcome.INCONCLUSIVE, scenarios=scenarios)
-    verdict = worst([outcome for outcome, _ in tally.broken])
-    reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {tally.broken[0][1]}"
-    return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
+    if tally.broken:
+        verdict = worst([outcome for outcome, _ in tally.broken])
+        reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {tally.broken[0][1]}"
+        return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
+    done = total(tally.counts)
+    missing = tuple(f"{name} >= 1" for name in work if not done[name])
+    verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
+    return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
 
 
 def _slug(identity: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, PREFILL, VERIFY, Evidence
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.relations import related
 from draftproof.properties.values.channels import PHASES
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
@@ -33,14 +34,34 @@ class Judgement:
 
 
 def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
-    """Hold one scenario's traces to the contracts that apply to them."""
+    """Hold one scenario's traces to the contracts that apply to them; the related run to the same ones."""
+    contracts = tuple(contracts)
+    results = _results(evidence, contracts)
+    failed = [found for found in results.values() if found]
+    first = _first(evidence, failed)
+    if evidence.related is not None:
+        other = _related(evidence)
+        beside = _results(other, contracts)
+        results = {name: results.get(name) or beside.get(name) for name in (*results, *beside)}
+        if first is None or first.contract.startswith("relation."):
+            first = _first(other, [found for found in beside.values() if found]) or first
+    return Judgement(results=results, first=first, channels=evidence.subject.channels)
+
+
+def _related(evidence: Evidence) -> Evidence:
+    """The related run as a run of its own: the graphs that ship without taps are judged here."""
+    assert evidence.related is not None
+    scenario = related(evidence.scenario)
+    return replace(evidence, scenario=scenario, subject=evidence.related, related=None)
+
+
+def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, Divergence | None]:
     results: dict[str, Divergence | None] = {}
     for contract in contracts:
         if contract.applies(evidence):
             found = next(iter(sorted(contract.check(evidence), key=_order)), None)
             results[contract.name] = found and _noted(evidence, found)
-    failed = [found for found in results.values() if found]
-    return Judgement(results=results, first=_first(evidence, failed), channels=evidence.subject.channels)
+    return results
 
 
 def summarise(

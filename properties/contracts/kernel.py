@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from draftproof.properties.contracts.tolerances import bound
+from draftproof.properties.contracts.tolerances import TABLE, bound
 
 Kernel = Callable[..., None]
 
@@ -170,6 +170,10 @@ WRITES = {
     "greedy_choice": ("choice",),
     "kv_move": ("k_pool", "v_pool"),
     "kv_write": ("k_pool", "v_pool"),
+    "linear_add": ("residual",),
+    "narrow_linear": ("out",),
+    "norm_gate_up": ("out",),
+    "norm_linear": ("out",),
     "paged_attention": ("out",),
     "ring_linear": ("out",),
     "ring_mix": ("out",),
@@ -179,7 +183,7 @@ WRITES = {
 }
 
 # Outputs that are computed in floats, rather than moved or computed in integers.
-_ARITHMETIC = {op: WRITES[op] for op in ("add_rms_norm", "paged_attention", "rms_norm", "rope", "silu_mul")}
+_ARITHMETIC = {op: WRITES[op] for op in {row.name for row in TABLE} & WRITES.keys()}
 
 
 def check_kv_write(implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:
@@ -248,6 +252,28 @@ def check_ring_linear(implementation: Kernel, twin: Kernel, case: KernelCase, de
     return _check(implementation, twin, case, device, "ring_linear")
 
 
+def check_narrow_linear(
+    implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu"
+) -> list[Difference]:
+    """The product of a few tokens with a weight."""
+    return _check(implementation, twin, case, device, "narrow_linear")
+
+
+def check_norm_linear(implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:
+    """The product of the normed and rounded input with a weight; the input itself stays."""
+    return _check(implementation, twin, case, device, "norm_linear")
+
+
+def check_norm_gate_up(implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:
+    """The first half of the weight gates the second."""
+    return _check(implementation, twin, case, device, "norm_gate_up")
+
+
+def check_linear_add(implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:
+    """The product is added to the residual once."""
+    return _check(implementation, twin, case, device, "linear_add")
+
+
 CONTRACTS: dict[str, Callable[..., list[Difference]]] = {
     "add_rms_norm": check_add_rms_norm,
     "assign_slots": check_assign_slots,
@@ -255,6 +281,10 @@ CONTRACTS: dict[str, Callable[..., list[Difference]]] = {
     "greedy_choice": check_greedy_choice,
     "kv_move": check_kv_move,
     "kv_write": check_kv_write,
+    "linear_add": check_linear_add,
+    "narrow_linear": check_narrow_linear,
+    "norm_gate_up": check_norm_gate_up,
+    "norm_linear": check_norm_linear,
     "paged_attention": check_paged_attention,
     "ring_linear": check_ring_linear,
     "ring_mix": check_ring_mix,

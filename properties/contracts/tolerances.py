@@ -37,6 +37,38 @@ TABLE = (
     Tolerance("rope", torch.float64, 1e-11, "the angle, up to 5000, is rounded before sine and cosine"),
     Tolerance("rope", torch.float32, 4e-6, "sine and cosine of a float32 angle to 2 units, times up to 4"),
     Tolerance("rope", torch.bfloat16, 8e-3, _ROUNDED),
+    Tolerance("narrow_linear", torch.float64, 1e-12, "one sum of up to 40 terms near 1/2, in float64"),
+    Tolerance("narrow_linear", torch.float32, 2e-05, "one sum of up to 40 terms near 1/2, in float32"),
+    Tolerance(
+        "narrow_linear",
+        torch.bfloat16,
+        0.03,
+        "one sum of up to 40 terms near 1/2, in float32, rounded to 8 bits at each step that the definition rounds",
+    ),
+    Tolerance("norm_linear", torch.float64, 1e-12, "as narrow_linear, of an input from rms_norm, in float64"),
+    Tolerance("norm_linear", torch.float32, 2e-05, "as narrow_linear, of an input from rms_norm, in float32"),
+    Tolerance(
+        "norm_linear",
+        torch.bfloat16,
+        0.03,
+        "as narrow_linear, of an input from rms_norm, in float32, rounded to 8 bits at each step that the definition rounds",
+    ),
+    Tolerance("norm_gate_up", torch.float64, 1e-12, "as norm_linear, two sums near 1 multiplied, in float64"),
+    Tolerance("norm_gate_up", torch.float32, 2e-05, "as norm_linear, two sums near 1 multiplied, in float32"),
+    Tolerance(
+        "norm_gate_up",
+        torch.bfloat16,
+        0.03,
+        "as norm_linear, two sums near 1 multiplied, in float32, rounded to 8 bits at each step that the definition rounds",
+    ),
+    Tolerance("linear_add", torch.float64, 1e-12, "as narrow_linear, and one addition, in float64"),
+    Tolerance("linear_add", torch.float32, 2e-05, "as narrow_linear, and one addition, in float32"),
+    Tolerance(
+        "linear_add",
+        torch.bfloat16,
+        0.03,
+        "as narrow_linear, and one addition, in float32, rounded to 8 bits at each step that the definition rounds",
+    ),
 )
 
 _BOUNDS = {(row.name, row.dtype): row.bound for row in TABLE}

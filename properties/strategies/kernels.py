@@ -299,6 +299,64 @@ def ring_linear(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     return KernelCase("ring_linear", arguments)
 
 
+def _rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
+    """Place values [.., I] with the last dimension contiguous, which the linear ops demand, and gaps between rows."""
+    width = values.shape[-1]
+    stride, offset = width + draw(st.integers(0, 3)), draw(st.integers(0, 5))
+    size = offset + stride * values.shape[0] + draw(st.integers(1, 5))
+    poison = draw(st.sampled_from(_VALUE_POISONS[values.is_floating_point()]))
+    buffer = Buffer(torch.full((size,), poison, dtype=values.dtype), tuple(values.shape), (stride, 1), offset)
+    buffer.tensor.copy_(values)
+    return buffer
+
+
+def _linear_case(draw: Draw, op: str, dtypes: Dtypes, *, norm: bool = False, gated: bool = False) -> KernelCase:
+    dtype = draw(st.sampled_from(dtypes))
+    tokens, inputs, outputs = draw(st.lists(st.integers(1, 40), min_size=3, max_size=3, unique=True))
+    tokens = tokens % 4 + 1
+    out = torch.full((tokens, outputs), draw(st.sampled_from(_VALUE_POISONS[True])), dtype=dtype)
+    if op == "linear_add":
+        out = _values(draw, (tokens, outputs), dtype)
+    arguments: dict[str, Buffer | int | float] = {
+        "residual" if op == "linear_add" else "out": _rowwise(draw, out),
+        "x": _rowwise(draw, _values(draw, (tokens, inputs), dtype)),
+    }
+    if norm:
+        # The linear ops take the norm's weight as a model holds it, contiguous.
+        weight = _values(draw, (inputs,), dtype)
+        arguments["norm"] = Buffer(weight, (inputs,), (1,), 0)
+    # An eighth keeps sums near 1, so that one bound serves all widths.
+    rows = 2 * outputs if gated else outputs
+    arguments["weight"] = _rowwise(draw, _values(draw, (rows, inputs), dtype) / 8)
+    if norm:
+        arguments["eps"] = draw(st.sampled_from((1e-6, 1e-2)))
+    return KernelCase(op, arguments)
+
+
+@st.composite
+def narrow_linear(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
+    """One to four tokens, with gaps between rows of every matrix."""
+    return _linear_case(draw, "narrow_linear", dtypes)
+
+
+@st.composite
+def norm_linear(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
+    """As narrow_linear, of a normed input."""
+    return _linear_case(draw, "norm_linear", dtypes, norm=True)
+
+
+@st.composite
+def norm_gate_up(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
+    """As norm_linear, with a weight that holds gate and up."""
+    return _linear_case(draw, "norm_gate_up", dtypes, norm=True, gated=True)
+
+
+@st.composite
+def linear_add(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
+    """As narrow_linear, added to what is there."""
+    return _linear_case(draw, "linear_add", dtypes)
+
+
 CASES: dict[str, Callable[..., st.SearchStrategy[KernelCase]]] = {
     "add_rms_norm": add_rms_norm,
     "assign_slots": assign_slots,
@@ -306,6 +364,10 @@ CASES: dict[str, Callable[..., st.SearchStrategy[KernelCase]]] = {
     "greedy_choice": greedy_choice,
     "kv_move": kv_move,
     "kv_write": kv_write,
+    "linear_add": linear_add,
+    "narrow_linear": narrow_linear,
+    "norm_gate_up": norm_gate_up,
+    "norm_linear": norm_linear,
     "paged_attention": paged_attention,
     "ring_linear": ring_linear,
     "ring_mix": ring_mix,

@@ -1,0 +1,59 @@
+"""The commands put together, and what becomes of their errors: one line on stderr, exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+import typer
+
+from draftproof.cli import check, doctor, faults, replay
+from draftproof.cli.inputs import BadInput
+from draftproof.fuzz.catalogue import UnknownFault
+from draftproof.fuzz.patching import BadPatch
+from draftproof.properties.values.validate import InvalidScenario
+
+USAGE = 2
+app = typer.Typer(
+    name="draftproof",
+    help="Finds the bugs that speculative decoding hides: an optimized engine and a slow reference in lockstep.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("check")(check.check)
+app.command("replay")(replay.replay)
+app.command("doctor")(doctor.doctor)
+app.add_typer(faults.app, name="faults")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit."""
+    # One thread is fastest for tiny models, and torch reads this when it is imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    try:
+        return app(args=arguments, standalone_mode=False) or 0
+    except click.ClickException as error:
+        return _say(error.format_message())
+    except (BadInput, BadPatch, InvalidScenario, UnknownFault) as error:
+        return _say(str(error))
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted")
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        return _say(f"draftproof itself failed: {type(error).__name__}: {error}")
+
+
+def _say(message: str) -> int:
+    """One line on stderr."""
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return USAGE

@@ -1,0 +1,119 @@
+"""`draftproof check`: every contract on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draftproof.cli import inputs, screen
+from draftproof.cli.wording import describe, output
+from draftproof.fuzz.checking import WORK, Checker, CheckReport, Finding
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
+
+EXAMPLES = 200
+MODEL_EXAMPLES = 8
+"""A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
+
+Examples = Annotated[
+    int | None,
+    typer.Option("--examples", min=1, help=f"Scenarios to run ({EXAMPLES}; {MODEL_EXAMPLES} with --model)."),
+]
+Model = Annotated[Path | None, typer.Option("--model", help="A Hugging Face checkpoint directory (Llama, Qwen3).")]
+Head = Annotated[Path | None, typer.Option("--head", help="An EAGLE head for --model; without it one is made up.")]
+Contracts = Annotated[list[str] | None, typer.Option("--contract", help="Only this contract (may be repeated).")]
+
+
+def check(
+    seed: inputs.Seed = 0,
+    examples: Examples = None,
+    device: inputs.Device = "cpu",
+    contract: Contracts = None,
+    model: Model = None,
+    head: Head = None,
+    json: inputs.Json = None,
+) -> None:
+    """Run generated scenarios on the engine and on the reference, and hold them to every contract."""
+    wanted = inputs.contracts(contract)
+    count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
+    inputs.device(device)
+    scenarios = _scenarios(model, head, seed, count)
+    subject = inputs.engine(device)
+    started = time.monotonic()
+    with screen.progress("scenarios", count) as advance:
+        report = Checker(subject, wanted, work=() if contract else WORK).check(scenarios, seed, advance)
+    again = _again(seed, count, device, contract, model, head)
+    show(report, time.monotonic() - started, again)
+    inputs.write_json(json, report)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _scenarios(model: Path | None, head: Path | None, seed: int, count: int) -> list[Scenario]:
+    if model is None:
+        if head is not None:
+            raise inputs.BadInput(f"--head is {head}, allowed: only together with --model")
+        from draftproof.properties.strategies.scenarios import generate
+
+        return generate(seed, count)
+    from draftproof.fuzz.real import real_scenarios
+
+    try:
+        return real_scenarios(model, head, seed, count)
+    except (ValueError, OSError) as error:
+        raise inputs.BadInput(f"--model {model}: {error}") from None
+
+
+def _again(
+    seed: int, count: int, device: str, contracts: list[str] | None, model: Path | None, head: Path | None
+) -> str:
+    """The command that does the same again."""
+    parts = ["draftproof", "check", "--seed", str(seed), "--examples", str(count), "--device", device]
+    for name in contracts or ():
+        parts += ["--contract", name]
+    for option, path in (("--model", model), ("--head", head)):
+        parts += [option, str(path)] if path else []
+    return shlex.join(parts)
+
+
+def show(report: CheckReport, seconds: float, again: str) -> None:
+    """The verdicts, what was exercised, and the failures with how to replay them."""
+    console = screen.console()
+    table = screen.table("contract", "verdict", "scenarios", "", right=("scenarios",))
+    for verdict in report.contracts:
+        table.add_row(verdict.name, screen.outcome(verdict.verdict), str(verdict.scenarios), _remark(verdict))
+    console.print(table)
+    console.print(screen.counts_table(report.counts))
+    for verdict in report.contracts:
+        if verdict.divergence is not None:
+            note = f". {_sentence(verdict.divergence.note)}" if verdict.divergence.note else "."
+            screen.line(f"FAIL {verdict.name}: {describe(verdict.divergence)}{note}", "red")
+    for finding in report.findings:
+        _show_finding(finding)
+    screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+
+
+def _show_finding(finding: Finding) -> None:
+    if finding.first is not None:
+        noticed = f"{finding.first.contract}: {describe(finding.first)}. {output(finding.output_changed)}"
+    else:
+        noticed = finding.detail.strip()
+    screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all {noticed}")
+    screen.line(f"  replay: draftproof replay {shlex.quote(finding.case)}")
+
+
+def _remark(verdict: Verdict) -> str:
+    if verdict.verdict is Outcome.INCONCLUSIVE:
+        return f"not enough was exercised: {', '.join(verdict.missing)}"
+    if verdict.divergence is not None:
+        return f"first in {verdict.divergence.channel}"
+    return verdict.reason
+
+
+def _sentence(text: str) -> str:
+    """A note as a sentence."""
+    whole = text if text.startswith("the ") else f"the {text}"
+    return whole[0].upper() + whole[1:] + "."

@@ -1,0 +1,47 @@
+"""The neighbourhood of a divergence: the same channel and request, some places before and after it."""
+
+from __future__ import annotations
+
+from draftproof.properties.compare import first_index, shown
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.verdict import Divergence
+
+BEFORE, AFTER = 3, 4
+LONGEST = 44
+
+
+def neighbours(ran: Evidence, first: Divergence) -> list[tuple[str, ...]]:
+    """Rows of (mark, round, step, layer, row, expected, got); the divergence's own is marked."""
+    expected, got = ran.pair(first.channel)
+    if first.contract.startswith("relation.") and ran.related is not None:
+        expected = ran.related.channel(first.channel)
+    keys = sorted(key for key in expected.keys() | got.keys() if key.request == first.request)
+    here = Key(first.request, first.round, first.step, first.layer, first.row)
+    if here not in keys:
+        return []
+    at = keys.index(here)
+    judged = bool(expected)
+    return [
+        _row(key, key == here, expected.get(key), got.get(key), judged, first)
+        for key in keys[max(0, at - BEFORE) : at + AFTER + 1]
+    ]
+
+
+def _row(
+    key: Key, here: bool, expected: Datum | None, got: Datum | None, judged: bool, first: Divergence
+) -> tuple[str, ...]:
+    """Where the reference does not report the channel, only the place itself has an expected value."""
+    differs = here or (judged and first_index(expected, got) >= 0) or (judged and _plain(expected) != _plain(got))
+    index = first_index(expected, got)
+    wanted = shown(expected, index) if judged else first.expected if here else ""
+    where = tuple("" if field < 0 else str(field) for field in key[1:])
+    return (">" if here else "*" if differs else "", *where, _short(wanted), _short(shown(got, index)))
+
+
+def _plain(value: Datum | None) -> object:
+    return value if isinstance(value, int | tuple | bytes) or value is None else value.tobytes()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

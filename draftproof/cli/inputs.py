@@ -1,0 +1,71 @@
+"""What several commands read from the command line: options, devices, names, and files to write."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.subject import Subject
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.codec import encode
+
+DEVICES = ("cpu", "cuda")
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the report to this file, too.", dir_okay=False)]
+Seed = Annotated[int, typer.Option("--seed", help="Where the scenarios come from.", min=0, max=2**32 - 1)]
+Device = Annotated[str, typer.Option("--device", help="cpu (HostGraph) or cuda (CUDA graphs, Triton kernels).")]
+
+
+class BadInput(ValueError):
+    """What the user gave cannot be used; the message names it and says what is allowed."""
+
+
+def choose(name: str, allowed: Sequence[str], what: str) -> str:
+    """`name`, if it is allowed. Raises BadInput with the nearest name."""
+    if name in allowed:
+        return name
+    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.3)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise BadInput(f"{what} is {name!r}, allowed: {', '.join(allowed)}{hint}")
+
+
+def device(name: str) -> str:
+    """A device that is here. Raises BadInput."""
+    choose(name, DEVICES, "device")
+    if name == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise BadInput("device is 'cuda', allowed here: cpu (torch sees no CUDA device)")
+    return name
+
+
+def engine(name: str) -> Subject:
+    """The engine on a device. Raises BadInput."""
+    where = device(name)
+    from draftproof.engine.subject import EngineSubject
+
+    return EngineSubject(device=where)
+
+
+def contracts(names: Iterable[str] | None) -> tuple[Contract, ...]:
+    """The named contracts in their usual order; all of them if none is named. Raises BadInput."""
+    known = [contract.name for contract in ALL]
+    wanted = {choose(name, known, "contract") for name in names or ()}
+    return tuple(contract for contract in ALL if not wanted or contract.name in wanted)
+
+
+def write_json(path: Path | None, report: Value) -> None:
+    """Write a report. Raises BadInput if that is not possible."""
+    if path is None:
+        return
+    try:
+        path.write_text(encode(report) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--json is {path}, which cannot be written: {error.strerror}") from None

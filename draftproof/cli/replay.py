@@ -1,0 +1,105 @@
+"""`draftproof replay`: one case again, with its first divergence in context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from draftproof.cli import inputs, screen
+from draftproof.cli.context import neighbours
+from draftproof.cli.wording import describe, output
+from draftproof.fuzz.checking import DEADLINE, Hung, time_limit
+from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence, solved
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.judge import judge
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.codec import read_case
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
+
+CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
+
+
+class Replay(Value):
+    """What a replay showed. `failed` lists the contracts that failed; `detail` is a crash's traceback."""
+
+    verdict: Outcome
+    case: str
+    failed: tuple[str, ...] = ()
+    first: Divergence | None = None
+    output_changed: bool = False
+    detail: str = ""
+
+
+def replay(case: CaseFile, device: inputs.Device = "cpu", json: inputs.Json = None) -> None:
+    """Run one case again and show its first divergence. Solving it again must give the stored script."""
+    scenario, script = read_case(case)
+    subject = inputs.engine(device)
+    known = _solve(scenario, script, case)
+    try:
+        with time_limit(DEADLINE):
+            ran = evidence(subject, scenario, lambda _: known)
+    except SubjectCrashed as crash:
+        screen.line(crash.trace.rstrip())
+        report = Replay(verdict=Outcome.CRASH, case=str(case), detail=crash.trace)
+    except Hung:
+        report = Replay(verdict=Outcome.HANG, case=str(case), detail=f"no end within {DEADLINE:g} s")
+    else:
+        report = _judged(ran, case)
+    screen.line(f"{report.verdict}. Again: draftproof replay {case} --device {device}", "bold")
+    inputs.write_json(json, report)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _solve(scenario: Scenario, stored: Script | None, case: Path) -> Solved:
+    """Solve again. Raises BadInput if the stored script is another one."""
+    try:
+        known = solved(scenario)
+    except (ValueError, OSError) as error:
+        raise inputs.BadInput(f"{case}: {error}") from None
+    if stored is not None and stored != known.script:
+        found = difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
+        raise inputs.BadInput(f"{case}: {found}; the case was made by another version, or edited")
+    return known
+
+
+def difference(stored: Any, now: Any, at: str) -> str:
+    """The first difference of two JSON forms, with its path."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        pairs = [(f"{at}.{name}", stored.get(name), now.get(name)) for name in now]
+    elif isinstance(stored, list | tuple) and isinstance(now, list | tuple) and len(stored) == len(now):
+        pairs = [(f"{at}[{i}]", *pair) for i, pair in enumerate(zip(stored, now, strict=True))]
+    else:
+        return f"{at} is {stored} in the file, and {now} when solved again"
+    return next((difference(one, other, where) for where, one, other in pairs if one != other), f"{at} differs")
+
+
+def _judged(ran: Evidence, case: Path) -> Replay:
+    judged = judge(ran)
+    failed = tuple(name for name, found in judged.results.items() if found)
+    changed = ran.output_changed
+    if judged.first is not None:
+        _show(ran, judged.first, changed)
+        for name in failed:
+            found = judged.results[name]
+            if found is not None and name != judged.first.contract:
+                screen.line(f"FAIL {name}: {describe(found)}.")
+    verdict = Outcome.FAIL if failed else Outcome.PASS if judged.results else Outcome.INCONCLUSIVE
+    return Replay(verdict=verdict, case=str(case), failed=failed, first=judged.first, output_changed=changed)
+
+
+def _show(ran: Evidence, first: Divergence, changed: bool) -> None:
+    screen.line(f"FAIL {first.contract}: {describe(first)}. {output(changed)}", "red")
+    rows = neighbours(ran, first)
+    if not rows:
+        return
+    table = screen.table(
+        "", "round", "step", "layer", "row", "expected", "got", right=("round", "step", "layer", "row")
+    )
+    for row in rows:
+        table.add_row(*row)
+    screen.console().print(table)

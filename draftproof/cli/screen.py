@@ -1,0 +1,70 @@
+"""Tables and progress. Progress is for terminals only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from draftproof.properties.values.verdict import Outcome
+
+WIDTH = 120
+_STYLES = {
+    Outcome.PASS: "green",
+    Outcome.SKIP: "dim",
+    Outcome.INCONCLUSIVE: "yellow",
+}
+
+
+def console() -> Console:
+    """Where reports go: as wide as the terminal, or wide enough for every line elsewhere."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDTH)
+
+
+def line(text: str, style: str = "") -> None:
+    """A line that is never broken, so that commands in it can be copied."""
+    console().print(Text(text, style=style), soft_wrap=True)
+
+
+def outcome(verdict: Outcome | str) -> Text:
+    style = _STYLES.get(verdict, "bold red") if isinstance(verdict, Outcome) else ""
+    return Text(str(verdict), style=style)
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def counts_table(counts: Mapping[str, int]) -> Table:
+    """Counts in three columns of name and number."""
+    made = table("counted", "", " counted", " ", "  counted", "  ", right=("", " ", "  "))
+    items = list(counts.items())
+    rows = -(-len(items) // 3)
+    for row in range(rows):
+        cells: list[str] = []
+        for column in range(3):
+            at = row + column * rows
+            cells += [items[at][0], str(items[at][1])] if at < len(items) else ["", ""]
+        made.add_row(*cells)
+    return made
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """A bar on stderr while something long is done; the value is called for each part."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda *_: bar.advance(task)

@@ -1,0 +1,60 @@
+"""A divergence in words."""
+
+from __future__ import annotations
+
+from draftproof.properties.values.verdict import Divergence
+
+_NOUNS = {
+    "positions": "position ",
+    "ids": "token ",
+    "slots": "slot ",
+    "bonus": "token ",
+    "correct_len": "",
+    "length": "length ",
+    "proposal": "token ",
+    "choice": "token ",
+}
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+def describe(found: Divergence) -> str:
+    """One divergence as a sentence: where, expected, got, how they are related, where else."""
+    noun = _NOUNS.get(found.channel.split(".")[-1], "")
+    lane = f" in lane {found.index}" if found.index >= 0 and found.expected.startswith(("0x", "-", "0.", "nan")) else ""
+    margin = f", margin {found.margin:g}" if found.margin is not None else ""
+    relation = f" ({_relation(found.relation)}{margin})" if found.relation else ""
+    extent = f", {found.extent}" if found.extent else ""
+    return (
+        f"{where(found)}: expected {noun}{found.expected}, got {found.got}{lane}{relation}{extent}; "
+        f"first seen in {found.channel}"
+    )
+
+
+def where(found: Divergence) -> str:
+    """The place of a divergence, its most telling part first."""
+    if found.request < 0:
+        return f"engine step {found.round}" + (f", launch {found.step}" if found.step >= 0 else "")
+    place = f"request {found.request}, round {found.round}"
+    layer = f", layer {found.layer}" if found.layer >= 0 and found.channel.endswith("kv") else ""
+    if found.phase == "draft":
+        return f"draft step {found.step}, {place}"
+    if found.phase == "verify":
+        return f"verify row {found.row}, {place}"
+    if found.channel == "round.table":
+        return f"page column {found.row}, {place}"
+    if found.row >= 0:
+        return f"{found.phase} at position {found.row}{layer}, {place}"
+    return f"{found.phase}, {place}"
+
+
+def output(changed: bool) -> str:
+    """Whether the bug shows in the text."""
+    return "The output tokens changed." if changed else "The output tokens did not change."
+
+
+def _relation(relation: str) -> str:
+    """ "1 ahead" reads "one ahead"."""
+    count, _, rest = relation.partition(" ")
+    if count.isdigit() and int(count) < len(_NUMBERS) and rest in ("ahead", "behind"):
+        return f"{_NUMBERS[int(count)]} {rest}"
+    return relation

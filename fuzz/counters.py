@@ -10,7 +10,7 @@ import sys
 
 from draftproof.fuzz.instrument import COUNTER
 
-CAPTURE = "capture"
+CAPTURE = ("capture", "prepare")
 """Name of the functions that warm up and capture; hits below them are the capture's."""
 
 
@@ -31,7 +31,7 @@ class HunkCounters:
             return
         frame = sys._getframe(1)
         while frame is not None:
-            if frame.f_code.co_name == CAPTURE:
+            if frame.f_code.co_name in CAPTURE:
                 self._captured.add(number)
                 return
             frame = frame.f_back  # type: ignore[assignment]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 
+from draftproof.fuzz.kernels import diverges
 from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.judge import Judgement, judge
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
@@ -32,12 +34,15 @@ class Aim(Value):
     channel: str = ""
 
     def hit(self, judged: Judgement) -> Divergence | None:
-        """What the named contract says, if it failed and its first divergence is in the named channel.
+        """What diverged in the named channel, if the named contract failed.
 
-        Other contracts may notice earlier: a wrong position also writes a wrong slot.
+        Either the contract's own first divergence is there, or the first of all is. Not that of all alone: a wrong
+        position also writes a wrong slot, which is seen before.
         """
-        named = [judged.results.get(self.contract)] if self.contract else [judged.first, *judged.results.values()]
-        return next((found for found in named if found and self.channel in ("", found.channel)), None)
+        own = judged.results.get(self.contract) if self.contract else judged.first
+        if own is None:
+            return None
+        return next((one for one in (own, judged.first) if one and self.channel in ("", one.channel)), None)
 
 
 class SeedResult(Value):
@@ -79,6 +84,29 @@ def trial(
             return _noticed(seed, FaultOutcome.DETECTED, number, hit, ran)
         if judged.first is not None and other is None:
             other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, judged.first, ran)
+    return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
+
+
+def kernel_trial(
+    seed: int, cases: Iterable[KernelCase], aim: Aim, device: str, after: Callable[[], None]
+) -> SeedResult:
+    """Hold kernels to their contracts, case by case, until the aim is hit."""
+    other: SeedResult | None = None
+    for number, case in enumerate(cases, start=1):
+        try:
+            found = diverges(case.op, case, device)
+        except Exception as error:
+            detail = f"{case.op}: {type(error).__name__}: {error}"
+            return other or SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, detail=detail)
+        after()
+        if found is None:
+            continue
+        named = aim.contract in ("", found.contract) and aim.channel in ("", found.channel)
+        outcome = FaultOutcome.DETECTED if named else FaultOutcome.DETECTED_BY_OTHER
+        result = SeedResult(seed=seed, outcome=outcome, examples=number, divergence=found)
+        if named:
+            return result
+        other = other or result
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
 
 

@@ -14,11 +14,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import msgspec
 
+from draftproof.fuzz.kernels import cases
 from draftproof.fuzz.lockstep import Solved, solved
 from draftproof.fuzz.trial import Aim, FaultOutcome, SeedResult
+from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
@@ -26,18 +29,26 @@ OURS = ("draftproof.engine", "draftproof.kernels")
 
 
 class Job(Value):
-    """One fault, or the clean twin: a copy of the sources, the names of its hunks, and who must notice."""
+    """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
+
+    With `ops` it meets calls of these kernels, instead of scenarios.
+    """
 
     id: str
     folder: str
     hunks: tuple[str, ...]
     aim: Aim
+    ops: tuple[str, ...] = ()
 
 
 class Orders(Value):
-    """What a zygote does: every job on the scenarios of every seed. `deadline`: seconds that one example may take."""
+    """What a zygote does: every job on the scenarios of every seed. `deadline`: seconds that one example may take.
+
+    `examples`: how many kernel calls each op gets a seed.
+    """
 
     seeds: tuple[int, ...]
+    examples: int
     scenarios: tuple[tuple[Scenario, ...], ...]
     jobs: tuple[Job, ...]
     device: str
@@ -90,24 +101,43 @@ class _Child:
 
 
 Say = Callable[[Beat], None]
-Work = Callable[[Job, list[tuple[int, tuple[Solved, ...]]], str, Say], None]
+Examples = tuple[Solved, ...] | tuple[KernelCase, ...]
+Work = Callable[[Job, list[tuple[int, Examples]], str, Say], None]
 """work(job, [(seed, its scenarios)], device, say)"""
+
+
+class _Prepared:
+    """What children meet, made before any of them is forked: solved scenarios, and calls of kernels."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._seeds = orders.seeds
+        wanted = orders.scenarios if any(not job.ops for job in orders.jobs) else ((),) * len(orders.seeds)
+        self._solved = [tuple(solved(scenario) for scenario in of_seed) for of_seed in wanted]
+        ops = sorted({op for job in orders.jobs for op in job.ops})
+        self._cases = {(op, seed): cases(op, seed, orders.examples) for op in ops for seed in orders.seeds}
+
+    def of(self, job: Job) -> list[tuple[int, Examples]]:
+        """The examples of a job by seed; of several kernels in turn."""
+        if not job.ops:
+            return list(zip(self._seeds, self._solved, strict=True))
+        turns = [zip_longest(*(self._cases[op, seed] for op in job.ops)) for seed in self._seeds]
+        mixed = [tuple(case for turn in turns_of for case in turn if case is not None) for turns_of in turns]
+        return list(zip(self._seeds, mixed, strict=True))
 
 
 def serve(orders: Orders, work: Work, report: Callable[[JobResult], None]) -> None:
     """Fork one child a job, `parallel` at a time."""
-    known = [tuple(solved(scenario) for scenario in of_seed) for of_seed in orders.scenarios]
+    prepared = _Prepared(orders)
     loaded = [name for name in sys.modules if name.startswith(OURS)]
     if loaded:
         raise RuntimeError(f"the zygote has imported {loaded[0]}, so that no patch could take effect")
     gc.freeze()
-    seeds = list(zip(orders.seeds, known, strict=True))
     waiting = [_Task(job, 0.0) for job in orders.jobs]
     running: dict[int, _Child] = {}
     with selectors.DefaultSelector() as selector:
         while waiting or running:
             while waiting and len(running) < orders.parallel:
-                child = _fork(waiting.pop(0), seeds, orders.device, work)
+                child = _fork(waiting.pop(0), prepared, orders.device, work)
                 running[child.pipe] = child
                 selector.register(child.pipe, selectors.EVENT_READ)
             for ready, _ in selector.select(timeout=0.5):
@@ -121,7 +151,7 @@ def serve(orders: Orders, work: Work, report: Callable[[JobResult], None]) -> No
             _kill_late(running.values(), orders.deadline)
 
 
-def _fork(task: _Task, seeds: list[tuple[int, tuple[Solved, ...]]], device: str, work: Work) -> _Child:
+def _fork(task: _Task, prepared: _Prepared, device: str, work: Work) -> _Child:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -132,7 +162,7 @@ def _fork(task: _Task, seeds: list[tuple[int, tuple[Solved, ...]]], device: str,
     os.close(reading)
     code = 0
     try:
-        work(task.job, seeds[len(task.done) :], device, lambda beat: _send(writing, beat))
+        work(task.job, prepared.of(task.job)[len(task.done) :], device, lambda beat: _send(writing, beat))
     except BaseException:
         _send(writing, Beat(done=(), inert=(), final=True, error=traceback.format_exc()))
         code = 2

@@ -19,7 +19,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.registry import implementation
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["outputs"])
 def _narrow_linear(
     p_out, p_x, p_norm, p_weight, outputs, inputs, out_stride, x_stride, weight_stride, eps,
     TOKENS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,

@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 
-import click
 import typer
 
 from draftproof.cli import check, doctor, faults, replay
@@ -40,15 +39,16 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     try:
         return app(args=arguments, standalone_mode=False) or 0
-    except click.ClickException as error:
-        return _say(error.format_message())
+    except typer.Exit as end:
+        return end.exit_code
     except (BadInput, BadPatch, InvalidScenario, UnknownFault) as error:
         return _say(str(error))
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _say("interrupted")
-    except click.exceptions.Exit as end:
-        return end.exit_code
     except Exception as error:
+        # Usage errors are click's; which click typer uses, its own or the installed one, depends on its version.
+        if message := getattr(error, "format_message", None):
+            return _say(message())
         traceback.print_exc()
         return _say(f"draftproof itself failed: {type(error).__name__}: {error}")
 

@@ -19,6 +19,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.codec import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.validate import InvalidScenario
 from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
 
 CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
@@ -37,7 +38,7 @@ class Replay(Value):
 
 def replay(case: CaseFile, device: inputs.Device = "cpu", json: inputs.Json = None) -> None:
     """Run one case again and show its first divergence. Solving it again must give the stored script."""
-    scenario, script = read_case(case)
+    scenario, script = _read(case)
     subject = inputs.engine(device)
     known = _solve(scenario, script, case)
     try:
@@ -53,6 +54,15 @@ def replay(case: CaseFile, device: inputs.Device = "cpu", json: inputs.Json = No
     screen.line(f"{report.verdict}. Again: draftproof replay {case} --device {device}", "bold")
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _read(case: Path) -> tuple[Scenario, Script | None]:
+    """Raises BadInput naming the file and what is wrong in it."""
+    try:
+        return read_case(case)
+    except InvalidScenario as error:
+        named = str(error).startswith(str(case))
+        raise inputs.BadInput(str(error) if named else f"{case}: {error}") from None
 
 
 def _solve(scenario: Scenario, stored: Script | None, case: Path) -> Solved:

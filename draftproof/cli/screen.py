@@ -40,7 +40,9 @@ def outcome(verdict: Outcome | str) -> Text:
 def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        made.add_column(
+            column, justify="right" if column in right else "left", no_wrap=not made.columns, overflow="fold"
+        )
     return made
 
 

@@ -207,6 +207,12 @@ class Evidence:
 
     @cached_property
     def output_changed(self) -> bool:
-        """Whether the emitted tokens differ from the script's; this ends a report on a draft."""
-        expected, got = self.pair("accept.emitted")
-        return expected != got
+        """Whether a request's text differs from plain greedy decoding; this ends a report on a draft.
+
+        How rounds cut the text is no part of it: a bad draft is rejected, and then the same tokens take more rounds.
+        """
+        emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
+        for key, value in sorted(self.subject.channel("accept.emitted").items()):
+            emitted[key.request] += value if isinstance(value, tuple) else ()
+        requests = enumerate(self.script.requests)
+        return any(emitted[number] != script.tokens for number, script in requests if number not in self.ties)

@@ -36,9 +36,11 @@ class Buffer:
         return self.of(self.storage)
 
     def __repr__(self) -> str:
+        tensor = self.tensor
+        values = tensor.tolist() if tensor.numel() <= 64 else "..."
         return (
-            f"Buffer(shape={self.shape}, strides={self.strides}, offset={self.offset}, "
-            f"of={self.storage.numel()}, {self.storage.dtype}, {self.tensor.tolist()})"
+            f"Buffer({values}, {tensor.dtype}, shape={self.shape}, strides={self.strides}, offset={self.offset}, "
+            f"allocated={self.storage.numel()})"
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from draftproof.properties.contracts.kernel import Buffer, KernelCase
 
-Draw = Callable[[st.SearchStrategy], object]
+Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
 
 FLOATS: Dtypes = (torch.float32,)

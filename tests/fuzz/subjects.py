@@ -1,0 +1,58 @@
+"""Stand-ins for an engine: right but for one thing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Observation, Trace
+
+Change = Callable[[Observation], Observation]
+
+
+@dataclass
+class Altered:
+    """The engine, with every observation passed through `change`."""
+
+    change: Change
+    name: str = "altered"
+
+    def __post_init__(self) -> None:
+        self._engine = EngineSubject()
+        self.channels = self._engine.channels
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        trace = self._engine.run(scenario, script)
+        return replace(trace, observations=tuple(self.change(one) for one in trace.observations))
+
+
+def one_ahead(observation: Observation) -> Observation:
+    """The seed bug, as it shows."""
+    if observation.channel != "draft.step.positions":
+        return observation
+    return observation._replace(value=observation.value + 1)  # type: ignore[operator]
+
+
+def as_it_is(observation: Observation) -> Observation:
+    return observation
+
+
+@dataclass
+class Raising(Altered):
+    """Raises in every run."""
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        raise IndexError("page 9 is out of range")
+
+
+@dataclass
+class Sleeping(Altered):
+    """Never comes back in time."""
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        time.sleep(30)
+        return super().run(scenario, script)

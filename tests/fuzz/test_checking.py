@@ -1,0 +1,85 @@
+"""Verdicts over many scenarios: what a failing, crashing or hanging subject leaves behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from draftproof.fuzz.checking import Checker, CheckReport
+from draftproof.fuzz.lockstep import SubjectCrashed, evidence, solved
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import encode, read_case
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
+from tests.fuzz.subjects import Altered, Raising, Sleeping, as_it_is, one_ahead
+
+SCENARIOS = generate(3, 6)
+
+
+def verdict(report: CheckReport, name: str) -> Verdict:
+    return next(verdict for verdict in report.contracts if verdict.name == name)
+
+
+def test_the_same_seed_gives_the_same_report(tmp_path: Path):
+    one, two = (Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS, 3) for _ in range(2))
+    assert encode(one) == encode(two)
+    assert one.counts["scenarios"] == len(SCENARIOS)
+    assert not one.findings
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_position_fails_its_contract_and_is_kept_once(tmp_path: Path):
+    report = Checker(Altered(one_ahead), cases=tmp_path).check(SCENARIOS, 3)
+    failed = verdict(report, "draft.positions")
+    assert report.verdict is Outcome.FAIL
+    assert failed.verdict is Outcome.FAIL
+    assert failed.divergence is not None
+    assert (failed.divergence.channel, failed.divergence.relation) == ("draft.step.positions", "1 ahead")
+    finding = next(one for one in report.findings if one.first and one.first.contract == "draft.positions")
+    assert not finding.output_changed
+    scenario, script = read_case(Path(finding.case))
+    assert scenario == SCENARIOS[finding.scenario]
+    assert script == solved(scenario).script
+    identities = [one.identity for one in report.findings]
+    assert len(identities) == len(set(identities))
+
+
+def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):
+    report = Checker(Raising(as_it_is), cases=tmp_path).check(SCENARIOS[:2], 3)
+    assert report.verdict is Outcome.CRASH
+    assert EXIT_CODES[report.verdict] == 3
+    assert verdict(report, "runs").verdict is Outcome.CRASH
+    assert "page 9 is out of range" in verdict(report, "runs").reason
+    assert "Traceback" in report.findings[0].detail
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_hang_is_a_verdict(tmp_path: Path):
+    report = Checker(Sleeping(as_it_is), cases=tmp_path, deadline=0.2).check(SCENARIOS[:1], 3)
+    assert report.verdict is Outcome.HANG
+    assert EXIT_CODES[report.verdict] == 4
+
+
+def test_too_little_work_is_inconclusive(tmp_path: Path):
+    report = Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS[:1], 3)
+    assert report.verdict is Outcome.INCONCLUSIVE
+    nothing = Checker(Altered(as_it_is), cases=tmp_path).check([], 3)
+    assert nothing.verdict is Outcome.INCONCLUSIVE
+    assert "rounds >= 1" in verdict(nothing, "runs").missing
+
+
+def test_an_error_of_the_reference_is_not_the_subjects():
+    def broken(_scenario):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        evidence(Altered(as_it_is), SCENARIOS[0], broken)
+    with pytest.raises(SubjectCrashed, match="in the base run"):
+        evidence(Raising(as_it_is), SCENARIOS[0])
+
+
+def test_a_drawn_relation_is_run():
+    related = next(scenario for scenario in SCENARIOS if scenario.relation != "none")
+    ran = evidence(Altered(as_it_is), related)
+    assert ran.related is not None
+    assert ran.related.observations

@@ -1,0 +1,112 @@
+"""Compiles every Triton kernel for a GPU that need not be there; run as a program, in a process of its own.
+
+The driver is a stand-in that names the target, and launches stop once compiled. Prints {kernel: variants} as JSON.
+"""
+
+import json
+import sys
+from collections import Counter
+from types import SimpleNamespace
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from draftproof.kernels import (
+    triton_attention,
+    triton_cache,
+    triton_decisions,
+    triton_dense,
+    triton_linear,
+    triton_ring,
+)
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+
+def compile_only() -> Counter[str]:
+    """Make every launch in this process compile and stop there; return the tally of kernels that compiled."""
+    driver.set_active(
+        SimpleNamespace(
+            get_current_target=lambda: HOPPER,
+            get_current_device=lambda: 0,
+            get_current_stream=lambda device=None: 0,
+            get_active_torch_device=lambda: torch.device("cpu"),
+        )
+    )
+    compiled: Counter[str] = Counter()
+    run = JITFunction.run
+
+    def only_compile(self: JITFunction, *args: object, grid: object, warmup: bool, **options: object) -> object:
+        kernel = run(self, *args, grid=grid, warmup=True, **options)
+        assert "ptx" in kernel.asm
+        compiled[self.fn.__name__] += 1
+        return kernel
+
+    JITFunction.run = only_compile
+    return compiled
+
+
+def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Return zeros: nothing is computed."""
+    return torch.zeros(shape, dtype=dtype)
+
+
+def launch_pools(dtype: torch.dtype) -> None:
+    """Launch what addresses a pool, at a model's sizes and at a probe's."""
+    for tokens, heads, group, width, page_size in ((1, 8, 4, 64, 16), (512, 8, 4, 64, 1), (3, 2, 3, 5, 4)):
+        k_pool, v_pool = values(dtype, 512, heads, width), values(dtype, 512, heads, width + width % 2)
+        index = values(torch.int64, tokens)
+        out, q = values(dtype, tokens, heads * group, v_pool.shape[2]), values(dtype, tokens, heads * group, width)
+        table = values(torch.int64, 4, 512 // page_size)
+        triton_attention.paged_attention(out, q, k_pool, v_pool, table, index, index, page_size, 0.125)
+        triton_cache.kv_write(k_pool, v_pool, k_pool[:tokens], v_pool[:tokens], index)
+        triton_cache.kv_move(k_pool, v_pool, index, index)
+
+
+def launch_floats(dtype: torch.dtype) -> None:
+    """Launch the layers, with widths down to 1."""
+    for tokens, width in ((1, 2048), (5, 24), (3, 1)):
+        x, weight = values(dtype, tokens, width), values(dtype, width)
+        triton_dense.rms_norm(x, x, weight, 1e-5)
+        triton_dense.add_rms_norm(x, x, x, weight, 1e-5)
+        triton_dense.silu_mul(x, values(dtype, tokens, 2 * width))
+        half = max(1, width // 64)
+        heads = values(dtype, tokens, 4, 2 * half)
+        triton_dense.rope(heads, heads[:, :1], values(torch.int64, tokens), values(torch.float32, half))
+        for outputs in (1, 48):
+            out, matrix = values(dtype, tokens, outputs), values(dtype, outputs, width)
+            triton_linear.narrow_linear(out, x, matrix)
+            triton_linear.norm_linear(out, x, weight, matrix, 1e-5)
+            triton_linear.norm_gate_up(out, x, weight, torch.cat((matrix, matrix)), 1e-5)
+            triton_linear.linear_add(out, x, matrix)
+
+
+def launch_integers() -> None:
+    """Launch the decisions and the ring's arithmetic."""
+    for rows, width in ((1, 1), (3, 5)):
+        matrix, vector = values(torch.int64, rows, width), values(torch.int64, rows)
+        triton_decisions.assign_slots(matrix, matrix, matrix, vector, vector, vector, 4, 64)
+        triton_decisions.greedy_accept(vector, vector, matrix, matrix, vector)
+        for dtype in (torch.int64, torch.float32, torch.bfloat16):
+            triton_decisions.greedy_choice(vector, values(dtype, rows, width * 20000))
+        for salt in (0, 1, -1):
+            triton_ring.ring_mix(matrix, matrix, salt)
+        triton_ring.ring_linear(matrix, values(torch.int64, rows, 7), values(torch.int64, width, 7))
+
+
+def main() -> None:
+    """Compile everything and print the tally."""
+    compiled = compile_only()
+    for dtype in (torch.int64, torch.float32, torch.bfloat16):
+        launch_pools(dtype)
+    for dtype in (torch.float32, torch.bfloat16):
+        launch_floats(dtype)
+    launch_integers()
+    json.dump({"triton": triton.__version__, "kernels": compiled}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

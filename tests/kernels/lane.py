@@ -1,0 +1,110 @@
+"""Holds every op to its contract on one implementation; run as a program, in a process of its own.
+
+TRITON_INTERPRET=1 python lane.py EXAMPLES      prints {op: {examples, changed, differences}} as JSON
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from draftproof import kernels
+from draftproof.properties.contracts.kernel import CONTRACTS, WRITES, Kernel, KernelCase
+from draftproof.properties.strategies.kernels import CASES
+from draftproof.reference import ops
+
+# Ops that have a ring form besides the float one, or take values of either kind.
+RING = ("greedy_choice", "kv_move", "kv_write", "paged_attention")
+FLOAT_ONLY = (
+    "add_rms_norm",
+    "linear_add",
+    "narrow_linear",
+    "norm_gate_up",
+    "norm_linear",
+    "rms_norm",
+    "rope",
+    "silu_mul",
+)
+
+
+@dataclass
+class Tally:
+    """What was seen of one op: `changed` counts cases in which the twin wrote anything at all."""
+
+    examples: int = 0
+    changed: int = 0
+    differences: list[str] = field(default_factory=list)
+
+
+def dtypes_of(op: str, floats: Sequence[torch.dtype]) -> Sequence[torch.dtype]:
+    """Return the value dtypes that `op` is drawn with, given the float ones of a lane."""
+    if op in RING:
+        return (torch.int64, *floats)
+    return floats if op in FLOAT_ONLY else (torch.int64,)
+
+
+def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "cpu") -> Tally:
+    """Run `examples` cases of `op` on `device`; the first case that differs, shrunk, is what is told."""
+    seen = Tally()
+
+    @seed(20)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(CASES[op](dtypes_of(op, floats)))
+    def hold(case: KernelCase) -> None:
+        seen.examples += 1
+        seen.changed += writes_something(case)
+        differences = CONTRACTS[op](getattr(kernels, op), getattr(ops, op), case, device)
+        if differences:
+            seen.differences = [str(difference) for difference in differences]
+        assert not differences
+
+    try:
+        hold()
+    except AssertionError:
+        assert seen.differences, "the contract failed without a difference"
+    return seen
+
+
+def writes_something(case: KernelCase) -> bool:
+    """Return whether the twin changes any allocation of the case."""
+    after = case.run(getattr(ops, case.op))
+    return any(not torch.equal(after[name], case.buffers[name].storage) for name in WRITES[case.op])
+
+
+def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: int) -> str | None:
+    """Return the first difference that the contract finds in `wrong`, or None if it never notices."""
+    found: list[str] = []
+
+    @seed(20)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(CASES[op](dtypes))
+    def hold(case: KernelCase) -> None:
+        found.extend(map(str, CONTRACTS[op](wrong, getattr(ops, op), case)))
+        assert not found
+
+    # The failure only ends the search: what was found is returned.
+    with suppress(AssertionError):
+        hold()
+    return found[0] if found else None
+
+
+def main() -> None:
+    """Print the tallies of all ops, ring and float32, as one JSON object."""
+    examples = int(sys.argv[1])
+    tallies = {op: vars(tally(op, (torch.float32,), examples)) for op in CASES}
+    json.dump({"implementation": kernels.registry.implementation(), "ops": tallies}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

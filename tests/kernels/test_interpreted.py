@@ -1,0 +1,40 @@
+"""The Triton sources under the interpreter, in one process that has TRITON_INTERPRET set before Triton is imported.
+
+float32 and the ring only: the interpreter computes bfloat16 on its bit patterns.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftproof.properties.strategies.kernels import CASES
+
+LANE = Path(__file__).with_name("lane.py")
+EXAMPLES = 8
+
+
+@pytest.fixture(scope="module")
+def lane() -> dict:
+    """Return what the subprocess printed."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(LANE), str(EXAMPLES)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_process_was_interpreted(lane: dict):
+    assert lane["implementation"] == "interpreted"
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_every_contract_holds(lane: dict, op: str):
+    seen = lane["ops"][op]
+    assert seen["differences"] == []
+    assert seen["examples"] >= EXAMPLES // 2
+    assert seen["changed"] > 0

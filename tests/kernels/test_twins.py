@@ -1,0 +1,90 @@
+"""Every op has a naive twin, an eager function and a Triton launcher of the same name and signature."""
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from draftproof import kernels
+from draftproof.kernels import registry
+from draftproof.properties.contracts.kernel import CONTRACTS, WRITES
+from draftproof.properties.contracts.tolerances import TABLE, bound
+from draftproof.properties.strategies.kernels import CASES
+from draftproof.reference import ops
+
+FOLDER = Path(kernels.__file__).parent
+EAGER = [importlib.import_module(f"draftproof.kernels.{path.stem}") for path in sorted(FOLDER.glob("eager_*.py"))]
+
+
+def names(module: ModuleType) -> set[str]:
+    """Return the public functions that a module defines itself."""
+    functions = inspect.getmembers(module, inspect.isfunction)
+    return {name for name, function in functions if function.__module__ == module.__name__ and name[0] != "_"}
+
+
+def owner(name: str) -> ModuleType:
+    """Return the one eager module that defines `name`."""
+    found = [module for module in EAGER if name in names(module)]
+    assert len(found) == 1, f"{name} is defined in {found}"
+    return found[0]
+
+
+def launcher_parameters(name: str) -> list[str]:
+    """Return a launcher's parameters, read from its source: importing it here would import Triton."""
+    for path in sorted(FOLDER.glob("triton_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                return [argument.arg for argument in node.args.args]
+    raise AssertionError(f"no Triton launcher {name}")
+
+
+def test_the_surface_is_sorted_and_everything_has_a_twin_and_a_contract():
+    assert kernels.__all__ == sorted(kernels.__all__)
+    assert names(ops) == set(kernels.__all__)
+    assert set(CASES) == set(CONTRACTS) == set(WRITES) == set(kernels.__all__)
+
+
+@pytest.mark.parametrize("name", kernels.__all__)
+def test_signatures_are_the_same(name: str):
+    twin = inspect.signature(getattr(ops, name))
+    assert inspect.signature(getattr(owner(name), name)) == twin
+    assert [argument.name for argument in getattr(kernels, name)._schema.arguments] == list(twin.parameters)
+    assert launcher_parameters(name) == list(twin.parameters)
+
+
+@pytest.mark.parametrize("name", kernels.__all__)
+def test_the_schema_declares_what_is_written(name: str):
+    arguments = getattr(kernels, name)._schema.arguments
+    written = [argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write]
+    assert tuple(written) == WRITES[name]
+    assert getattr(kernels, name)._schema.returns == []
+
+
+def test_the_twins_import_nothing_of_ours():
+    tree = ast.parse(Path(ops.__file__).read_text())
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert imported == {"itertools", "math", "torch"}
+
+
+def test_nothing_else_in_the_reference_imports_the_twins():
+    for path in Path(ops.__file__).parent.glob("*.py"):
+        assert "reference.ops" not in path.read_text(), path
+        assert "reference import ops" not in path.read_text(), path
+
+
+def test_each_tolerance_is_said_once_and_has_a_reason():
+    assert len({(row.name, row.dtype) for row in TABLE}) == len(TABLE)
+    assert all(row.reason and 0 < row.bound < 0.1 for row in TABLE)
+    assert bound("rope", torch.float32) == 4e-6
+    with pytest.raises(KeyError, match="kv_write"):
+        bound("kv_write", torch.float32)
+
+
+def test_an_op_is_registered_under_our_namespace():
+    assert kernels.kv_write is torch.ops.draftproof.kv_write.default
+    assert registry.implementation(torch.device("cpu")) == "eager"

@@ -1,0 +1,293 @@
+"""Hand-made wrong implementations: each is the naive twin with one plausible mistake.
+
+`WRONG` lists (op, what is wrong, implementation); every contract must notice each of its own.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from draftproof.properties.contracts.kernel import Kernel
+from draftproof.reference import ops
+
+WRONG: list[tuple[str, str, Kernel]] = []
+
+
+def wrong(op: str) -> Callable[[Kernel], Kernel]:
+    """List a function as a wrong implementation of `op`, under its own name."""
+
+    def listed(kernel: Kernel) -> Kernel:
+        WRONG.append((op, kernel.__name__, kernel))
+        return kernel
+
+    return listed
+
+
+def packed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor as a kernel sees it that assumes packed strides; as it is if it would leave the allocation."""
+    last = tensor.storage_offset() + tensor.numel()
+    whole = tensor.untyped_storage().nbytes() // tensor.element_size()
+    strides = torch.empty(tensor.shape, device="meta").stride()
+    return tensor.as_strided(tensor.shape, strides, tensor.storage_offset()) if last <= whole else tensor
+
+
+def swapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return [S,N,H] with the strides of S and N taken for one another, where that stays in the allocation."""
+    strides = (tensor.stride(1), tensor.stride(0), tensor.stride(2))
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
+    whole = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return tensor.as_strided(tensor.shape, strides, tensor.storage_offset()) if last < whole else tensor
+
+
+@wrong("kv_write")
+def packed_strides(k_pool, v_pool, k, v, slots):
+    ops.kv_write(k_pool, packed(v_pool), k, v, slots)
+
+
+@wrong("kv_write")
+def swapped_strides(k_pool, v_pool, k, v, slots):
+    ops.kv_write(swapped(k_pool), v_pool, k, v, slots)
+
+
+@wrong("kv_write")
+def negative_slot_writes_the_last(k_pool, v_pool, k, v, slots):
+    ops.kv_write(k_pool, v_pool, k, v, torch.where(slots == -1, k_pool.shape[0] - 1, slots))
+
+
+@wrong("kv_write")
+def slot_past_the_end_wraps(k_pool, v_pool, k, v, slots):
+    ops.kv_write(k_pool, v_pool, k, v, torch.where(slots == k_pool.shape[0], 1, slots))
+
+
+@wrong("kv_write")
+def reads_k_for_v(k_pool, v_pool, k, v, slots):
+    width = min(k.shape[2], v.shape[2])
+    mixed = v.clone()
+    mixed[..., :width] = k[..., :width]
+    ops.kv_write(k_pool, v_pool, k, mixed, slots)
+
+
+@wrong("kv_move")
+def in_place_one_by_one(k_pool, v_pool, src, dst):
+    for t in range(len(src)):
+        ops.kv_move(k_pool, v_pool, src[t : t + 1], dst[t : t + 1])
+
+
+@wrong("kv_move")
+def only_keys(k_pool, v_pool, src, dst):
+    ops.kv_move(k_pool, v_pool.clone(), src, dst)
+
+
+@wrong("kv_move")
+def unknown_source_is_slot_zero(k_pool, v_pool, src, dst):
+    ops.kv_move(k_pool, v_pool, torch.where((src < 0) | (src >= k_pool.shape[0]), 0, src), dst)
+
+
+@wrong("paged_attention")
+def sees_one_too_few(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    ops.paged_attention(out, q, k_pool, v_pool, table, rows, positions - 1, page_size, scale)
+
+
+@wrong("paged_attention")
+def sees_one_too_many(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    ops.paged_attention(out, q, k_pool, v_pool, table, rows, positions + 1, page_size, scale)
+
+
+@wrong("paged_attention")
+def page_size_is_one(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    ops.paged_attention(out, q, k_pool, v_pool, table, rows, positions, 1, scale)
+
+
+@wrong("paged_attention")
+def swapped_pool_strides(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    ops.paged_attention(out, q, swapped(k_pool), v_pool, table, rows, positions, page_size, scale)
+
+
+@wrong("paged_attention")
+def hole_reads_slot_zero(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    ops.paged_attention(out, q, k_pool, v_pool, table.clamp(min=0), rows, positions, page_size, scale)
+
+
+@wrong("paged_attention")
+def heads_interleaved(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    order = torch.arange(q.shape[1]).reshape(-1, k_pool.shape[1]).T.flatten()
+    held = torch.empty_like(out)
+    ops.paged_attention(held, q[:, order], k_pool, v_pool, table, rows, positions, page_size, scale)
+    out[:, order] = held
+
+
+@wrong("paged_attention")
+def nothing_seen_leaves_the_output(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    held = out.clone()
+    ops.paged_attention(out, q, k_pool, v_pool, table, rows, positions, page_size, scale)
+    out[positions < 0] = held[positions < 0]
+
+
+@wrong("rms_norm")
+def eps_outside_the_root(out, x, weight, eps):
+    ops.rms_norm(out, x, weight, 0.0)
+
+
+@wrong("rms_norm")
+def writes_beside_the_row(out, x, weight, eps):
+    ops.rms_norm(out, x, weight, eps)
+    everything = out.as_strided((out.untyped_storage().nbytes() // out.element_size(),), (1,), 0)
+    everything[-1] = 0.0
+
+
+@wrong("rms_norm")
+def norms_its_input_in_place(out, x, weight, eps):
+    ops.rms_norm(x, x, weight, eps)
+    out.copy_(x)
+
+
+@wrong("add_rms_norm")
+def norm_of_the_old_residual(out, residual, x, weight, eps):
+    ops.rms_norm(out, residual, weight, eps)
+    residual.copy_(residual.double() + x.double())
+
+
+@wrong("add_rms_norm")
+def residual_not_updated(out, residual, x, weight, eps):
+    ops.add_rms_norm(out, residual.clone(), x, weight, eps)
+
+
+@wrong("silu_mul")
+def up_before_gate(out, gate_up):
+    ops.silu_mul(out, torch.cat(gate_up.chunk(2, -1)[::-1], -1))
+
+
+@wrong("silu_mul")
+def packed_gate_up(out, gate_up):
+    ops.silu_mul(out, packed(gate_up))
+
+
+@wrong("rope")
+def one_position_ahead(q, k, positions, inv_freq):
+    ops.rope(q, k, positions + 1, inv_freq)
+
+
+@wrong("rope")
+def pairs_side_by_side(q, k, positions, inv_freq):
+    for heads in (q, k):
+        halves = torch.cat((heads[..., ::2], heads[..., 1::2]), -1)
+        ops.rope(halves, halves.clone(), positions, inv_freq)
+        heads.copy_(torch.stack(halves.chunk(2, -1), -1).flatten(-2))
+
+
+@wrong("rope")
+def keys_stay(q, k, positions, inv_freq):
+    ops.rope(q, k.clone(), positions, inv_freq)
+
+
+@wrong("assign_slots")
+def padding_is_live(positions, slots, table, rows, lengths, counts, page_size, max_len):
+    ops.assign_slots(positions, slots, table, rows, lengths, counts.clamp(min=0), page_size, max_len)
+
+
+@wrong("assign_slots")
+def surplus_is_live(positions, slots, table, rows, lengths, counts, page_size, max_len):
+    all_live = torch.where(counts < 0, counts, positions.shape[1])
+    ops.assign_slots(positions, slots, table, rows, lengths, all_live, page_size, max_len)
+
+
+@wrong("assign_slots")
+def surplus_not_clamped(positions, slots, table, rows, lengths, counts, page_size, max_len):
+    ops.assign_slots(positions, slots, table, rows, lengths, counts, page_size, 1 << 40)
+
+
+@wrong("assign_slots")
+def missing_page_is_slot_zero(positions, slots, table, rows, lengths, counts, page_size, max_len):
+    ops.assign_slots(positions, slots, table, rows, lengths, counts, page_size, max_len)
+    slots.clamp_(min=0)
+
+
+@wrong("greedy_accept")
+def counts_matches_after_a_mismatch(correct_len, bonus, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, ids, choice, counts)
+    agree = (ids[:, 1:] == choice[:, :-1]) & (torch.arange(ids.shape[1] - 1) < counts[:, None])
+    correct_len.copy_(torch.where(counts < 0, -1, agree.sum(1)))
+
+
+@wrong("greedy_accept")
+def accepts_surplus(correct_len, bonus, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, ids, choice, torch.where(counts < 0, counts, ids.shape[1]))
+
+
+@wrong("greedy_accept")
+def bonus_one_early(correct_len, bonus, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, ids, choice, counts)
+    before = choice.gather(1, (correct_len - 1).clamp(min=0)[:, None])[:, 0]
+    bonus.copy_(torch.where(counts < 0, 0, before))
+
+
+@wrong("greedy_accept")
+def padding_accepts_nothing(correct_len, bonus, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, ids, choice, counts)
+    correct_len.clamp_(min=0)
+
+
+@wrong("greedy_choice")
+def highest_id_on_ties(choice, logits):
+    ops.greedy_choice(choice, logits.flip(1))
+    choice.copy_(logits.shape[1] - 1 - choice)
+
+
+@wrong("greedy_choice")
+def nan_wins(choice, logits):
+    ops.greedy_choice(choice, logits.double().nan_to_num(float("inf"), float("inf"), float("-inf")))
+
+
+@wrong("greedy_choice")
+def rows_packed(choice, logits):
+    ops.greedy_choice(choice, packed(logits))
+
+
+@wrong("ring_mix")
+def arithmetic_shift(out, x, salt):
+    ops.ring_mix(out, x, salt)
+    held = x + torch.tensor((salt * 0x9E3779B97F4A7C15 + (1 << 63)) % (1 << 64) - (1 << 63))
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, 1)):
+        held = (held ^ (held >> shift)) * factor
+    out.copy_(held)
+
+
+@wrong("ring_mix")
+def salt_ignored(out, x, salt):
+    ops.ring_mix(out, x, 0)
+
+
+@wrong("ring_linear")
+def through_float64(out, x, weight):
+    out.copy_((x.double() @ weight.double().T).to(torch.int64))
+
+
+@wrong("ring_linear")
+def last_input_dropped(out, x, weight):
+    ops.ring_linear(out, x[:, :-1], weight[:, :-1])
+
+
+@wrong("narrow_linear")
+def last_output_dropped(out, x, weight):
+    ops.narrow_linear(out[:, :-1], x, weight[:-1])
+
+
+@wrong("norm_linear")
+def not_normed(out, x, norm, weight, eps):
+    ops.narrow_linear(out, x, weight)
+
+
+@wrong("norm_gate_up")
+def gate_and_up_exchanged(out, x, norm, weight, eps):
+    ops.norm_gate_up(out, x, norm, torch.cat(weight.chunk(2)[::-1]), eps)
+
+
+@wrong("linear_add")
+def overwrites_the_residual(residual, x, weight):
+    ops.narrow_linear(residual, x, weight)
+
+
+@wrong("linear_add")
+def adds_twice(residual, x, weight):
+    ops.linear_add(residual, x, weight)
+    ops.linear_add(residual, x, weight)

@@ -9,9 +9,10 @@ from types import ModuleType
 import draftproof
 from draftproof.fuzz.counters import HunkCounters
 from draftproof.fuzz.lockstep import Solved
-from draftproof.fuzz.trial import FaultOutcome, SeedResult, trial
-from draftproof.fuzz.zygote import Beat, Job, Say
+from draftproof.fuzz.trial import FaultOutcome, SeedResult, kernel_trial, trial
+from draftproof.fuzz.zygote import Beat, Examples, Job, Say
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.subject import Subject
 
 
@@ -32,7 +33,7 @@ def import_copy(folder: str) -> ModuleType:
     return module
 
 
-def work(job: Job, seeds: list[tuple[int, tuple[Solved, ...]]], device: str, say: Say) -> None:
+def work(job: Job, seeds: list[tuple[int, Examples]], device: str, say: Say) -> None:
     """Run a job; `say` is told after every example, and at the end."""
     counters = HunkCounters(job.hunks)
     counters.install()
@@ -44,30 +45,37 @@ def work(job: Job, seeds: list[tuple[int, tuple[Solved, ...]]], device: str, say
         lost = [SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=1, detail=detail) for seed, _ in seeds]
         say(Beat(done=tuple(lost), inert=counters.inert, final=True))
         return
-    for seed, scenarios in seeds:
-        done.append(_seed(subject, job, seed, scenarios, counters, tuple(done), say))
+    for seed, examples in seeds:
+        done.append(_Seed(job, seed, device, counters, tuple(done), say).run(subject, examples))
     say(Beat(done=tuple(done), inert=counters.inert, final=True))
 
 
-def _seed(
-    subject: Subject,
-    job: Job,
-    seed: int,
-    scenarios: tuple[Solved, ...],
-    counters: HunkCounters,
-    done: tuple[SeedResult, ...],
-    say: Say,
-) -> SeedResult:
-    examples = 0
+class _Seed:
+    """One seed of a job, with a sign of life after each example."""
 
-    def after(ran: Evidence) -> None:
-        nonlocal examples
-        examples += 1
-        counters.ran(replays(ran))
-        say(Beat(done=done, inert=counters.inert, examples=examples))
+    def __init__(
+        self, job: Job, seed: int, device: str, counters: HunkCounters, done: tuple[SeedResult, ...], say: Say
+    ) -> None:
+        self._job, self._seed, self._device = job, seed, device
+        self._counters, self._done, self._say = counters, done, say
+        self._examples = 0
 
-    say(Beat(done=done, inert=counters.inert))
-    return trial(subject, seed, scenarios, job.aim, after)
+    def run(self, subject: Subject, examples: Examples) -> SeedResult:
+        self._beat()
+        aim = self._job.aim
+        if self._job.ops:
+            cases = [case for case in examples if isinstance(case, KernelCase)]
+            return kernel_trial(self._seed, cases, aim, self._device, lambda: self._after(0))
+        scenarios = [known for known in examples if isinstance(known, Solved)]
+        return trial(subject, self._seed, scenarios, aim, lambda ran: self._after(replays(ran)))
+
+    def _after(self, replays: int) -> None:
+        self._examples += 1
+        self._counters.ran(replays)
+        self._beat()
+
+    def _beat(self) -> None:
+        self._say(Beat(done=self._done, inert=self._counters.inert, examples=self._examples))
 
 
 def replays(ran: Evidence) -> int:

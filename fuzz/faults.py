@@ -9,19 +9,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from draftproof.fuzz.catalogue import FaultFile, read_sources
+from draftproof.fuzz.catalogue import Fault, FaultFile, read_sources
 from draftproof.fuzz.copies import write_copy
+from draftproof.fuzz.kernels import NAMES, PREFIX
 from draftproof.fuzz.patching import Stale
 from draftproof.fuzz.trial import Aim, FaultOutcome, SeedResult
 from draftproof.fuzz.zygote import Job, JobResult, Orders
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.verdict import Divergence, Outcome
+from draftproof.properties.values.verdict import Divergence, Outcome, worst
 
 CLEAN = "(clean twin)"
 PARALLEL = 2
@@ -83,57 +85,86 @@ def run_faults(
 
     No engine is imported here: the scenarios of a seed are made once and handed on as values.
     """
-    scenarios = tuple(tuple(generate(seed, examples)) for seed in seeds)
+    orders = Orders(
+        seeds=tuple(seeds),
+        examples=examples,
+        scenarios=tuple(tuple(generate(seed, examples)) for seed in seeds),
+        jobs=(),
+        device=device,
+        parallel=1 if device == "cuda" else PARALLEL,
+        deadline=deadline,
+    )
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
-        jobs, stale = _jobs(files, Path(folder))
+        groups, stale = _groups(files, Path(folder), device)
         done: dict[str, JobResult] = {}
-        for batch in _batches(jobs, files, device):
-            orders = Orders(
-                seeds=tuple(seeds),
-                scenarios=scenarios,
-                jobs=tuple(batch),
-                device=device,
-                parallel=1 if device == "cuda" else PARALLEL,
-                deadline=deadline,
-            )
-            interpreted = device == "cpu" and batch[0].id in _triton(files)
-            for result in _zygote(orders, interpreted):
+        clean: dict[str, Outcome] = {}
+        for group in groups:
+            for result in _run(group, orders):
                 done[result.id] = result
                 progress(result.id)
-    clean = _clean(done[CLEAN])
-    results = tuple(_fault(file, done.get(file.fault.id), stale, clean, len(seeds)) for file in files)
-    return FaultReport(
-        verdict=_verdict(results, clean), seeds=tuple(seeds), examples=examples, device=device, faults=results
+            twin = _clean(done[CLEAN])
+            clean |= {job.id: twin for job in group.jobs}
+    results = tuple(
+        _fault(file, done[file.fault.id], clean[file.fault.id])
+        if file.fault.id in done
+        else _stale(file, stale[file.fault.id], len(seeds))
+        for file in files
     )
+    verdict = _verdict(results)
+    return FaultReport(verdict=verdict, seeds=tuple(seeds), examples=examples, device=device, faults=results)
 
 
-def _jobs(files: Sequence[FaultFile], root: Path) -> tuple[list[Job], dict[str, str]]:
-    """The jobs, clean twin first, and why the others are stale. Raises BadPatch."""
+@dataclass(frozen=True)
+class _Group:
+    """Jobs that share a zygote, a clean twin first."""
+
+    jobs: tuple[Job, ...]
+    interpreted: bool
+
+
+def _groups(files: Sequence[FaultFile], root: Path, device: str) -> tuple[list[_Group], dict[str, str]]:
+    """Groups by what the jobs meet, and why the other faults are stale. Raises BadPatch."""
     sources = read_sources()
     clean = write_copy(root / "clean", sources)
-    jobs, stale = [Job(id=CLEAN, folder=clean.folder, hunks=(), aim=Aim())], {}
+    jobs: dict[tuple[bool, bool], list[Job]] = {}
+    stale: dict[str, str] = {}
     for number, file in enumerate(files):
+        fault = file.fault
         try:
             copy = write_copy(root / str(number), sources, file.hunks())
         except Stale as error:
-            stale[file.fault.id] = str(error)
+            stale[fault.id] = str(error)
             continue
-        aim = Aim(contract=file.fault.contract, channel=file.fault.channel)
-        jobs.append(Job(id=file.fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim))
-    return jobs, stale
+        ops = _ops(fault, device)
+        aim = Aim(contract=fault.contract, channel=fault.channel)
+        interpreted = fault.patches == "triton" and device == "cpu"
+        job = Job(id=fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim, ops=ops)
+        jobs.setdefault((bool(ops), interpreted), []).append(job)
+    groups = []
+    for (_, interpreted), of_kind in jobs.items():
+        ops = tuple(sorted({op for job in of_kind for op in job.ops}))
+        twin = Job(id=CLEAN, folder=clean.folder, hunks=(), aim=Aim(), ops=ops)
+        groups.append(_Group((twin, *of_kind), interpreted))
+    return groups, stale
 
 
-def _triton(files: Sequence[FaultFile]) -> set[str]:
-    return {file.fault.id for file in files if file.fault.patches == "triton"}
+def _ops(fault: Fault, device: str) -> tuple[str, ...]:
+    """The kernels that a fault is tried on; none: it meets whole scenarios.
+
+    Under the interpreter only kernels run, since it is too slow for an engine.
+    """
+    if fault.contract.startswith(PREFIX):
+        return (fault.contract.removeprefix(PREFIX),)
+    if fault.patches == "triton" and device == "cpu":
+        return tuple(name.removeprefix(PREFIX) for name in NAMES)
+    return ()
 
 
-def _batches(jobs: list[Job], files: Sequence[FaultFile], device: str) -> list[list[Job]]:
-    """Jobs that share a zygote: on a GPU every job has a process of its own."""
-    if device == "cuda":
-        return [[job] for job in jobs]
-    triton = _triton(files)
-    groups = [[job for job in jobs if job.id not in triton], [job for job in jobs if job.id in triton]]
-    return [group for group in groups if group]
+def _run(group: _Group, orders: Orders) -> Iterator[JobResult]:
+    """On a GPU every job has a process of its own."""
+    batches = [(job,) for job in group.jobs] if orders.device == "cuda" else [group.jobs]
+    for batch in batches:
+        yield from _zygote(msgspec.structs.replace(orders, jobs=tuple(batch)), group.interpreted)
 
 
 def _zygote(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
@@ -174,32 +205,36 @@ def _clean(result: JobResult) -> Outcome:
     return Outcome.CRASH if FaultOutcome.CRASHED in outcomes else Outcome.FAIL
 
 
-def _fault(file: FaultFile, result: JobResult | None, stale: dict[str, str], clean: Outcome, seeds: int) -> FaultResult:
+def _stale(file: FaultFile, why: str, seeds: int) -> FaultResult:
     fault = file.fault
-    if result is None:
-        return FaultResult(
-            id=fault.id,
-            outcome=FaultOutcome.STALE,
-            contract=fault.contract,
-            channel=fault.channel,
-            examples_to_detect=(None,) * seeds,
-            clean_twin=clean,
-            detail=stale[fault.id],
-        )
+    return FaultResult(
+        id=fault.id,
+        outcome=FaultOutcome.STALE,
+        contract=fault.contract,
+        channel=fault.channel,
+        examples_to_detect=(None,) * seeds,
+        clean_twin=Outcome.SKIP,
+        detail=why,
+    )
+
+
+def _fault(file: FaultFile, result: JobResult, clean: Outcome) -> FaultResult:
+    fault = file.fault
     outcomes = tuple(seed.outcome for seed in result.seeds)
     counts = tuple(seed.examples for seed in result.seeds)
     shown = _shown(result.seeds)
+    found = shown.divergence
     return FaultResult(
         id=fault.id,
         outcome=_worst(outcomes, file, result),
-        contract=fault.contract or (shown.divergence.contract if shown.divergence else ""),
-        channel=fault.channel or (shown.divergence.channel if shown.divergence else ""),
+        contract=fault.contract or (found.contract if found else ""),
+        channel=fault.channel or (found.channel if found else ""),
         examples_to_detect=counts,
         clean_twin=clean,
         outcomes=outcomes,
         median=_median(counts),
         inert_hunks=result.inert,
-        divergence=shown.divergence,
+        divergence=found,
         output_changed=shown.output_changed,
         detail=shown.detail,
         seconds=result.seconds,
@@ -224,10 +259,11 @@ def _median(counts: tuple[int | None, ...]) -> float | None:
     return None if middle == float("inf") else middle
 
 
-def _verdict(results: tuple[FaultResult, ...], clean: Outcome) -> Outcome:
+def _verdict(results: tuple[FaultResult, ...]) -> Outcome:
     outcomes = {result.outcome for result in results}
     if FaultOutcome.STALE in outcomes:
         return Outcome.ERROR
+    clean = worst([result.clean_twin for result in results]) if results else Outcome.PASS
     if clean is not Outcome.PASS:
         return clean
     if outcomes - {FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG}:

@@ -7,15 +7,20 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.cli.wording import describe, output
 from draftproof.fuzz.checking import WORK, Checker, CheckReport, Finding
+from draftproof.fuzz.kernels import PREFIX, cases, verdicts
+from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
 
 EXAMPLES = 200
+KERNEL_CALLS = 12
+"""Calls that each kernel is held to its contract with."""
 MODEL_EXAMPLES = 8
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
 
@@ -38,18 +43,35 @@ def check(
     json: inputs.Json = None,
 ) -> None:
     """Run generated scenarios on the engine and on the reference, and hold them to every contract."""
-    wanted = inputs.contracts(contract)
+    of_traces, of_kernels = inputs.contracts(contract)
     count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
     inputs.device(device)
-    scenarios = _scenarios(model, head, seed, count)
+    scenarios = _scenarios(model, head, seed, count) if of_traces else []
+    calls = {} if model else _calls(of_kernels, seed, min(count, KERNEL_CALLS))
     subject = inputs.engine(device)
     started = time.monotonic()
-    with screen.progress("scenarios", count) as advance:
-        report = Checker(subject, wanted, work=() if contract else WORK).check(scenarios, seed, advance)
+    with screen.progress("scenarios", len(scenarios)) as advance:
+        report = Checker(subject, of_traces, work=() if contract else WORK).check(scenarios, seed, advance)
+    report = _with_kernels(report, calls, device)
     again = _again(seed, count, device, contract, model, head)
     show(report, time.monotonic() - started, again)
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _calls(names: tuple[str, ...], seed: int, count: int) -> dict[str, tuple[KernelCase, ...]]:
+    """op -> the calls that it is held to its contract with."""
+    ops = [name.removeprefix(PREFIX) for name in names]
+    return {op: cases(op, seed, count) for op in ops}
+
+
+def _with_kernels(report: CheckReport, calls: dict[str, tuple[KernelCase, ...]], device: str) -> CheckReport:
+    """The report with the kernels' contracts added; without scenarios they are all there is."""
+    ours = report.contracts if report.examples else ()
+    contracts = (*ours, *verdicts([f"{PREFIX}{op}" for op in calls], calls, device))
+    counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
+    verdict = worst([one.verdict for one in contracts])
+    return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
 
 
 def _scenarios(model: Path | None, head: Path | None, seed: int, count: int) -> list[Scenario]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from draftproof.fuzz.kernels import NAMES as KERNELS
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.subject import Subject
@@ -54,11 +55,11 @@ def engine(name: str) -> Subject:
     return EngineSubject(device=where)
 
 
-def contracts(names: Iterable[str] | None) -> tuple[Contract, ...]:
-    """The named contracts in their usual order; all of them if none is named. Raises BadInput."""
-    known = [contract.name for contract in ALL]
-    wanted = {choose(name, known, "contract") for name in names or ()}
-    return tuple(contract for contract in ALL if not wanted or contract.name in wanted)
+def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[str, ...]]:
+    """The named contracts of traces, and the named ones of kernels; all if none is named. Raises BadInput."""
+    known = [*(contract.name for contract in ALL), *KERNELS]
+    wanted = {choose(name, known, "contract") for name in names or known}
+    return tuple(one for one in ALL if one.name in wanted), tuple(name for name in KERNELS if name in wanted)
 
 
 def write_json(path: Path | None, report: Value) -> None:

@@ -32,6 +32,8 @@ def describe(found: Divergence) -> str:
 
 def where(found: Divergence) -> str:
     """The place of a divergence, its most telling part first."""
+    if found.phase == "kernel":
+        return f"kernel {found.contract.removeprefix('kernel.')}"
     if found.request < 0:
         return f"engine step {found.round}" + (f", launch {found.step}" if found.step >= 0 else "")
     place = f"request {found.request}, round {found.round}"

@@ -1,40 +1,13 @@
-"""How far a real model's floats may be from the float64 reference: one table, each row with its reason.
-
-A bound is in units of the dtype's machine epsilon, relative to the largest element of the reference's vector, and
-grows with the number of tokens behind it (position + 1).
-"""
+"""Comparison of a real model's floats with the float64 reference, by the table of tolerances."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
 from draftproof.properties.compare import Near
+from draftproof.properties.contracts.tolerances import EPSILON, LOGIT_SCALE, MODELS, Bound
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Datum, Key
-
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7}
-
-
-class Bound(NamedTuple):
-    """`units` of epsilon at one token, times (1 + `growth` * ln(tokens)); `reason` says why so many."""
-
-    units: float
-    growth: float
-    reason: str
-
-
-BOUNDS = {
-    "verify.hidden": Bound(256, 0.5, "each layer rounds a few times its depth; softmax weights average over tokens"),
-    "draft.step.hidden_in": Bound(512, 0.5, "as verify.hidden, through the head as often as steps were taken"),
-    "extend.hidden_in": Bound(256, 0.5, "the target's hidden states, passed on"),
-    "commit.kv": Bound(256, 0.5, "a projection of the hidden state, rotated by float32 angles"),
-    "extend.kv": Bound(512, 0.5, "as commit.kv, after the head's own projection"),
-    "logits": Bound(512, 0.5, "one dot product over the hidden width after the last hidden state"),
-}
-# Logits of the checkpoints in use lie within this; the margin alone does not tell their size.
-LOGIT_SCALE = 16.0
 
 
 def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:
@@ -44,7 +17,7 @@ def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:
 
 def near(scenario: Scenario, channel: str) -> Near:
     """Comparison of float vectors of a channel; NaN is never near."""
-    bound = BOUNDS[channel] if channel in BOUNDS else BOUNDS["logits"]
+    bound = MODELS[channel] if channel in MODELS else MODELS["logits"]
     dtype = _dtype(scenario)
 
     def within(key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
@@ -57,7 +30,7 @@ def near(scenario: Scenario, channel: str) -> Near:
 
 def logit_bound(scenario: Scenario) -> float:
     """How far a logit may be from the reference's."""
-    return limit(BOUNDS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
+    return limit(MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
 
 
 def tied(scenario: Scenario, expected: Datum, got: Datum | None) -> bool:

@@ -8,6 +8,7 @@ Ring arithmetic (int64), integers and moved data must be equal to the bit, float
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -42,6 +43,10 @@ class Buffer:
             f"Buffer({values}, {tensor.dtype}, shape={self.shape}, strides={self.strides}, offset={self.offset}, "
             f"allocated={self.storage.numel()})"
         )
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Hypothesis prints the fields of a dataclass otherwise, the whole allocation included."""
+        printer.text(repr(self))
 
 
 @dataclass(frozen=True, eq=False)

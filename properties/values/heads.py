@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# An output of a layer whose inputs have unit size has about `gain` size: states and logits well away from zero.
-_GAIN = 2.0
+# An output of a layer whose inputs have unit size has about `gain` size: states neither fade nor grow along a chain.
+_GAIN = 1.0
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ WORK = (
 Progress = Callable[[], None]
 
 
-class Finding(Value):
+class Finding(Value, frozen=True, kw_only=True):
     """A failing scenario that was kept: what noticed it, and the file that replays it."""
 
     identity: str
@@ -52,7 +52,7 @@ class Finding(Value):
     detail: str = ""
 
 
-class CheckReport(Value):
+class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found. `counts` are what was exercised; the same seed gives the same report."""
 
     verdict: Outcome

@@ -38,7 +38,7 @@ _WORST_FIRST = (
 )
 
 
-class FaultResult(Value):
+class FaultResult(Value, frozen=True, kw_only=True):
     """One row of the matrix. `examples_to_detect` has one number a seed, null where the fault was not noticed.
 
     `divergence` is that of the first seed, `output_changed` says whether the emitted tokens changed there.
@@ -59,7 +59,7 @@ class FaultResult(Value):
     seconds: float = 0.0
 
 
-class FaultReport(Value):
+class FaultReport(Value, frozen=True, kw_only=True):
     """The matrix. `verdict` is PASS if each fault is detected where its header says and the clean twin passes."""
 
     verdict: Outcome

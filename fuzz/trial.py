@@ -27,7 +27,7 @@ class FaultOutcome(StrEnum):
     STALE = "stale"
 
 
-class Aim(Value):
+class Aim(Value, frozen=True, kw_only=True):
     """The contract that must notice a fault, and the channel where its first divergence must show; "" is any."""
 
     contract: str = ""
@@ -45,7 +45,7 @@ class Aim(Value):
         return next((one for one in (own, judged.first) if one and self.channel in ("", one.channel)), None)
 
 
-class SeedResult(Value):
+class SeedResult(Value, frozen=True, kw_only=True):
     """What one seed's scenarios showed. `examples`: how many ran until the fault was noticed, null if it never was.
 
     `divergence` is what was noticed (by the named contract, if it did), `output_changed` whether the emitted tokens

@@ -28,7 +28,7 @@ from draftproof.properties.values.scenario import Scenario
 OURS = ("draftproof.engine", "draftproof.kernels")
 
 
-class Job(Value):
+class Job(Value, frozen=True, kw_only=True):
     """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
 
     With `ops` it meets calls of these kernels, instead of scenarios.
@@ -41,7 +41,7 @@ class Job(Value):
     ops: tuple[str, ...] = ()
 
 
-class Orders(Value):
+class Orders(Value, frozen=True, kw_only=True):
     """What a zygote does: every job on the scenarios of every seed. `deadline`: seconds that one example may take.
 
     `examples`: how many kernel calls each op gets a seed.
@@ -56,7 +56,7 @@ class Orders(Value):
     deadline: float
 
 
-class JobResult(Value):
+class JobResult(Value, frozen=True, kw_only=True):
     """What became of a job: one result a seed, hunks that never had an effect, seconds it took, and our own errors."""
 
     id: str
@@ -66,7 +66,7 @@ class JobResult(Value):
     error: str = ""
 
 
-class Beat(Value):
+class Beat(Value, frozen=True, kw_only=True):
     """A sign of life of a child: results so far, and hunks that never had an effect so far.
 
     `examples`: how many of the seed under way have run.

@@ -30,44 +30,41 @@ def paged_attention(
     entry or slot out of range, contributes nothing; a token that sees nothing gets zeros. Floats: softmax of
     scale * q.k. Ring (int64): the sum of (mix(q.k) | 1) * v modulo 2^64; scale is unused.
     """
-    place = positions.numpy()
+    place, size = positions.numpy(), k_pool.shape[0]
     length = min(int(place.max(initial=-1)) + 1, table.shape[1] * page_size)
     if length <= 0:
         out.zero_()
         return
     attend = _ring if out.dtype == torch.int64 else _softmax
-    entry = k_pool.shape[1] * (k_pool.shape[2] + v_pool.shape[2])
-    step = max(1, _PIECE // (length * entry))
+    slots, seen = _visible(table.numpy(), rows.numpy(), place, page_size, length, size)
+    step = max(1, _PIECE // (length * k_pool.shape[1] * (k_pool.shape[2] + v_pool.shape[2])))
+    if len(place) <= step:
+        attend(out, q, k_pool, v_pool, slots, seen, scale)
+        return
     for start in range(0, len(place), step):
         piece = slice(start, start + step)
-        seen = _visible(table.numpy(), rows.numpy()[piece], place[piece], page_size, length, k_pool.shape[0])
-        attend(out[piece], q[piece], k_pool, v_pool, *seen, scale)
+        attend(out[piece], q[piece], k_pool, v_pool, slots[piece], seen[piece], scale)
 
 
 def _visible(
     table: np.ndarray, rows: np.ndarray, positions: np.ndarray, page_size: int, length: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return slots [T,C] and which of them are seen [T,C]; a slot that is not seen is 0."""
-    context = np.arange(length)
     known = rows.view(np.uint64) < table.shape[0]
-    rows = np.where(known, rows, 0)
-    if page_size == 1:
-        slots = table[rows, :length]
-        seen = slots.view(np.uint64) < size
-    else:
-        page, within = np.divmod(context, page_size)
-        entries = table[rows[:, None], page]
-        slots = entries * page_size + within
-        # The bound on the entry comes first: a huge one times the page size wraps round into the pool.
-        seen = (entries.view(np.uint64) <= (size - 1) // page_size) & (slots < size)
-    seen &= context <= positions[:, None]
-    seen &= known[:, None]
+    if not known.all():
+        rows, positions = np.where(known, rows, 0), np.where(known, positions, -1)
+    slots = table[rows, : -(-length // page_size)]
+    if page_size > 1:
+        # An entry out of range goes first: a huge one times the page size would wrap round into the pool.
+        entries = np.where(slots.view(np.uint64) < size, slots, size)
+        slots = (entries[:, :, None] * page_size + np.arange(page_size)).reshape(len(rows), -1)[:, :length]
+    seen = slots.view(np.uint64) < size
+    seen &= np.arange(length) <= positions[:, None]
     return slots * seen, seen
 
 
-def _gather(pool: torch.Tensor, slots: np.ndarray) -> np.ndarray:
-    """Return pool [S,N,H] at slots [T,C]; take is several times faster, but copies a pool that is not contiguous."""
-    entries = pool.numpy()
+def _gather(entries: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Return entries [S,N,H] at slots [T,C]; take is several times faster, but copies what is not contiguous."""
     return entries.take(slots, axis=0) if entries.flags.c_contiguous else entries[slots]
 
 
@@ -80,14 +77,15 @@ def _ring(
     seen: np.ndarray,
     scale: float,
 ) -> None:
-    tokens, heads, size = q.shape
-    grouped = q.numpy().reshape(tokens, k_pool.shape[1], heads // k_pool.shape[1], size)
-    scores = np.matmul(grouped, _gather(k_pool, slots).transpose(0, 2, 3, 1))
+    queries, keys, result = q.numpy(), k_pool.numpy(), out.numpy()
+    tokens, heads, width = queries.shape
+    grouped = queries.reshape(tokens, keys.shape[1], heads // keys.shape[1], width)
+    scores = np.matmul(grouped, _gather(keys, slots).transpose(0, 2, 3, 1))
     weights = mix_in_place(scores.view(np.uint64)).view(np.int64)
     weights |= 1
     weights *= seen[:, None, None, :]
-    sums = np.matmul(weights, _gather(v_pool, slots).transpose(0, 2, 1, 3))
-    out.numpy()[...] = sums.reshape(out.shape)
+    sums = np.matmul(weights, _gather(v_pool.numpy(), slots).transpose(0, 2, 1, 3))
+    result[...] = sums.reshape(result.shape)
 
 
 def _softmax(

@@ -14,7 +14,7 @@ from draftproof.properties.values.base import Value
 PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 
 
-class Lane(Value):
+class Lane(Value, frozen=True, kw_only=True):
     """A way of running the engine or its kernels; `missing` says what to do if it cannot run here."""
 
     name: str
@@ -23,7 +23,7 @@ class Lane(Value):
     missing: str = ""
 
 
-class Diagnosis(Value):
+class Diagnosis(Value, frozen=True, kw_only=True):
     """What is here. `versions`: "" for a package that is not installed."""
 
     python: str

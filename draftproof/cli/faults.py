@@ -26,7 +26,7 @@ Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios
 Name = Annotated[str, typer.Argument(help="Its id.", metavar="ID")]
 
 
-class Listed(Value):
+class Listed(Value, frozen=True, kw_only=True):
     """One fault as `faults list` shows it; `applies` is false for a stale one."""
 
     id: str
@@ -39,7 +39,7 @@ class Listed(Value):
     applies: bool
 
 
-class FaultList(Value):
+class FaultList(Value, frozen=True, kw_only=True):
     faults: tuple[Listed, ...]
 
 

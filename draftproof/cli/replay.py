@@ -25,7 +25,7 @@ from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
 CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
 
 
-class Replay(Value):
+class Replay(Value, frozen=True, kw_only=True):
     """What a replay showed. `failed` lists the contracts that failed; `detail` is a crash's traceback."""
 
     verdict: Outcome

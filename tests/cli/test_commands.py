@@ -1,0 +1,193 @@
+"""The command line as a user meets it: reports, exit codes, and what becomes of wrong input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftproof.cli import inputs
+from draftproof.cli.app import run
+from draftproof.fuzz.lockstep import solved
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import Case, encode
+from tests.fuzz.subjects import Altered, Raising, as_it_is, one_ahead
+
+SCENARIO = generate(5, 1)[0]
+Raw = dict[str, Any]
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line on stderr of a command that must end with 2."""
+    code = run(list(arguments))
+    lines = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
+    raw = json.loads(encode(SCENARIO))
+    change(raw)
+    path = folder / "scenario.json"
+    path.write_text(json.dumps(raw))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (lambda raw: raw.update(chunks=3), ["unknown field", "chunks"]),
+        (lambda raw: raw["memory"].update(page=3), ["memory", "unknown field", "page"]),
+        (lambda raw: raw.update(version=7), ["version is 7", "allowed: 1"]),
+        (lambda raw: raw["memory"].update(page_size=-2), ["memory.page_size is -2", ">= 1"]),
+        (lambda raw: raw["schedule"].update(max_batch=64), ["schedule.max_batch is 64", "memory.request_slots"]),
+        (lambda raw: raw["model"].update(vocab="many"), ["model.vocab", '"many"', "int"]),
+        (lambda raw: raw.pop("requests"), ["requests"]),
+    ],
+)
+def test_a_bad_scenario_names_field_value_and_what_is_allowed(tmp_path, capsys, change, parts):
+    path = scenario_file(tmp_path, change)
+    message = error_of(capsys, "replay", path)
+    assert path in message
+    for part in parts:
+        assert part in message
+
+
+def test_more_requests_at_once_than_slots(tmp_path, capsys):
+    def crowd(raw: Raw) -> None:
+        raw["memory"]["request_slots"] = raw["schedule"]["max_batch"] = 1
+        raw["requests"] = [raw["requests"][0]] * 3
+
+    message = error_of(capsys, "replay", scenario_file(tmp_path, crowd))
+    assert "is 3, allowed: at most memory.request_slots = 1" in message
+
+
+def test_broken_json_and_missing_files(tmp_path, capsys):
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"a": ')
+    assert "broken JSON" in error_of(capsys, "replay", str(broken))
+    assert "cannot be read" in error_of(capsys, "replay", str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["check", "--contract", "draft.position"], ["contract is 'draft.position'", "did you mean draft.positions?"]),
+        (["check", "--device", "cudaa"], ["device is 'cudaa'", "allowed: cpu, cuda", "did you mean cuda?"]),
+        (["faults", "run", "--id", "draft-positions-advanced"], ["did you mean draft-positions-advanced-early?"]),
+        (["faults", "show", "pages-leak"], ["did you mean pages-leak-on-finish?"]),
+        (["faults", "run", "--patch", "none.patch"], ["none.patch", "cannot be read"]),
+        (["check", "--examples", "0"], ["--examples"]),
+        (["check", "--seed", "-1"], ["--seed"]),
+        (["check", "--head", "somewhere"], ["--head", "only together with --model"]),
+        (["check", "--model", "nowhere"], ["--model nowhere", "config.json"]),
+        (["chek"], ["chek"]),
+        (["check", "--bogus"], ["--bogus"]),
+        (["replay"], ["CASE.json"]),
+    ],
+)
+def test_wrong_names_and_numbers(capsys, arguments, parts):
+    message = error_of(capsys, *arguments)
+    for part in parts:
+        assert part in message
+
+
+def test_cuda_without_a_device_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "allowed here: cpu" in error_of(capsys, "check", "--device", "cuda")
+
+
+def test_an_error_of_our_own_is_2_with_its_traceback(capsys, monkeypatch):
+    def broken(_name: str) -> None:
+        raise ZeroDivisionError("in our code")
+
+    monkeypatch.setattr(inputs, "device", broken)
+    assert run(["check"]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1] == "error: draftproof itself failed: ZeroDivisionError: in our code"
+
+
+def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    codes = [run(["check", "--seed", "4", "--examples", "24", "--json", name]) for name in ("one.json", "two.json")]
+    report = json.loads(Path("one.json").read_text())
+    assert Path("one.json").read_text() == Path("two.json").read_text()
+    assert codes == [{"PASS": 0, "INCONCLUSIVE": 125}[report["verdict"]]] * 2
+    assert report["seed"] == 4
+    assert all(isinstance(count, int) for count in report["counts"].values())
+    rows = {row["name"]: row for row in report["contracts"]}
+    assert rows["draft.positions"]["verdict"] == "PASS"
+    assert rows["draft.positions"]["scenarios"] == report["counts"]["scenarios"] == 24
+    assert rows["kernel.kv_write"]["scenarios"] == 12
+    assert not Path(".draftproof").exists()
+    out = capsys.readouterr().out
+    assert "Again: draftproof check --seed 4 --examples 24 --device cpu" in out
+
+
+def test_a_failing_check_leaves_a_case_that_replays(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inputs, "engine", lambda _device: Altered(one_ahead))
+    code = run(["check", "--seed", "3", "--examples", "3", "--contract", "draft.positions", "--json", "report.json"])
+    out = capsys.readouterr().out
+    finding = json.loads(Path("report.json").read_text())["findings"][0]
+    assert code == 1
+    assert "(one ahead), at every step; first seen in draft.step.positions" in out
+    assert f"draftproof replay {finding['case']}" in out
+
+    assert run(["replay", finding["case"], "--json", "again.json"]) == 1
+    again = json.loads(Path("again.json").read_text())
+    out = capsys.readouterr().out
+    assert "draft.positions" in again["failed"]
+    assert "The output tokens did not change." in out
+
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert run(["replay", finding["case"]]) == 0
+
+
+def test_a_crash_exits_with_3_and_its_traceback(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inputs, "engine", lambda _device: Raising(as_it_is))
+    assert run(["check", "--examples", "2"]) == 3
+    assert "page 9 is out of range" in capsys.readouterr().out
+    case = next(Path(".draftproof/cases").iterdir())
+    assert run(["replay", str(case)]) == 3
+    assert "Traceback" in capsys.readouterr().out
+
+
+def test_replay_refuses_a_case_whose_script_is_another(tmp_path, capsys):
+    path = tmp_path / "case.json"
+    raw = json.loads(encode(Case(scenario=SCENARIO, script=solved(SCENARIO).script)))
+    raw["script"]["requests"][0]["tokens"][0] += 1
+    path.write_text(json.dumps(raw))
+    assert "script.requests[0].tokens[0] is" in error_of(capsys, "replay", str(path))
+
+
+def test_a_bare_scenario_replays(tmp_path, capsys):
+    assert run(["replay", scenario_file(tmp_path, lambda raw: None)]) == 0
+    assert "PASS" in capsys.readouterr().out
+
+
+def test_doctor_lists_lanes(tmp_path, capsys):
+    path = tmp_path / "doctor.json"
+    assert run(["doctor", "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    lanes = {lane["name"]: lane for lane in found["lanes"]}
+    assert lanes["CPU HostGraph"]["runs"]
+    assert all(lane["runs"] or lane["missing"] for lane in lanes.values())
+    assert found["versions"]["torch"] in capsys.readouterr().out
+
+
+def test_the_installed_command_runs_from_anywhere(tmp_path):
+    command = Path(sys.executable).parent / "draftproof"
+    done = subprocess.run([command, "faults", "list"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "draft-positions-advanced-early" in done.stdout

@@ -1,0 +1,147 @@
+"""Faults are brought back in processes of their own and end as what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from draftproof.cli.app import run
+from draftproof.fuzz.catalogue import Fault, FaultFile, catalogue, read_sources
+from draftproof.fuzz.counters import HunkCounters
+from draftproof.fuzz.faults import FaultReport, FaultResult, run_faults
+from draftproof.fuzz.patching import apply
+from draftproof.fuzz.trial import FaultOutcome
+from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.verdict import Outcome
+
+ENGINE = "engine/engine.py"
+STEP = "        plan = self.scheduler.plan(self._step)"
+
+
+def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> FaultFile:
+    """A fault that replaces one line of the sources, which is there once."""
+    lines = read_sources()[path].splitlines()
+    number = lines.index(old) + 1
+    hunk = [f"@@ -{number},1 +{number},{len(new)} @@", f"-{old}", *(f"+{line}" for line in new)]
+    return FaultFile(fault=Fault(id=name, **header), diff="\n".join((f"--- {path}", f"+++ {path}", *hunk, "")), path="")
+
+
+@pytest.fixture(scope="module")
+def report() -> FaultReport:
+    """One zygote for everything that takes no catalogue."""
+    early = catalogue()["draft-positions-advanced-early"]
+    other = msgspec.structs.replace(
+        early, fault=Fault(id="aimed-elsewhere", contract="lengths", channel="commit.length")
+    )
+    stale = msgspec.structs.replace(early, fault=Fault(id="stale"), diff=early.diff.replace("@@ -", "@@ -1"))
+    files = [
+        early,
+        other,
+        stale,
+        fault("raises", STEP, "        raise IndexError('page 9')"),
+        fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)"),
+        fault("sleeps", STEP, "        import time", "        time.sleep(60)"),
+        fault("harmless", STEP, f"{STEP}  # no change"),
+        fault("import-fails", STEP, STEP.replace("self._step)", "self._step), undefined_at_run_time()")),
+        fault("never-runs", STEP, "        if self._step < 0:", "            self._step = 0", STEP),
+    ]
+    return run_faults(files, seeds=[1, 2], examples=3, deadline=8.0)
+
+
+def row(report: FaultReport, name: str) -> FaultResult:
+    return next(result for result in report.faults if result.id == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("draft-positions-advanced-early", FaultOutcome.DETECTED),
+        ("aimed-elsewhere", FaultOutcome.DETECTED_BY_OTHER),
+        ("stale", FaultOutcome.STALE),
+        ("raises", FaultOutcome.CRASHED),
+        ("dies", FaultOutcome.CRASHED),
+        ("sleeps", FaultOutcome.HUNG),
+        ("harmless", FaultOutcome.SURVIVED),
+        ("import-fails", FaultOutcome.CRASHED),
+    ],
+)
+def test_every_outcome(report, name, outcome):
+    assert row(report, name).outcome is outcome
+
+
+def test_the_clean_twin_passes_and_the_whole_does_not(report):
+    assert {result.clean_twin for result in report.faults if result.outcome is not FaultOutcome.STALE} == {Outcome.PASS}
+    assert report.verdict is Outcome.ERROR  # a stale fault
+
+
+def test_numbers_are_one_a_seed(report):
+    early = row(report, "draft-positions-advanced-early")
+    assert len(early.examples_to_detect) == len(report.seeds) == 2
+    assert early.median is not None
+    assert early.divergence is not None
+    assert (early.divergence.relation, early.divergence.extent) == ("1 ahead", "at every step")
+    assert not early.output_changed
+    assert row(report, "harmless").examples_to_detect == (None, None)
+    assert "SIGSEGV" in row(report, "dies").detail
+    assert "IndexError: page 9" in row(report, "raises").detail
+
+
+def test_a_hunk_in_code_that_runs_is_not_inert(report):
+    assert row(report, "harmless").inert_hunks == ()
+    assert row(report, "draft-positions-advanced-early").inert_hunks == ()
+
+
+def test_captured_hits_count_only_if_a_graph_was_replayed():
+    counters = HunkCounters(("a", "b"))
+
+    def capture() -> None:
+        counters.hit(0)
+
+    capture()
+    counters.ran(replays=0)
+    assert counters.inert == ("a", "b")
+    capture()
+    counters.hit(1)
+    counters.ran(replays=2)
+    assert counters.inert == ()
+
+
+def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys):
+    path = "engine/pages.py"
+    source = read_sources()[path].splitlines()
+    number = next(i for i, line in enumerate(source, start=1) if line.startswith("from __future__"))
+    added = ["", "", "def never() -> int:", '    """Nobody calls this."""', "    return 1"]
+    hunk = [f"@@ -{number},1 +{number},{1 + len(added)} @@", f" {source[number - 1]}", *(f"+{line}" for line in added)]
+    patch = tmp_path / "never.patch"
+    patch.write_text("\n".join((f"--- a/{path}", f"+++ b/{path}", *hunk, "")))
+    out = tmp_path / "out.json"
+    assert run(["faults", "run", "--patch", str(patch), "--seeds", "1", "--examples", "1", "--json", str(out)]) == 1
+    (found,) = json.loads(out.read_text())["faults"]
+    assert (found["id"], found["outcome"]) == ("never", "survived")
+    assert "never" in capsys.readouterr().out
+
+
+def test_the_catalogue_applies_and_names_what_exists():
+    sources = read_sources()
+    for file in catalogue().values():
+        hunks = file.hunks()
+        for path in {hunk.path for hunk in hunks}:
+            apply(sources[path], [hunk for hunk in hunks if hunk.path == path])
+        contract, channel = file.fault.contract, file.fault.channel
+        assert contract in BY_NAME or contract.startswith("kernel."), file.fault.id
+        assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
+        assert file.fault.source, file.fault.id
+        assert file.fault.mechanism, file.fault.id
+
+
+def test_a_kernel_fault_is_found_under_the_interpreter():
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=12)
+    (found,) = report.faults
+    assert found.outcome is FaultOutcome.DETECTED
+    assert found.divergence is not None
+    assert (found.divergence.contract, found.divergence.channel) == ("kernel.kv_write", "kernel.v_pool")
+    assert found.inert_hunks == ()

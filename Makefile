@@ -26,13 +26,13 @@ faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)
 
 bench: $(READY)
-	$(BIN) benchmarks/scenarios.py $(ARGS)
+	$(BIN) benchmarks/throughput.py $(ARGS)
 
 test-gpu: $(READY)
 	$(BIN) -m pytest -q -m gpu $(ARGS)
 
 bench-gpu: $(READY)
-	$(BIN) benchmarks/decode_gpu.py $(ARGS)
+	$(BIN) benchmarks/decode_speed.py $(ARGS)
 
 lint: .venv/lint types
 	.venv/bin/ruff check .

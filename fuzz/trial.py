@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from draftproof.fuzz.kernels import diverges
-from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence
+from draftproof.fuzz.lockstep import Reference, Solved, SubjectCrashed, evidence
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.judge import Judgement, judge
@@ -74,7 +74,7 @@ def trial(
     other: SeedResult | None = None
     for number, known in enumerate(scenarios, start=1):
         try:
-            ran = evidence(subject, known.scenario, lambda _scenario, known=known: known)
+            ran = evidence(subject, known.scenario, _known(known))
         except SubjectCrashed as crash:
             return other or SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, detail=str(crash))
         after(ran)
@@ -108,6 +108,11 @@ def kernel_trial(
             return result
         other = other or result
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
+
+
+def _known(solved: Solved) -> Reference:
+    """A reference that has its answer already."""
+    return lambda _scenario: solved
 
 
 def _noticed(seed: int, outcome: FaultOutcome, number: int, divergence: Divergence, ran: Evidence) -> SeedResult:

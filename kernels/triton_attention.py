@@ -5,34 +5,46 @@ Hk and Hv the head sizes of K and V.
 
 A program serves one token and one KV head, all G query heads together, over one split of the context. Lengths live on
 the device, so the number of splits follows from shapes alone and each program cuts the token's own length into equal
-runs of whole blocks. With more than one split the partial sums go through a temporary and a second kernel.
+runs of whole blocks. With more than one split the partial sums go through a temporary and a second kernel; a table that
+holds a short context has one split, since reading it takes one program less time than the second kernel does.
+
+A block's table entries are read a block ahead, so that its K and V wait for no other load. The page size is a constant
+of the compiled kernel when it is a power of two, as a division by it comes before every such load.
 """
 
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import mix, power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
 
 _PROGRAMS = 264
 _MOST_SPLITS = 16
-_BLOCK_C = 64
+# The most positions of a table, for floats, that are not worth a second kernel.
+_ONE_SPLIT = 512
+# Bytes of K and V that a program holds at once: more positions to a block where entries are small.
+_BLOCK_BYTES = 1 << 15
 # The ring form holds [G, C, H] int64 products at once.
 _RING_BLOCK_C = 16
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _slots(p_table, row, o_c, last, page_size, size, s_tp, PAGE_ONE: tl.constexpr):
-    """Return the slots of positions o_c of one table row and whether each is visible."""
-    b_page = o_c if PAGE_ONE else o_c // page_size
+def _slots(p_table, start, last, page_size, size, s_tp, PAGE: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Return the slots of positions start .. start + BLOCK_C - 1 of a table row, -1 for what is not visible."""
+    o_c = start + tl.arange(0, BLOCK_C)
+    if PAGE == 0:
+        b_page, b_within = o_c // page_size, o_c % page_size
+    else:
+        page_size = PAGE
+        b_page, b_within = o_c // PAGE, o_c % PAGE
     seen = o_c < last
-    b_entry = tl.load(p_table + row + b_page * s_tp, mask=seen, other=-1).to(tl.int64)
+    b_entry = tl.load(p_table + b_page.to(tl.int64) * s_tp, mask=seen, other=-1).to(tl.int64)
     # The bound on the entry comes first: a huge one times the page size wraps round into the pool.
     seen = seen & (b_entry >= 0) & (b_entry < size)
-    b_slot = b_entry if PAGE_ONE else b_entry * page_size + o_c % page_size
-    seen = seen & (b_slot < size)
-    return tl.where(seen, b_slot, 0), seen
+    b_slot = b_entry * page_size + b_within
+    return tl.where(seen & (b_slot < size), b_slot, -1)
 
 
 @triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_r", "s_p"])
@@ -68,7 +80,8 @@ def _attention_kernel(
     s_r,
     s_p,
     RING: tl.constexpr,
-    PAGE_ONE: tl.constexpr,
+    PAGE: tl.constexpr,
+    LONG: tl.constexpr,
     GROUP: tl.constexpr,
     K_WIDTH: tl.constexpr,
     V_WIDTH: tl.constexpr,
@@ -77,11 +90,18 @@ def _attention_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     i_t, i_n, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2)
     row = tl.load(p_rows + i_t * s_r).to(tl.int64)
     pages = tl.where((row >= 0) & (row < table_rows), pages, 0)
     length = tl.minimum(tl.load(p_positions + i_t * s_p).to(tl.int64) + 1, pages.to(tl.int64) * page_size)
+    length = tl.maximum(length, 0)
+    if not LONG:
+        length = length.to(tl.int32)
     run = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK_C) * BLOCK_C
     first = i_b * run
     last = tl.minimum(first + run, length)
@@ -101,9 +121,11 @@ def _attention_kernel(
         b_total = tl.zeros([BLOCK_G], dtype=tl.float32)
         b_highest = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
 
+    p_table += row * s_tr
+    b_next = _slots(p_table, first, last, page_size, size, s_tp, PAGE, BLOCK_C)
     for start in range(first, last, BLOCK_C):
-        o_c = (start + tl.arange(0, BLOCK_C)).to(tl.int64)
-        b_slot, seen = _slots(p_table, row * s_tr, o_c, last, page_size, size, s_tp, PAGE_ONE)
+        b_slot, b_next = b_next, _slots(p_table, start + BLOCK_C, last, page_size, size, s_tp, PAGE, BLOCK_C)
+        seen = b_slot >= 0
         p_k = p_k_pool + b_slot[:, None] * s_ks + i_n * s_kn + o_k[None, :] * s_kd
         p_v = p_v_pool + b_slot[:, None] * s_vs + i_n * s_vn + o_v[None, :] * s_vd
         b_k = tl.load(p_k, mask=seen[:, None] & (o_k[None, :] < K_WIDTH), other=0)
@@ -150,8 +172,12 @@ def _join_kernel(
     V_WIDTH: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_V: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Join the splits of one token and query head."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     i_t, i_h = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     o_b = tl.arange(0, SPLITS)
     o_v = tl.arange(0, BLOCK_V)
@@ -192,8 +218,10 @@ def paged_attention(
         return
     size, kv_heads, k_width = k_pool.shape
     ring = out.dtype == torch.int64
-    block = _RING_BLOCK_C if ring else _BLOCK_C
-    splits = _splits(tokens, kv_heads, table.shape[1] * page_size, block)
+    capacity = table.shape[1] * page_size
+    entry = power_of_two(k_width) + power_of_two(v_width)
+    block = _RING_BLOCK_C if ring else min(128, max(16, _BLOCK_BYTES // (entry * out.element_size())))
+    splits = 1 if capacity <= _ONE_SPLIT and not ring else _splits(tokens, kv_heads, capacity, block)
     # tl.dot wants sides of 16 or more.
     least = 1 if ring else 16
     partial = weight = out
@@ -216,7 +244,8 @@ def paged_attention(
         *table.shape,
         *strides(out, q, k_pool, v_pool, table, rows, positions),
         RING=ring,
-        PAGE_ONE=page_size == 1,
+        PAGE=page_size if page_size & (page_size - 1) == 0 else 0,
+        LONG=capacity >= 1 << 31,
         GROUP=heads // kv_heads,
         K_WIDTH=k_width,
         V_WIDTH=v_width,
@@ -225,6 +254,8 @@ def paged_attention(
         BLOCK_C=block,
         BLOCK_K=power_of_two(k_width, least),
         BLOCK_V=power_of_two(v_width, least),
+        num_stages=2,
+        **dependent_launch(out.device),
     )
     if splits > 1:
         _join_kernel[(tokens, heads)](
@@ -237,4 +268,5 @@ def paged_attention(
             SPLITS=splits,
             BLOCK_V=power_of_two(v_width),
             num_warps=1 if v_width <= 128 else 4,
+            **dependent_launch(out.device),
         )

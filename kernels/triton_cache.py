@@ -3,8 +3,9 @@
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
 
 _STRIDES = ("s_kps", "s_kpn", "s_vps", "s_vpn", "s_kt", "s_kn", "s_vt", "s_vn")
 
@@ -91,10 +92,15 @@ def _kv_write_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_V: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
     i_t = tl.program_id(0).to(tl.int64)
     slot = tl.load(p_slots + i_t * s_it).to(tl.int64)
-    heads = tl.where((slot >= 0) & (slot < size), heads, 0)
+    # Only the stores are masked by the slot, so that the loads do not wait for it.
+    stored = tl.where((slot >= 0) & (slot < size), heads, 0)
     o_n = tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
     o_k = tl.arange(0, BLOCK_K).to(tl.int64)[None, :]
     o_v = tl.arange(0, BLOCK_V).to(tl.int64)[None, :]
@@ -102,8 +108,8 @@ def _kv_write_kernel(
     v_mask = (o_n < heads) & (o_v < v_width)
     b_k = tl.load(p_k + i_t * s_kt + o_n * s_kn + o_k * s_kh, mask=k_mask)
     b_v = tl.load(p_v + i_t * s_vt + o_n * s_vn + o_v * s_vh, mask=v_mask)
-    tl.store(p_k_pool + slot * s_kps + o_n * s_kpn + o_k * s_kph, b_k, mask=k_mask)
-    tl.store(p_v_pool + slot * s_vps + o_n * s_vpn + o_v * s_vph, b_v, mask=v_mask)
+    tl.store(p_k_pool + slot * s_kps + o_n * s_kpn + o_k * s_kph, b_k, mask=k_mask & (o_n < stored))
+    tl.store(p_v_pool + slot * s_vps + o_n * s_vpn + o_v * s_vph, b_v, mask=v_mask & (o_n < stored))
 
 
 def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
@@ -122,6 +128,7 @@ def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: tor
         BLOCK_N=power_of_two(k_pool.shape[1]),
         BLOCK_K=power_of_two(k_pool.shape[2]),
         BLOCK_V=power_of_two(v_pool.shape[2]),
+        **dependent_launch(k_pool.device),
     )
 
 

@@ -3,10 +3,12 @@
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.triton_common import power_of_two, strides
+from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
 
 _BLOCK = 1024
+_ROPE_HEADS = 8
 
 
 @triton.jit(do_not_specialize=["s_ot", "s_rt", "s_xt"])
@@ -94,17 +96,22 @@ def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
 
 
 @triton.jit
-def _rotate(p_heads, b_cos, b_sin, heads, half, s_n, s_h, BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr):
-    """Rotate all heads of one token in place."""
-    o_n = tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
-    o_h = tl.arange(0, BLOCK_H).to(tl.int64)[None, :]
-    mask = (o_n < heads) & (o_h < half)
-    p_first = p_heads + o_n * s_n + o_h * s_h
-    p_second = p_heads + o_n * s_n + (o_h + half) * s_h
+def _rotate(
+    p_heads, p_position, p_inv_freq, first, heads, half, s_n, s_h, s_f, BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr
+):
+    """Rotate heads first .. first + BLOCK_N - 1 of one token in place. All loads are asked for before any is used."""
+    o_n = first + tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
+    o_h = tl.arange(0, BLOCK_H).to(tl.int64)
+    mask = (o_n < heads) & (o_h < half)[None, :]
+    p_first = p_heads + o_n * s_n + o_h[None, :] * s_h
+    p_second = p_heads + o_n * s_n + (o_h + half)[None, :] * s_h
     b_first = tl.load(p_first, mask=mask, other=0.0).to(tl.float32)
     b_second = tl.load(p_second, mask=mask, other=0.0).to(tl.float32)
-    b_low = b_first * b_cos[None, :] - b_second * b_sin[None, :]
-    b_high = b_second * b_cos[None, :] + b_first * b_sin[None, :]
+    b_freq = tl.load(p_inv_freq + o_h * s_f, mask=o_h < half, other=0.0).to(tl.float32)
+    b_angle = tl.load(p_position).to(tl.float32) * b_freq
+    b_cos, b_sin = tl.cos(b_angle)[None, :], tl.sin(b_angle)[None, :]
+    b_low = b_first * b_cos - b_second * b_sin
+    b_high = b_second * b_cos + b_first * b_sin
     tl.store(p_first, b_low.to(p_heads.dtype.element_ty), mask=mask)
     tl.store(p_second, b_high.to(p_heads.dtype.element_ty), mask=mask)
 
@@ -126,24 +133,33 @@ def _rope_kernel(
     s_kh,
     s_p,
     s_f,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
     BLOCK_H: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    i_t = tl.program_id(0).to(tl.int64)
-    o_h = tl.arange(0, BLOCK_H).to(tl.int64)
-    position = tl.load(p_positions + i_t * s_p).to(tl.float32)
-    b_angle = position * tl.load(p_inv_freq + o_h * s_f, mask=o_h < half, other=0.0).to(tl.float32)
-    b_cos, b_sin = tl.cos(b_angle), tl.sin(b_angle)
-    _rotate(p_q + i_t * s_qt, b_cos, b_sin, q_heads, half, s_qn, s_qh, BLOCK_Q, BLOCK_H)
-    _rotate(p_k + i_t * s_kt, b_cos, b_sin, k_heads, half, s_kn, s_kh, BLOCK_K, BLOCK_H)
+    """One token and BLOCK_N heads a program: those of q, then those of k."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    i_t, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    p_position = p_positions + i_t * s_p
+    q_blocks = tl.cdiv(q_heads, BLOCK_N)
+    if i_b < q_blocks:
+        p_heads, first = p_q + i_t * s_qt, i_b * BLOCK_N
+        _rotate(p_heads, p_position, p_inv_freq, first, q_heads, half, s_qn, s_qh, s_f, BLOCK_N, BLOCK_H)
+    else:
+        p_heads, first = p_k + i_t * s_kt, (i_b - q_blocks) * BLOCK_N
+        _rotate(p_heads, p_position, p_inv_freq, first, k_heads, half, s_kn, s_kh, s_f, BLOCK_N, BLOCK_H)
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
-    """Launch one program a token; see the eager function."""
+    """Launch one program a token and block of heads; see the eager function."""
     if positions.shape[0] == 0:
         return
-    _rope_kernel[(positions.shape[0],)](
+    blocks = sum(triton.cdiv(heads.shape[1], _ROPE_HEADS) for heads in (q, k))
+    if blocks == 0:
+        return
+    _rope_kernel[(positions.shape[0], blocks)](
         q,
         k,
         positions,
@@ -152,7 +168,7 @@ def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: to
         k.shape[1],
         inv_freq.shape[0],
         *strides(q, k, positions, inv_freq),
-        BLOCK_Q=power_of_two(q.shape[1]),
-        BLOCK_K=power_of_two(k.shape[1]),
+        BLOCK_N=_ROPE_HEADS,
         BLOCK_H=power_of_two(inv_freq.shape[0]),
+        **dependent_launch(q.device),
     )

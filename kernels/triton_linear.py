@@ -3,20 +3,20 @@
 `T` tokens, `I` inputs, `O` outputs.
 
 A program holds whole rows of the weight, so that it can ask for all of its memory at once. With programmatic dependent
-launch it does so before the kernel that makes its input has ended: weights depend on nothing that runs.
+launch (see triton_common) it does so before the kernel that makes its input has ended: weights depend on nothing that
+runs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.registry import implementation
+from draftproof.kernels.triton_common import dependent_launch
 
 
 @triton.jit(do_not_specialize=["outputs"])
@@ -112,16 +112,10 @@ def launch(
     columns = triton.next_power_of_2(inputs)
     shape = shape or _SHAPES.get(columns, _DEFAULT)
     rows = max(1, shape.elements // columns // (2 if gated else 1))
-    pdl = implementation(x.device) == "cuda" and _has_dependent_launch(x.device)
     if not out.numel():
         return
     _narrow_linear[(triton.cdiv(outputs, rows),)](
         out, x, x if norm is None else norm, weight, outputs, inputs, out.stride(0), x.stride(0), weight.stride(0), eps,
-        TOKENS=x.shape[0], ROWS=rows, COLUMNS=columns, NORM=norm is not None, GATED=gated, ADD=add, PDL=pdl,
-        num_warps=shape.warps, **({"launch_pdl": True} if pdl else {}),
+        TOKENS=x.shape[0], ROWS=rows, COLUMNS=columns, NORM=norm is not None, GATED=gated, ADD=add,
+        num_warps=shape.warps, **dependent_launch(x.device),
     )  # fmt: skip
-
-
-@cache
-def _has_dependent_launch(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)

@@ -104,7 +104,7 @@ class _Request:
             self._say("draft.step.ids", number, step.token, step=k)
             self._say("draft.step.positions", number, step.position, step=k)
             self._say("draft.step.hidden_in", number, vector(step.hidden_in), step=k)
-            self._say("draft.step.proposal", number, tuple(step.choice), step=k)
+            self._say("draft.step.proposal", number, (step.choice.token, step.choice.margin), step=k)
         return own.proposals if round_.forced is None else round_.forced
 
     def _verified(self, number: int, tokens: tuple[int, ...], drafts: tuple[int, ...], verified: Verification) -> None:
@@ -113,7 +113,7 @@ class _Request:
             self._say("verify.ids", number, token, row=row)
             self._say("verify.positions", number, n + row, row=row)
             self._say("verify.hidden", number, vector(verified.whole.hidden[n + row]), row=row)
-            self._say("verify.choice", number, tuple(choice), row=row)
+            self._say("verify.choice", number, (choice.token, choice.margin), row=row)
         self._say("accept.correct_len", number, a)
         self._say("accept.index", number, tuple(range(a + 1)))
         self._say("accept.bonus", number, verified.choices[a].token)
@@ -134,4 +134,4 @@ class _Request:
             self._say("extend.positions", number, position, **where)
             self._say("extend.hidden_in", number, vector(hidden[position]), **where)
             self._say("extend.kv", number, vector(entries.kv[0][position]), **where)
-        self._say("extend.proposal", number, tuple(choice), layer=0)
+        self._say("extend.proposal", number, (choice.token, choice.margin), layer=0)

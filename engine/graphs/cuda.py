@@ -1,7 +1,8 @@
 """Graphs on a CUDA device."""
 
 import contextlib
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +14,18 @@ from draftproof.engine.graphs.backend import (
     exclusive_capture,
     refuse_inside_capture,
 )
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: freeing an earlier graph or its memory would invalidate the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class CudaGraph:
@@ -51,7 +64,8 @@ class CudaBackend:
 
         with exclusive_capture(fail), torch.no_grad(), torch.cuda.device(self._device):
             torch.cuda.synchronize()
-            graph, outputs = self._capture(function, failures)
+            with _no_collection():
+                graph, outputs = self._capture(function, failures)
             torch.cuda.synchronize()
         return CudaGraph(graph, outputs)
 
@@ -84,15 +98,16 @@ class CudaBackend:
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a failed capture, so that stream, allocator and random generator are usable again.
 
-        Where capture_end raises, it may not have reached the allocator, for which the pool then still counts as
-        recording (it is left behind for a new one), nor the generator, whose state still believes in the capture.
+        The pool is left behind for a new one: the failed graph gives it up. Where capture_end raises, it may not have
+        reached the allocator, for which the pool then still counts as recording, nor the generator, whose state still
+        believes in the capture.
         """
+        abandoned, self._pool = self._pool, torch.cuda.graph_pool_handle()
         try:
             graph.capture_end()
         except RuntimeError:
             index = torch.cuda.current_device()
             generator = torch.cuda.default_generators[index]
             with contextlib.suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(index, self._pool)
-            self._pool = torch.cuda.graph_pool_handle()
+                torch._C._cuda_endAllocateToPool(index, abandoned)
             generator.graphsafe_set_state(generator.clone_state())

@@ -16,7 +16,6 @@ from draftproof.engine.graphs.rules import (
     facts_of,
     forbidden_function,
     has_mask,
-    is_number_assignment,
 )
 
 POISON = 0xA5
@@ -43,7 +42,6 @@ class Recorder(TorchDispatchMode):
         self.steps: list[Step] = []
         self.private: dict[int, torch.UntypedStorage] = {}
         self.private_tensors: list[Tensor] = []
-        self.lifting = False
         self._declared = {storage_key(tensor) for tensor in declared}
         self._saved: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         self._rng_state: Tensor | None = None
@@ -62,8 +60,6 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if self.lifting and facts.name == "aten.lift_fresh.default" and args[0].dim() == 0:
-            return self._constant(func(*args))
         if facts.restricted:
             self._check(facts, args)
         bound = self._bound
@@ -160,11 +156,6 @@ class Recorder(TorchDispatchMode):
             self._adopt(tensor)
         return fresh
 
-    def _constant(self, tensor: Tensor) -> Tensor:
-        """Bake in a tensor made of a Python number."""
-        self._declared.add(storage_key(tensor))
-        return self._remember(tensor, tensor)
-
     def _adopt(self, tensor: Tensor) -> Tensor:
         self.private_tensors.append(tensor)
         return self._remember(tensor, tensor)
@@ -195,16 +186,7 @@ class FunctionGuard(TorchFunctionMode):
         if forbidden is not None:
             rule, reason = forbidden
             self._recorder.fail(rule, getattr(func, "__name__", str(func)), reason)
-        if is_number_assignment(func, args):
-            return self._assign_number(func, args)
         return func(*args, **kwargs)
-
-    def _assign_number(self, func: Any, args: tuple[Any, ...]) -> Any:
-        self._recorder.lifting = True
-        try:
-            return func(*args)
-        finally:
-            self._recorder.lifting = False
 
 
 def _step(

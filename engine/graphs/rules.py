@@ -127,11 +127,6 @@ def forbidden_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return _FORBIDDEN_FUNCTIONS.get(func)
 
 
-def is_number_assignment(func: Any, args: tuple[Any, ...]) -> bool:
-    """True for `tensor[...] = 7`: a device fills with the number, the CPU lifts it to a tensor first."""
-    return func is _SETITEM and isinstance(args[2], (bool, int, float, complex))
-
-
 def _is_cpu(value: object) -> bool:
     if isinstance(value, torch.device):
         return value.type == "cpu"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+from draftproof.properties.values.trace import Datum, Key, Observation, Trace, integers
 
 PREFILL, DRAFT, VERIFY, EXTEND, EXTEND_PROMPT, CAPTURE = range(6)
 
@@ -213,6 +213,6 @@ class Evidence:
         """
         emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
         for key, value in sorted(self.subject.channel("accept.emitted").items()):
-            emitted[key.request] += value if isinstance(value, tuple) else ()
+            emitted[key.request] += integers(value)
         requests = enumerate(self.script.requests)
         return any(emitted[number] != script.tokens for number, script in requests if number not in self.ties)

@@ -19,7 +19,7 @@ from draftproof.properties.contracts.evidence import (
     Launch,
     Row,
 )
-from draftproof.properties.values.trace import Key
+from draftproof.properties.values.trace import Key, integers
 from draftproof.properties.values.verdict import Divergence
 
 TARGET, HEAD = 0, 1
@@ -71,7 +71,8 @@ def _places(evidence: Evidence) -> Iterator[Place]:
         if not isinstance(value, tuple):
             yield Place("commit.written", key, "slots", None, "missing")
             continue
-        changed = set(zip(value[::2], value[1::2], strict=False))
+        flat = integers(value)
+        changed = set(zip(flat[::2], flat[1::2], strict=False))
         must, may = _sets(evidence, launch)
         yield from _wrong(evidence, launch, key, changed, must - fresh, must | may)
         fresh |= changed

@@ -9,7 +9,7 @@ from itertools import pairwise
 from draftproof.properties.compare import Place, classify, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.evidence import Evidence, Row
-from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
 _READS = frozenset({"round.rows"})
@@ -102,7 +102,7 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
     for step in range(evidence.last_step + 2):
         expected[Key(-1, step)] = (memory.pages, memory.request_slots)
     for key, value in evidence.subject.channel("pool.owners").items():
-        flat = value if isinstance(value, tuple) else ()
+        flat = integers(value)
         owned, owners = flat[2::2], set(flat[3::2])
         expected[key] = (memory.pages - len(owned), memory.request_slots - len(owners))
         got[key] = flat[:2]
@@ -123,7 +123,7 @@ def _guards(evidence: Evidence) -> Iterator[Divergence]:
         value = got.get(key)
         damaged = key in expected and value is not None
         relation = "guard bytes overwritten" if damaged else classify("pool.guards", key, expected, got)
-        shown = f"damage at bytes {value}" if damaged else value
+        shown = f"damage at bytes {value!r}" if damaged else value
         yield Place("pool.guards", key, "intact" if key in expected else None, shown, relation).divergence(
             "memory.guards", count=sum(expected.get(key) != got.get(key) for key in expected.keys() | got.keys())
         )

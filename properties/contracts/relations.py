@@ -14,7 +14,7 @@ from draftproof.properties.contracts.evidence import CAPTURE, Evidence
 from draftproof.properties.relations import unchanged
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import RELATIONS, Relation
-from draftproof.properties.values.trace import Datum, Key, Trace
+from draftproof.properties.values.trace import Datum, Key, Trace, integers
 from draftproof.properties.values.verdict import Divergence
 
 Values = Mapping[Key, Datum]
@@ -50,7 +50,8 @@ def _comparable(relation: Relation, channel: str, trace: Trace, evidence: Eviden
 
 
 def _without(value: Datum, at: int) -> Datum:
-    return (*value[:at], *value[at + 1 :]) if isinstance(value, tuple) else value
+    flat = integers(value)
+    return (*flat[:at], *flat[at + 1 :]) if isinstance(value, tuple) else value
 
 
 def _written(values: Values, launches: Values, page_size: int) -> Values:
@@ -61,9 +62,10 @@ def _written(values: Values, launches: Values, page_size: int) -> Values:
     numbers: dict[int, int] = {}
     kept: dict[Key, Datum] = {}
     for key in sorted(values):
-        launch, flat = launches.get(key), values[key]
-        if not isinstance(flat, tuple) or (isinstance(launch, tuple) and launch[0] == CAPTURE):
+        launch = launches.get(key)
+        if not isinstance(values[key], tuple) or (isinstance(launch, tuple) and launch[0] == CAPTURE):
             continue
+        flat = integers(values[key])
         number = numbers.get(key.round, 0)
         numbers[key.round] = number + 1
         pairs = zip(flat[::2], flat[1::2], strict=False)

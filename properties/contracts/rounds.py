@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from draftproof.properties.compare import Place, first_divergence
 from draftproof.properties.contracts.base import Contract, equals
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.values.trace import Key
+from draftproof.properties.values.trace import Key, integers
 from draftproof.properties.values.verdict import Divergence
 
 
@@ -21,12 +21,7 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
     for request, script in enumerate(evidence.script.requests):
         if request in evidence.ties:
             continue
-        emitted = tuple(
-            token
-            for key in sorted(got)
-            if key.request == request
-            for token in got[key]  # type: ignore[union-attr]
-        )
+        emitted = tuple(token for key in sorted(got) if key.request == request for token in integers(got[key]))
         if emitted != script.tokens:
             key = Key(request, len(script.rounds))
             place = Place("accept.emitted", key, script.tokens, emitted, "not plain greedy decoding")

@@ -60,12 +60,12 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Plac
     got = {row.round: row for row in rows if row.round > 0}
     tied = request in evidence.ties
     for number, round_ in enumerate(solved.rounds, start=1):
-        row = got.pop(number, None)
-        if row is None and not tied:
+        decoded = got.pop(number, None)
+        if decoded is None and not tied:
             yield Place("round.rows", Key(request, number, step=0), f"{round_.drafts} drafts", None, "missing")
-        elif row is not None and not tied and row.count != round_.drafts:
+        elif decoded is not None and not tied and decoded.count != round_.drafts:
             expected = f"{round_.drafts} drafts"
-            yield _place(row, expected, f"{row.count} drafts", apart(round_.drafts, row.count))
+            yield _place(decoded, expected, f"{decoded.count} drafts", apart(round_.drafts, decoded.count))
     for row in got.values():
         if not tied:
             yield Place("round.rows", _key(row), None, f"round {row.round}", "surplus")

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from draftproof.properties.compare import Place, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
 _STAGES = ("draft.step", "verify", "extend")
@@ -87,7 +88,8 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
 def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Place]:
     low, high = allowed(evidence, Key(0, 0))
     for key, value in evidence.subject.channel(channel).items():
-        for item in value if isinstance(value, tuple) else (value,):
+        # Every channel in `_RANGES` is of integers.
+        for item in cast("tuple[int, ...]", value if isinstance(value, tuple) else (value,)):
             if not low <= item <= high:
                 yield Place(channel, key, f"{low} .. {high}", value, "out of range")
                 break
@@ -97,7 +99,7 @@ def _written_outside(evidence: Evidence) -> Iterator[Place]:
     memory = evidence.scenario.memory
     slots = (memory.pages + 1) * memory.page_size
     for key, value in evidence.subject.channel("commit.written").items():
-        flat = value if isinstance(value, tuple) else ()
+        flat = integers(value)
         for region, slot in zip(flat[::2], flat[1::2], strict=False):
             if region not in (0, 1) or not 0 <= slot < slots:
                 yield Place("commit.written", key, f"slots 0 .. {slots - 1}", (region, slot), "out of range")

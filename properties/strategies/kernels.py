@@ -14,6 +14,7 @@ from draftproof.properties.contracts.kernel import Buffer, KernelCase
 
 Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
+Arguments = dict[str, Buffer | int | float]
 
 FLOATS: Dtypes = (torch.float32,)
 RING_AND_FLOATS: Dtypes = (torch.int64, torch.float32)
@@ -171,7 +172,7 @@ def rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
     """Rows of different size, with the weight's own stride."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, width = _distinct(draw, 2, 40)
-    arguments = {
+    arguments: Arguments = {
         "out": _unwritten(draw, (tokens, width), dtype),
         "x": _given(draw, (tokens, width), dtype),
         "weight": _given(draw, (width,), dtype),
@@ -194,7 +195,7 @@ def silu_mul(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
     """Gate and up side by side."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, width = _distinct(draw, 2, 40)
-    arguments = {
+    arguments: Arguments = {
         "out": _unwritten(draw, (tokens, width), dtype),
         "gate_up": _given(draw, (tokens, 2 * width), dtype),
     }
@@ -207,7 +208,7 @@ def rope(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
     dtype = draw(st.sampled_from(dtypes))
     tokens, q_heads, k_heads, half = _distinct(draw, 4)
     frequencies = 1000.0 ** -(torch.arange(half, dtype=torch.float64) / half)
-    arguments = {
+    arguments: Arguments = {
         "q": _given(draw, (tokens, q_heads, 2 * half), dtype),
         "k": _given(draw, (tokens, k_heads, 2 * half), dtype),
         "positions": _index(draw, [draw(st.integers(0, 5000)) for _ in range(tokens)]),
@@ -223,7 +224,7 @@ def assign_slots(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     rows, width, requests, pages, page_size = _distinct(draw, 5)
     capacity = pages * page_size
     entry = st.one_of(st.integers(0, 50), st.integers(0, 50), st.just(-1))
-    arguments = {
+    arguments: Arguments = {
         "positions": _unwritten(draw, (rows, width), torch.int64),
         "slots": _unwritten(draw, (rows, width), torch.int64),
         "table": _index(draw, [[draw(entry) for _ in range(pages)] for _ in range(requests)]),
@@ -243,7 +244,7 @@ def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     rows, width = _distinct(draw, 2)
     choice = [[draw(st.integers(0, 2)) for _ in range(width)] for _ in range(rows)]
     ids = [[7] + [draw(st.sampled_from((y, y, y, 2))) for y in ys[:-1]] for ys in choice]
-    arguments = {
+    arguments: Arguments = {
         "correct_len": _unwritten(draw, (rows,), torch.int64),
         "bonus": _unwritten(draw, (rows,), torch.int64),
         "ids": _index(draw, ids),
@@ -266,7 +267,7 @@ def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     for _ in range(tokens):
         chosen = st.sampled_from(draw(few))
         rows.append([draw(chosen) for _ in range(vocabulary)])
-    arguments = {
+    arguments: Arguments = {
         "choice": _unwritten(draw, (tokens,), torch.int64),
         "logits": _place(draw, torch.tensor(rows, dtype=dtype)),
     }
@@ -278,7 +279,7 @@ def ring_mix(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     """One to three dimensions, and salts of both signs."""
     del dtypes
     shape = tuple(_distinct(draw, draw(st.integers(1, 3))))
-    arguments = {
+    arguments: Arguments = {
         "out": _unwritten(draw, shape, torch.int64),
         "x": _given(draw, shape, torch.int64),
         "salt": draw(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 100)),
@@ -291,7 +292,7 @@ def ring_linear(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     """Inputs and outputs over and under the block size."""
     del dtypes
     tokens, inputs, outputs = _distinct(draw, 3, 80)
-    arguments = {
+    arguments: Arguments = {
         "out": _unwritten(draw, (tokens % 7 + 1, outputs), torch.int64),
         "x": _given(draw, (tokens % 7 + 1, inputs), torch.int64),
         "weight": _given(draw, (outputs, inputs), torch.int64),

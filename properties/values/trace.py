@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from draftproof.properties.values.channels import CHANNELS
 
 Datum = int | tuple[int, ...] | tuple[int, float] | bytes | np.ndarray
+
+
+def integers(value: Datum | None) -> tuple[int, ...]:
+    """A value of a channel whose tuples hold integers alone, which is any that is no choice; () if it is no tuple."""
+    return cast("tuple[int, ...]", value) if isinstance(value, tuple) else ()
 
 
 class Key(NamedTuple):

@@ -97,7 +97,6 @@ IN_PLACE: dict[str, Callable[[Tensor, Tensor, int], Any]] = {
     "xor_": lambda x, y, n: x.bitwise_xor_(fit(y, x.shape)),
     "copy_": lambda x, y, n: x.copy_(fit(y, x.shape)),
     "out": lambda x, y, n: torch.add(fit(y, x.shape), n, out=x),
-    "set_number": lambda x, y, n: x.__setitem__(n % x.shape[0], n),
     "set_rows": lambda x, y, n: x.__setitem__(permutation(y, x), fit(y, x.shape)),
     "index_copy_": lambda x, y, n: x.index_copy_(0, permutation(y, x), fit(y, x.shape)),
     "index_add_": lambda x, y, n: x.index_add_(0, rows_of(y, x, x.shape[0]), fit(y, x.shape)),
@@ -117,6 +116,7 @@ HOST_READ: dict[str, Callable[[Tensor, Tensor, int], Any]] = {
     "masked_select": lambda x, y, n: x.masked_select(x > n),
     "unique": lambda x, y, n: torch.unique(x),
     "tensor": lambda x, y, n: torch.tensor([n, 1], device=x.device),
+    "set_number": lambda x, y, n: x.__setitem__(n % x.shape[0], n),
 }
 
 NUMBERS = st.integers(-(2**31), 2**31) | st.integers(0, 9)

@@ -219,8 +219,12 @@ def paged_attention(
     size, kv_heads, k_width = k_pool.shape
     ring = out.dtype == torch.int64
     capacity = table.shape[1] * page_size
+    # Positions are int32 where they fit, a block beyond the last included: a division of int64 is slow.
+    long = capacity >= 1 << 30
     entry = power_of_two(k_width) + power_of_two(v_width)
-    block = _RING_BLOCK_C if ring else min(128, max(16, _BLOCK_BYTES // (entry * out.element_size())))
+    # Large blocks serve latency; once there are programs enough, small ones let more of them run at once.
+    most = 128 if tokens * kv_heads <= _PROGRAMS else 64
+    block = _RING_BLOCK_C if ring else min(most, max(16, _BLOCK_BYTES // (entry * out.element_size())))
     splits = 1 if capacity <= _ONE_SPLIT and not ring else _splits(tokens, kv_heads, capacity, block)
     # tl.dot wants sides of 16 or more.
     least = 1 if ring else 16
@@ -244,8 +248,8 @@ def paged_attention(
         *table.shape,
         *strides(out, q, k_pool, v_pool, table, rows, positions),
         RING=ring,
-        PAGE=page_size if page_size & (page_size - 1) == 0 else 0,
-        LONG=capacity >= 1 << 31,
+        PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0,
+        LONG=long,
         GROUP=heads // kv_heads,
         K_WIDTH=k_width,
         V_WIDTH=v_width,
@@ -254,7 +258,9 @@ def paged_attention(
         BLOCK_C=block,
         BLOCK_K=power_of_two(k_width, least),
         BLOCK_V=power_of_two(v_width, least),
-        num_stages=2,
+        # With fewer positions than threads Triton reads an entry where it is used, instead of handing it around.
+        num_warps=8 if block == 128 else 4,
+        num_stages=3,
         **dependent_launch(out.device),
     )
     if splits > 1:

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.cli.wording import describe, output
+from draftproof.cli.wording import describe, sentence
 from draftproof.fuzz.checking import WORK, Checker, CheckReport, Finding
 from draftproof.fuzz.kernels import PREFIX, cases, verdicts
 from draftproof.properties.contracts.kernel import KernelCase
@@ -120,7 +120,7 @@ def show(report: CheckReport, seconds: float, again: str) -> None:
 
 def _show_finding(finding: Finding) -> None:
     if finding.first is not None:
-        noticed = f"{finding.first.contract}: {describe(finding.first)}. {output(finding.output_changed)}"
+        noticed = f"{finding.first.contract}: {sentence(finding.first, finding.output_changed)}"
     else:
         noticed = finding.detail.strip()
     screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all {noticed}")

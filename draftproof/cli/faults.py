@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.cli.wording import describe, output
+from draftproof.cli.wording import sentence
 from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources, refreshed
 from draftproof.fuzz.faults import FaultReport, FaultResult, run_faults
 from draftproof.fuzz.patching import Stale, apply
@@ -165,7 +165,7 @@ def _show_fault(fault: FaultResult, brief: bool) -> None:
     """What noticed a fault; of many only what is odd."""
     if fault.divergence is not None and (not brief or fault.outcome.value != "detected"):
         found = fault.divergence
-        screen.line(f"{fault.id}: FAIL {found.contract}: {describe(found)}. {output(fault.output_changed)}")
+        screen.line(f"{fault.id}: FAIL {found.contract}: {sentence(found, fault.output_changed)}")
     if fault.detail:
         screen.line(f"{fault.id}: {fault.outcome.value}: {fault.detail}")
     if fault.inert_hunks and fault.outcome.value != "stale":

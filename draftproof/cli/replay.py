@@ -10,7 +10,7 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.cli.context import neighbours
-from draftproof.cli.wording import describe, output
+from draftproof.cli.wording import describe, sentence
 from draftproof.fuzz.checking import DEADLINE, Hung, time_limit
 from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence, solved
 from draftproof.properties.contracts.evidence import Evidence
@@ -103,7 +103,7 @@ def _judged(ran: Evidence, case: Path) -> Replay:
 
 
 def _show(ran: Evidence, first: Divergence, changed: bool) -> None:
-    screen.line(f"FAIL {first.contract}: {describe(first)}. {output(changed)}", "red")
+    screen.line(f"FAIL {first.contract}: {sentence(first, changed)}", "red")
     rows = neighbours(ran, first)
     if not rows:
         return

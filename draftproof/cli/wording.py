@@ -49,6 +49,12 @@ def where(found: Divergence) -> str:
     return f"{found.phase}, {place}"
 
 
+def sentence(found: Divergence, output_changed: bool) -> str:
+    """A divergence, and whether it shows in the text; a kernel on its own has none."""
+    told = f"{describe(found)}."
+    return told if found.phase == "kernel" else f"{told} {output(output_changed)}"
+
+
 def output(changed: bool) -> str:
     """Whether the bug shows in the text."""
     return "The output tokens changed." if changed else "The output tokens did not change."

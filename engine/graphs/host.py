@@ -106,7 +106,7 @@ def _move_to_one_block(recorder: Recorder, outputs: tuple[Tensor, ...]) -> tuple
     storage = block.untyped_storage()
     for tensor in recorder.private_tensors:
         start = offsets[storage_key(tensor)] // tensor.element_size() + tensor.storage_offset()
-        tensor.set_(storage, start, tensor.size(), tensor.stride())  # type: ignore[call-overload]
+        tensor.set_(storage, start, tensor.size(), tensor.stride())
     for abandoned in recorder.private.values():
-        abandoned.fill_(POISON)
+        abandoned.fill_(POISON)  # type: ignore[attr-defined]  # torch's stubs leave it out
     return block[:split], block[split:]

@@ -1,6 +1,5 @@
 """Which torch operations a graph cannot hold, and what is known of each operation from its schema."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -53,7 +52,7 @@ class OpFacts:
     composite: bool
     copies: bool
     writes: tuple[tuple[int, str], ...]
-    out: tuple[Callable[..., Any], tuple[str, ...], frozenset[str]] | None
+    out: tuple[OpOverload, tuple[str, ...], frozenset[str]] | None
 
 
 @cache
@@ -85,7 +84,7 @@ def _forbidden(func: OpOverload) -> tuple[str, str] | None:
     return next(((rule, reason) for tag, rule, reason in _TAGGED if tag in func.tags), None)
 
 
-def _out_variant(func: OpOverload) -> tuple[Callable[..., Any], tuple[str, ...], frozenset[str]] | None:
+def _out_variant(func: OpOverload) -> tuple[OpOverload, tuple[str, ...], frozenset[str]] | None:
     """Find the overload that takes the same arguments and the outputs, which spares an allocation and a copy."""
     packet = func.overloadpacket
     wanted = {a.name: str(a.type) for a in func._schema.arguments}

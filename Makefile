@@ -29,7 +29,7 @@ bench: $(READY)
 	$(BIN) benchmarks/throughput.py $(ARGS)
 
 test-gpu: $(READY)
-	$(BIN) -m pytest -q -m gpu $(ARGS)
+	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
 
 bench-gpu: $(READY)
 	$(BIN) benchmarks/decode_speed.py $(ARGS)

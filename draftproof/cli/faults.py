@@ -16,7 +16,7 @@ from draftproof.fuzz.patching import Stale, apply
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import EXIT_CODES
 
-SEEDS, EXAMPLES = 5, 60
+SEEDS, EXAMPLES = 5, 30
 app = typer.Typer(help="Known bugs that can be brought back, and whether they are noticed.", no_args_is_help=True)
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]

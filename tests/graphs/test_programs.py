@@ -116,7 +116,6 @@ HOST_READ: dict[str, Callable[[Tensor, Tensor, int], Any]] = {
     "masked_select": lambda x, y, n: x.masked_select(x > n),
     "unique": lambda x, y, n: torch.unique(x),
     "tensor": lambda x, y, n: torch.tensor([n, 1], device=x.device),
-    "set_number": lambda x, y, n: x.__setitem__(n % x.shape[0], n),
 }
 
 NUMBERS = st.integers(-(2**31), 2**31) | st.integers(0, 9)

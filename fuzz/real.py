@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
 
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Request, Scenario
+from draftproof.properties.values.scenario import (
+    RELATIONS,
+    Checkpoint,
+    CheckpointHead,
+    Graphs,
+    Relation,
+    Request,
+    Scenario,
+)
 from draftproof.properties.values.validate import validate
 from draftproof.reference.checkpoint import read_config
 from draftproof.reference.memo import Memo
 from draftproof.reference.model import build
+
+_OF_GRAPHS = ("graph_vs_eager", "padded_vs_exact", "other_bucket")
 
 
 def real_scenarios(path: Path, head: Path | None, seed: int, count: int) -> list[Scenario]:
@@ -21,15 +32,22 @@ def real_scenarios(path: Path, head: Path | None, seed: int, count: int) -> list
     """
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab)
     draft = CheckpointHead(path=str(head) if head else "", seed=seed)
-    scenarios = [_exchange(scenario, model, draft) for scenario in generate(seed, count)]
+    turns = itertools.cycle(RELATIONS)
+    scenarios = [_exchange(scenario, model, draft, next(turns)) for scenario in generate(seed, count)]
     for scenario in scenarios[:1]:
         build(scenario, Memo())
     return scenarios
 
 
-def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead) -> Scenario:
+def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead, relation: Relation) -> Scenario:
+    """Relations take turns, since a real model's budget is a few scenarios."""
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
-    return validate(msgspec.structs.replace(scenario, model=model, head=head, requests=requests))
+    graphs = scenario.graphs
+    if relation in _OF_GRAPHS and not graphs.sizes:
+        graphs = Graphs(sizes=(scenario.schedule.max_batch,))
+    return validate(
+        msgspec.structs.replace(scenario, model=model, head=head, requests=requests, graphs=graphs, relation=relation)
+    )
 
 
 def _spread(request: Request, small: int, large: int) -> Request:

@@ -21,7 +21,7 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, w
 EXAMPLES = 200
 KERNEL_CALLS = 12
 """Calls that each kernel is held to its contract with."""
-MODEL_EXAMPLES = 8
+MODEL_EXAMPLES = 10
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
 
 Examples = Annotated[

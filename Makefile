@@ -32,7 +32,7 @@ test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
 
 bench-gpu: $(READY)
-	$(BIN) benchmarks/decode_speed.py $(ARGS)
+	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/decode_speed.py $(ARGS)
 
 lint: .venv/lint types
 	.venv/bin/ruff check .

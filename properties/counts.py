@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from draftproof.properties.contracts.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence, Row
 from draftproof.properties.values.scenario import RELATIONS
-from draftproof.properties.values.trace import Key
+from draftproof.properties.values.trace import Key, Trace
 
 NAMES = (
     "scenarios",
@@ -59,6 +59,7 @@ NAMES = (
     "poison_0",
     "poison_1",
     *(f"relation_{relation}" for relation in RELATIONS),
+    "taps_off_long_proposals",
 )
 
 
@@ -69,8 +70,10 @@ def counts(evidence: Evidence) -> dict[str, int]:
     counter["requests"] = len(evidence.scenario.requests)
     counter["ties"] = len(evidence.ties)
     counter[f"poison_{evidence.scenario.memory.poison}"] = 1
-    if evidence.related is not None and evidence.scenario.relation in RELATIONS:
+    if evidence.related is not None and _differs(evidence, evidence.related):
         counter[f"relation_{evidence.scenario.relation}"] = 1
+        if evidence.scenario.relation == "taps_off":
+            counter["taps_off_long_proposals"] = _long_proposals(evidence)
     counter.update(_batches(evidence))
     counter.update(_launches(evidence))
     rounds = tuple(_rounds(evidence))
@@ -221,3 +224,18 @@ def _reuses(evidence: Evidence) -> Counter[str]:
 
 def _zipped(evidence: Evidence) -> Iterable[tuple]:
     return zip(evidence.scenario.requests, evidence.script.requests, strict=True)
+
+
+_SHOWS = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
+
+
+def _differs(evidence: Evidence, other: Trace) -> bool:
+    """Whether the related run was another run at all: rows and pages that did not move prove nothing."""
+    channel = _SHOWS.get(evidence.scenario.relation)
+    return channel is None or evidence.subject.channel(channel) != other.channel(channel)
+
+
+def _long_proposals(evidence: Evidence) -> int:
+    """Rounds in which three drafts and more of the head's own were verified."""
+    rounds = (round_ for request in evidence.script.requests for round_ in request.rounds)
+    return sum(round_.forced is None and round_.drafts >= 3 for round_ in rounds)

@@ -78,11 +78,14 @@ def _drawn(relation: Relation, evidence: Evidence) -> bool:
     return evidence.scenario.relation == relation and evidence.related is not None
 
 
+# Without taps, a draft is seen only through proposals that are verified.
+_MORE: Mapping[Relation, Mapping[str, int]] = {"taps_off": {"taps_off_long_proposals": 1}}
+
 CONTRACTS = tuple(
     Contract(
         name=f"relation.{relation}",
         needs=unchanged(relation),
-        minimum={f"relation_{relation}": 1, "decode_rounds": 1},
+        minimum={f"relation_{relation}": 1, "decode_rounds": 1, **_MORE.get(relation, {})},
         check=partial(_check, relation),
         concerns=partial(_drawn, relation),
         whole=False,

@@ -29,7 +29,7 @@ from draftproof.properties.values.validate import validate
 
 # Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
 # constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
-VERSION = 1
+VERSION = 2
 Draw = st.DrawFn
 
 # The relations that need a graph, or captured sizes, to differ from the base run.
@@ -90,8 +90,16 @@ def generate(seed_: int, count: int) -> list[Scenario]:
 def _with_relation(scenario: Scenario, turn: int) -> Scenario:
     """Relations take turns, so that a short list holds them all; one that needs captured sizes lets others go first."""
     turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
-    fits = (one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
-    return validate(msgspec.structs.replace(scenario, relation=next(fits)))
+    relation = next(one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
+    requests = scenario.requests
+    if relation == "taps_off":
+        # Without taps a draft shows only in what is verified: its own proposals have to be.
+        requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
+    return validate(msgspec.structs.replace(scenario, relation=relation, requests=requests))
+
+
+def _own(scenario: Scenario) -> RoundWish:
+    return RoundWish(drafts=scenario.steps, accept=-1)
 
 
 def _lane(seed_: int, lane: int, count: int) -> list[Scenario]:
@@ -153,7 +161,7 @@ def _models(draw: Draw) -> tuple[ProbeModel, ProbeHead]:
     head_kv, head_groups = draw(st.sampled_from(((3, 1), (1, 1), (1, 2))))
     model = ProbeModel(
         seed=draw(st.integers(0, 15)),
-        layers=draw(st.integers(1, 2)),
+        layers=draw(st.sampled_from((1, 2, 2, 3))),
         heads=kv_heads * groups,
         kv_heads=kv_heads,
         key_dim=key,
@@ -241,11 +249,19 @@ def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Gra
     if not needed and draw(st.sampled_from((False,) * 7 + (True,))):
         return Graphs()
     options = [(max_batch,), (max_batch + 1,), (1, max_batch + 1), (2, max_batch + 2)]
+    options.append((1, max(2, max_batch - 1), max_batch + 2))
     if max_batch > 2:
         options.append((2, max_batch))
     if profile.name in ("shrinking_batch", "partial_in_padding"):
         options = [(max_batch + 1,), (max_batch,), (2, max_batch + 2)] if max_batch > 1 else [(2,), (3,)]
     return Graphs(sizes=draw(st.sampled_from(options)))
+
+
+def _alike(request: Request, shift: int, vocab: int) -> Request:
+    """Requests alike in all but their tokens arrive, run and end together: a batch shrinks by more than one row."""
+    prompt = tuple((token + shift) % vocab for token in request.prompt)
+    rounds = tuple(msgspec.structs.replace(wish, accept=max(0, wish.accept)) for wish in request.rounds)
+    return msgspec.structs.replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
 
 
 @st.composite
@@ -258,6 +274,8 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
     sizes = _Sizes(model.vocab, steps, page_size, chunk)
     count = draw(st.integers(profile.requests, 4))
     requests = tuple(draw(_request(profile, sizes, index)) for index in range(count))
+    if profile.name == "shrinking_batch" and draw(st.booleans()):
+        requests = (requests[0], *(_alike(requests[1], shift, model.vocab) for shift in range(count - 1)))
     least = 2 if count > 1 else 1
     max_batch = draw(st.integers(min(count, 3) if profile.requests > 2 else least, max(count, least)))
     if profile.name in ("reuse", "oversized"):
@@ -286,7 +304,9 @@ def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: 
     max_len = max(totals) + sizes.steps
     if profile.limits:
         # One of: cuts the longest request, is met exactly, leaves one over; near a page boundary if it can be.
-        max_len = max(longest + 1, max(totals) + draw(st.sampled_from((0, -1, -2, 1))), 4)
+        # Or the longest prompt leaves room for its first token only.
+        less = draw(st.sampled_from((0, -1, -2, 1, -max(totals))))
+        max_len = max(longest + 1, max(totals) + less, 4)
     needs = sorted((-(-min(max_len, total + sizes.steps) // sizes.page_size) for total in totals), reverse=True)
     ample = sum(needs)
     tight = sum(needs[: min(2, len(needs))])

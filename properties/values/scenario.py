@@ -15,7 +15,6 @@ VERSION = 1
 
 Small = Annotated[int, Meta(ge=1, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
-Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
 Relation = Literal[
@@ -80,7 +79,7 @@ class Memory(Value, frozen=True, kw_only=True):
     """The pools: page 0 and request row 0 are reserved for padding, so one page and one row more are allocated."""
 
     page_size: Annotated[int, Meta(ge=1, le=256)]
-    pages: Positive
+    pages: Annotated[int, Meta(ge=1, le=1 << 20)]
     request_slots: Annotated[int, Meta(ge=1, le=256)]
     max_len: Annotated[int, Meta(ge=4)]
     page_seed: Seed = 0
@@ -118,11 +117,11 @@ class Request(Value, frozen=True, kw_only=True):
     The wishes of rounds 1, 2, .. are `rounds`, repeated cyclically.
     """
 
-    arrival: Count
+    arrival: Annotated[int, Meta(ge=0, le=1000)]
     prompt: Annotated[tuple[Token, ...], Meta(min_length=1)]
-    budget: Positive
+    budget: Annotated[int, Meta(ge=1, le=4096)]
     rounds: Annotated[tuple[RoundWish, ...], Meta(min_length=1)]
-    stop_at: Annotated[int, Meta(ge=-1)] = -1
+    stop_at: Annotated[int, Meta(ge=-1, le=4096)] = -1
 
 
 class Scenario(Value, frozen=True, kw_only=True):

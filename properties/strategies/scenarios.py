@@ -195,11 +195,11 @@ def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundWish, ...]:
         pattern = draw(st.sampled_from(("all", "none", "partial", "alternating", "switching", "uneven", "unforced")))
     count = draw(st.integers(1, 4))
     if pattern == "alternating":
-        drafts = draw(st.integers(2, max(2, steps)))
+        drafts = draw(st.integers(min(2, steps), steps))
         pairs = (RoundWish(drafts=drafts, accept=drafts), RoundWish(drafts=drafts, accept=0))
         return pairs if draw(st.booleans()) else pairs[::-1]
     if pattern == "switching":
-        drafts = draw(st.integers(2, max(2, steps)))
+        drafts = draw(st.integers(min(2, steps), steps))
         some = RoundWish(drafts=drafts, accept=draw(st.integers(0, drafts)))
         none = RoundWish(drafts=0, accept=0)
         return (some, none, *(draw(_wish("any", steps)) for _ in range(count - 1)))

@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.numpy import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from safetensors.numpy import load_file, save_file
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
+)
 
 from draftproof.properties.values.heads import HeadSizes, random_head
 
@@ -40,6 +50,47 @@ LLAMA3_ROPE: dict[str, Any] = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 128,
 }
+# Linear, linear, full, linear, full; a mixture of experts in every layer but one.
+QWEN3_NEXT: dict[str, Any] = {
+    **SIZES,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 8,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    "layer_types": ["linear_attention" if kind == "L" else "full_attention" for kind in "LLFLF"],
+    "linear_num_key_heads": 3,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 10,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 9,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 14,
+    "shared_expert_intermediate_size": 18,
+    "mlp_only_layers": [1],
+}
+# Linear, linear, full, linear; M-RoPE, which positions of text cannot tell from RoPE.
+QWEN3_5: dict[str, Any] = {
+    **SIZES,
+    "vocab_size": 59,
+    "hidden_size": 34,
+    "intermediate_size": 46,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 3,
+    "head_dim": 24,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 100000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [2, 2, 2],
+        "mrope_interleaved": True,
+    },
+    "layer_types": ["linear_attention" if kind == "L" else "full_attention" for kind in "LLFL"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 14,
+    "linear_value_head_dim": 10,
+    "linear_conv_kernel_dim": 3,
+}
 
 
 def tiny_llama(directory: Path, seed: int = 0, **changes: Any) -> Path:
@@ -52,6 +103,50 @@ def tiny_qwen3(directory: Path, seed: int = 0, **changes: Any) -> Path:
     return write(Qwen3ForCausalLM(Qwen3Config(**{**SIZES, **changes})), directory, seed)
 
 
+def tiny_qwen3_next(directory: Path, seed: int = 0, mtp: bool = True, **changes: Any) -> Path:
+    """Write a random Qwen3NextForCausalLM, with an MTP layer if `mtp`; `changes` are Qwen3NextConfig fields."""
+    fields = {**QWEN3_NEXT, **changes}
+    write(Qwen3NextForCausalLM(Qwen3NextConfig(**fields)), directory, seed)
+    if mtp:
+        config = Qwen3NextConfig(**{**fields, **_ONE_LAYER})
+        _add_mtp(directory, Qwen3NextForCausalLM(config), seed)
+    return directory
+
+
+def tiny_qwen3_5(directory: Path, seed: int = 0, mtp: bool = True, **changes: Any) -> Path:
+    """Write a random Qwen3_5ForCausalLM, with an MTP layer if `mtp`; `changes` are Qwen3_5TextConfig fields."""
+    fields = {**QWEN3_5, **changes}
+    write(Qwen3_5ForCausalLM(Qwen3_5TextConfig(**fields)), directory, seed)
+    if mtp:
+        config = Qwen3_5TextConfig(**{**fields, "num_hidden_layers": 1, "layer_types": ["full_attention"]})
+        _add_mtp(directory, Qwen3_5ForCausalLM(config), seed)
+    return directory
+
+
+_ONE_LAYER: dict[str, Any] = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_only_layers": []}
+
+
+def _add_mtp(directory: Path, model: PreTrainedModel, seed: int) -> None:
+    """Add the one layer and the final norm of `model`, and what joins them to a target, as `mtp.*`.
+
+    They are written and read back, so that their names are those that transformers writes.
+    """
+    write(model, directory / "mtp", seed + 1000)
+    layer = load_file(directory / "mtp" / "model.safetensors")
+    for file in (directory / "mtp").iterdir():
+        file.unlink()
+    (directory / "mtp").rmdir()
+    kept = ("model.layers.", "model.norm.")
+    mtp = {name.replace("model.", "mtp.", 1): array for name, array in layer.items() if name.startswith(kept)}
+    size = model.config.hidden_size
+    source = torch.Generator().manual_seed(seed + 2000)
+    mtp["mtp.fc.weight"] = (torch.randn(size, 2 * size, generator=source) / (2 * size) ** 0.5).numpy()
+    for name in ("mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"):
+        mtp[name] = (0.3 * torch.randn(size, generator=source)).numpy()
+    file = directory / "model.safetensors"
+    save_file({**load_file(file), **mtp}, file, metadata={"format": "pt"})
+
+
 def write(model: PreTrainedModel, directory: Path, seed: int, max_shard_size: str = "1GB") -> Path:
     """Randomize `model` and write it in float32; a small `max_shard_size` gives several files and an index."""
     randomize(model, seed)
@@ -62,20 +157,32 @@ def write(model: PreTrainedModel, directory: Path, seed: int, max_shard_size: st
 def randomize(model: PreTrainedModel, seed: int) -> None:
     """Give every weight a scale that keeps states near unit size and the logits several units apart.
 
-    Matrices: deviation 1.5 / sqrt(fan-in); embeddings 1; `lm_head` 5 / sqrt(hidden); norms 1 plus 0.3 of noise.
+    Matrices and convolutions: deviation 1.5 / sqrt(fan-in); embeddings 1; `lm_head` 5 / sqrt(hidden); norms 1 plus
+    0.3 of noise, stored less 1 by those that add it; the log of a decay rate -1 plus 0.7 of noise; time steps' biases
+    0.5 of noise.
     """
     source = torch.Generator().manual_seed(seed)
+    offset = model.config.model_type in ("qwen3_next", "qwen3_5_text")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=source)
-            weight.copy_(1.0 + 0.3 * noise if weight.dim() == 1 else noise * _deviation(name, weight))
+            weight.copy_(_vector(name, noise, offset) if weight.dim() == 1 else noise * _deviation(name, weight))
+
+
+def _vector(name: str, noise: torch.Tensor, offset: bool) -> torch.Tensor:
+    if name.endswith("A_log"):
+        return 0.7 * noise - 1.0
+    if name.endswith("dt_bias"):
+        return 0.5 * noise
+    centred = offset and not name.endswith("linear_attn.norm.weight")
+    return 0.3 * noise + (0.0 if centred else 1.0)
 
 
 def _deviation(name: str, weight: torch.Tensor) -> float:
     if "embed_tokens" in name:
         return 1.0
     gain = 5.0 if "lm_head" in name else 1.5
-    return gain / weight.shape[1] ** 0.5
+    return gain / weight.shape[-1] ** 0.5
 
 
 def tiny_head(directory: Path, target: Path, seed: int = 0) -> Path:
@@ -84,11 +191,11 @@ def tiny_head(directory: Path, target: Path, seed: int = 0) -> Path:
     config = json.loads((target / "config.json").read_text())
     sizes = HeadSizes(
         hidden=config["hidden_size"],
-        intermediate=config["intermediate_size"],
+        intermediate=config.get("moe_intermediate_size") or config["intermediate_size"],
         heads=config["num_attention_heads"],
         kv_heads=config["num_key_value_heads"],
         head_dim=config["head_dim"],
-        qk_norm=config["architectures"] == ["Qwen3ForCausalLM"],
+        qk_norm=config["architectures"] != ["LlamaForCausalLM"],
     )
     directory.mkdir(parents=True, exist_ok=True)
     fields = {name: value for name, value in config.items() if name != "layer_types"}

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from draftproof.properties.values.scenario import ProbeHead, ProbeModel
+from draftproof.properties.values.scenario import Linear, ProbeHead, ProbeModel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -47,24 +47,63 @@ def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeHead) -> dict[str, np
     return weights
 
 
+def _linear_layer(seed: int, prefix: str, sizes: Linear, lanes: int) -> dict[str, np.ndarray]:
+    """A gated delta net layer: D channels of the convolution (queries, keys, values), C its width, U value heads of E,
+    H the key size. `start.*` is the state of a new request."""
+    heads, channels, inner = sizes.value_heads, sizes.channels, sizes.value_heads * sizes.value_dim
+    shapes = {
+        "qkv.weight": (channels, lanes),
+        "z.weight": (inner, lanes),
+        "a.weight": (heads, lanes),
+        "b.weight": (heads, lanes),
+        "conv.weight": (channels, sizes.conv),
+        "a_log": (heads,),
+        "dt_bias": (heads,),
+        "norm.weight": (sizes.value_dim,),
+        "o.weight": (lanes, inner),
+        "mlp.weight": (lanes, lanes),
+        "start.conv": (sizes.conv - 1, channels),
+        "start.ssm": (heads, sizes.key_dim, sizes.value_dim),
+    }
+    weights = {f"{prefix}.{name}": draw(seed, f"{prefix}.{name}", *shape) for name, shape in shapes.items()}
+    if not sizes.start:
+        for name in ("start.conv", "start.ssm"):
+            weights[f"{prefix}.{name}"] = np.zeros(shapes[name], dtype=np.uint64)
+    return weights
+
+
 @lru_cache(maxsize=64)
 def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
-    """Names and shapes: embed [V,L], unembed [V,L], layers.i.{q,k,v}.{weight,position}, q.gate, o.weight, mlp.weight.
+    """Names and shapes: embed [V,L], unembed [V,L], of a full attention layer layers.i.{q,k,v}.{weight,position},
+    q.gate, o.weight, mlp.weight; of a linear one what `_linear_layer` lists.
 
-    In layer 0 the first query head is gated to zero (it weighs every visible token 1) and the first value row copies
-    lane 0 of the embedding: that head's first output is the *carry*, the sum over visible tokens of
-    mix(embed[t, 0] + p * c), which the head of the draft can continue.
+    In the first full attention layer the first query head is gated to zero (it weighs every visible token 1) and the
+    first value row copies lane 0 of its input, which the layers before leave as the embedding's: that head's first
+    output is the *carry*, the sum over visible tokens of mix(embed[t, 0] + p * c), which the head of the draft can
+    continue.
     """
     weights = {"embed": draw(spec.seed, "embed", spec.vocab, spec.lanes)}
     weights["unembed"] = draw(spec.seed, "unembed", spec.vocab, spec.lanes)
-    for layer in range(spec.layers):
-        weights |= _layer(spec.seed, f"layers.{layer}", spec)
-    weights["layers.0.q.gate"] = weights["layers.0.q.gate"].copy()
-    weights["layers.0.q.gate"][: spec.key_dim] = 0
+    for layer, kind in enumerate(spec.types):
+        if kind == "linear_attention":
+            assert spec.linear is not None
+            weights |= _linear_layer(spec.seed, f"layers.{layer}", spec.linear, spec.lanes)
+        else:
+            weights |= _layer(spec.seed, f"layers.{layer}", spec)
+    first = carry_layer(spec)
+    for layer in range(first):
+        weights[f"layers.{layer}.o.weight"][0] = 0
+        weights[f"layers.{layer}.mlp.weight"][0] = 0
+    weights[f"layers.{first}.q.gate"][: spec.key_dim] = 0
     carry = np.zeros(spec.lanes, dtype=np.uint64)
     carry[0] = 1
-    weights["layers.0.v.weight"][0] = carry
+    weights[f"layers.{first}.v.weight"][0] = carry
     return weights
+
+
+def carry_layer(spec: ProbeModel) -> int:
+    """The first full attention layer, which computes the carry."""
+    return spec.types.index("full_attention")
 
 
 @lru_cache(maxsize=64)
@@ -75,7 +114,7 @@ def head_weights(head: ProbeHead, target: ProbeModel) -> dict[str, np.ndarray]:
     weights = {
         "embed": shared["embed"],
         "unembed": shared["unembed"],
-        "carry.position": shared["layers.0.v.position"][:1],
+        "carry.position": shared[f"layers.{carry_layer(target)}.v.position"][:1],
         "fc": draw(head.seed, "head.fc", head.lanes, 2 * target.lanes),
         "out": draw(head.seed, "head.out", target.lanes, head.lanes),
     }

@@ -28,6 +28,24 @@ Relation = Literal[
     "taps_off",
 ]
 RELATIONS: tuple[Relation, ...] = Relation.__args__[1:]  # type: ignore[attr-defined]
+LayerType = Literal["full_attention", "linear_attention"]
+
+
+class Linear(Value, frozen=True, kw_only=True):
+    """Sizes of a probe's gated delta net layers: `conv` is the width of the convolution, `value_heads` a multiple of
+    `key_heads`. With `start` a new request begins with a state that is not zero."""
+
+    key_heads: Small
+    value_heads: Small
+    key_dim: Small
+    value_dim: Small
+    conv: Annotated[int, Meta(ge=2, le=8)]
+    start: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution: queries, keys and values of all heads."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
 
 class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
@@ -35,6 +53,7 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
 
     `heads` counts query heads, a multiple of `kv_heads`; `lanes` is the hidden width; `logit_bits` the resolution of
     the logits (few bits make exact ties frequent); in `agreement` of 256 contexts the head's choice is the target's.
+    `layer_types` has a type for each layer (empty: full attention throughout), `linear` the sizes of the linear ones.
     """
 
     seed: Seed
@@ -47,6 +66,13 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     vocab: Annotated[int, Meta(ge=4, le=4096)]
     logit_bits: Annotated[int, Meta(ge=1, le=23)] = 23
     agreement: Annotated[int, Meta(ge=0, le=256)] = 192
+    layer_types: tuple[LayerType, ...] = ()
+    linear: Linear | None = None
+
+    @property
+    def types(self) -> tuple[LayerType, ...]:
+        """The type of every layer; without `layer_types` all of them are full attention."""
+        return self.layer_types or ("full_attention",) * self.layers
 
 
 class Checkpoint(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):
@@ -69,10 +95,14 @@ class ProbeHead(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind")
 
 
 class CheckpointHead(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):
-    """An EAGLE head of a real architecture: a directory, or "" for a head made from `seed`."""
+    """An EAGLE head of a real architecture: a directory, or "" for a head made from `seed`.
+
+    `built_in`: the MTP layer that the target's own checkpoint brings, instead.
+    """
 
     path: str = ""
     seed: Seed = 0
+    built_in: bool = False
 
 
 class Memory(Value, frozen=True, kw_only=True):
@@ -86,6 +116,34 @@ class Memory(Value, frozen=True, kw_only=True):
     poison: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
+class States(Value, frozen=True, kw_only=True):
+    """Recurrent states: how a round commits them (docs/semantics.md, "Gated delta net layers"), and after how many
+    tokens a checkpoint of them is kept (0: never)."""
+
+    commit: Literal["snapshot", "replay"] = "snapshot"
+    checkpoint: Annotated[int, Meta(ge=0, le=4096)] = 0
+
+
+class Adaptive(Value, frozen=True, kw_only=True):
+    """The step-count controller (docs/semantics.md, "Adaptive steps"): the step counts it may choose, and its gains.
+
+    `initial` is in force first and is a candidate even if `candidates` lacks it.
+    """
+
+    initial: Small
+    candidates: tuple[Small, ...] = (1, 3, 7)
+    alpha: Annotated[float, Meta(gt=0, le=1)] = 0.2
+    interval: Annotated[int, Meta(ge=1, le=1000)] = 5
+    warmup: Annotated[int, Meta(ge=0, le=1000)] = 10
+    down: Annotated[float, Meta(ge=-64, le=64)] = -0.25
+    up: Annotated[float, Meta(ge=-64, le=64)] = 0.0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Every step count that may run: sorted, unique, the initial one among them."""
+        return tuple(sorted({self.initial, *self.candidates}))
+
+
 class Graphs(Value, frozen=True, kw_only=True):
     """Batch sizes that launches are padded to, ascending; none means that everything runs eagerly at its own size.
 
@@ -97,11 +155,15 @@ class Graphs(Value, frozen=True, kw_only=True):
 
 
 class Schedule(Value, frozen=True, kw_only=True):
-    """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens."""
+    """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens.
+
+    A batch of more than `draft_batch` rows gets no drafts (0: no such limit).
+    """
 
     max_batch: Small
     chunk: Positive
     row_seed: Seed = 0
+    draft_batch: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
 class RoundWish(Value, frozen=True, kw_only=True):
@@ -127,7 +189,8 @@ class Request(Value, frozen=True, kw_only=True):
 class Scenario(Value, frozen=True, kw_only=True):
     """One run. `steps` is the largest number of drafts a round may have (K); the verify width is steps + 1.
 
-    `taps` False runs the graphs as they ship, reporting only what the host sees.
+    `taps` False runs the graphs as they ship, reporting only what the host sees. With `adaptive` the drafts of a round
+    are at most the controller's step count, and `steps` is the largest of those.
     """
 
     model: ProbeModel | Checkpoint
@@ -139,7 +202,14 @@ class Scenario(Value, frozen=True, kw_only=True):
     requests: Annotated[tuple[Request, ...], Meta(min_length=1)]
     relation: Relation = "none"
     taps: bool = True
+    states: States = States()
+    adaptive: Adaptive | None = None
     version: int = VERSION
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the drafts of a round depend on which requests ran together, and so on the subject's schedule."""
+        return self.adaptive is not None or self.schedule.draft_batch > 0
 
 
 def wish(request: Request, round_: int) -> RoundWish:

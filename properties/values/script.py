@@ -19,14 +19,29 @@ class RoundScript(Value, frozen=True, kw_only=True):
 
 
 class RequestScript(Value, frozen=True, kw_only=True):
-    """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends."""
+    """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends.
+
+    In a dynamic scenario nobody knows the rounds before a subject ran; `rounds` is empty then, and `chains` says what
+    is forced: chains[i][j] is for a request that has emitted i + 1 tokens and whose wish is number j; a round of K
+    drafts takes the first K (None: nothing is forced).
+    """
 
     tokens: tuple[int, ...]
     stop: tuple[int, ...]
     rounds: tuple[RoundScript, ...]
+    chains: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()
 
 
 class Script(Value, frozen=True, kw_only=True):
     """One entry for each request of the scenario, in its order."""
 
     requests: tuple[RequestScript, ...]
+
+
+def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tuple[int, ...] | None:
+    """The drafts that a request's own round 1, 2, .. is forced to verify, after it has emitted `emitted` tokens."""
+    if script.chains:
+        chains = script.chains[emitted - 1] if 0 < emitted <= len(script.chains) else (None,)
+        chain = chains[(round_ - 1) % len(chains)]
+        return None if chain is None else chain[:drafts]
+    return script.rounds[round_ - 1].forced if 0 < round_ <= len(script.rounds) else None

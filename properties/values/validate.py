@@ -15,6 +15,8 @@ def validate(scenario: Scenario) -> Scenario:
     """Return the scenario, or raise InvalidScenario at the first thing that does not fit together."""
     _memory(scenario)
     _model(scenario)
+    _linear(scenario)
+    _adaptive(scenario)
     for index in range(len(scenario.requests)):
         _request(scenario, index)
     return scenario
@@ -44,6 +46,28 @@ def _model(scenario: Scenario) -> None:
     for name, part in (("model", model), ("head", head)):
         fits = part.heads % part.kv_heads == 0
         _require(fits, f"{name}.heads", part.heads, f"a multiple of {name}.kv_heads = {part.kv_heads}")
+
+
+def _linear(scenario: Scenario) -> None:
+    model = scenario.model
+    if isinstance(model, Checkpoint):
+        return
+    count = len(model.layer_types)
+    _require(count in (0, model.layers), "model.layer_types", f"{count} types", f"none or {model.layers}, one a layer")
+    full = "full_attention" in model.types
+    _require(full, "model.layer_types", list(model.layer_types), "at least one full_attention layer, for the carry")
+    hybrid = "linear_attention" in model.types
+    _require(hybrid == (model.linear is not None), "model.linear", model.linear, "given if any layer is linear")
+    if model.linear is not None:
+        keys, values = model.linear.key_heads, model.linear.value_heads
+        _require(values % keys == 0, "model.linear.value_heads", values, f"a multiple of key_heads = {keys}")
+
+
+def _adaptive(scenario: Scenario) -> None:
+    adaptive = scenario.adaptive
+    if adaptive is not None:
+        largest = max(adaptive.steps)
+        _require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
 
 
 def _request(scenario: Scenario, index: int) -> None:

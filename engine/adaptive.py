@@ -2,13 +2,15 @@
 
 The controller keeps an exponential moving average of accepted drafts. It leaves q for the next lower candidate p when
 the average is at most p - 0.5 + down, and q for the next higher one when the average is above q - 0.5 + up. All
-another implementation of the same definition (docs/semantics.md, "Adaptive steps") decides the same, bit for bit.
+arithmetic is in doubles and in the order written here, so that another implementation of the same definition
+(docs/semantics.md, "Adaptive steps") decides the same, bit for bit.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,10 +157,9 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"field {name} is given {names.count(name)} times; allowed: once")
+    for name, times in Counter(name for name, _ in pairs).items():
+        if times > 1:
+            raise ValueError(f"field {name} is given {times} times; allowed: once")
     return dict(pairs)
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from draftproof.engine.adaptive import AdaptiveConfig, effective_max_speculative_num_draft_tokens
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Sizes of pools and batches. `steps` drafts at most (verify width steps + 1); `pages` and `request_slots` without
-    the reserved ones; `sizes` are batch sizes that launches are padded to; `capture` says whether they are graphs."""
+    """Sizes of pools and batches. `steps` drafts a round at first, and for good unless `adaptive` chooses.
+
+    `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
+    and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
+    graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). `commit` is how rounds commit
+    recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never).
+    """
 
     steps: int
     page_size: int
@@ -21,10 +29,26 @@ class EngineConfig:
     capture: bool = True
     row_seed: int = 0
     page_order: tuple[int, ...] = ()
+    state_order: tuple[int, ...] = ()
+    adaptive: AdaptiveConfig | None = None
+    draft_batch: int = 0
+    commit: Literal["snapshot", "replay"] = "snapshot"
+    checkpoint: int = 0
 
     @property
-    def width(self) -> int:
-        return self.steps + 1
+    def candidates(self) -> tuple[int, ...]:
+        """The step counts that may run with drafts."""
+        return self.adaptive.steps if self.adaptive else (self.steps,)
+
+    @property
+    def most_width(self) -> int:
+        """The largest verify width that can ever run: whatever is allocated once is sized by it."""
+        return effective_max_speculative_num_draft_tokens(self.adaptive) if self.adaptive else self.steps + 1
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the largest launch, padding included."""
+        return max(self.max_batch, *self.sizes) if self.sizes else self.max_batch
 
     @property
     def pages_per_row(self) -> int:

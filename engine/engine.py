@@ -1,4 +1,4 @@
-"""The engine: plan -> propose -> verify -> commit -> extend, over paged memory and captured graphs.
+"""The engine: plan -> propose -> verify -> commit -> extend, over paged memory, states and captured graphs.
 
 `R` rows of a batch, `W` verify width, `T` packed prompt tokens, `D` hidden width.
 """
@@ -9,26 +9,26 @@ from collections.abc import Sequence
 
 import torch
 
+from draftproof import kernels
+from draftproof.engine.adaptive import advance, start
 from draftproof.engine.arena import Arena
-from draftproof.engine.cache import PagedCache, pool_shapes
+from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.eagle import Eagle
 from draftproof.engine.graphs.backend import Backend
-from draftproof.engine.models.base import Head, Target, Where
+from draftproof.engine.models.base import Chunks, Head, Target, Where
 from draftproof.engine.pages import PagePool, RequestTable
 from draftproof.engine.probes import Probes
-from draftproof.engine.runner import Buffers, GraphRunner
+from draftproof.engine.runtime import Runtime
 from draftproof.engine.scheduler import Scheduler
-from draftproof.engine.stages import (
-    Acceptance,
-    Commit,
-    DecodeRow,
-    GenerationRequest,
-    Launch,
-    PrefillRow,
-    Proposal,
-)
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, GenerationRequest, Launch, PrefillRow
+from draftproof.engine.states.base import StateCache
+from draftproof.engine.states.replay import Replay
+from draftproof.engine.states.slots import StateSlots
+from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.verify import Verifier
+
+COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "replay": Replay}
 
 
 class Engine:
@@ -43,51 +43,36 @@ class Engine:
         probes: Probes | None = None,
     ) -> None:
         self.config, self.device, self.probes = config, device, probes or Probes()
-        slots = (config.pages + 1) * config.page_size
-        table = ((config.request_slots + 1, config.pages_per_row), torch.int64)
-        state = ((config.request_slots + 1, target.width), target.hidden_dtype)
-        self.arena = Arena(
-            {
-                **pool_shapes("target", target.cache_shape, slots),
-                **pool_shapes("draft", head.cache_shape, slots),
-                "table": table,
-                "first": ((config.request_slots + 1,), torch.int64),
-                "state": state,
-            },
-            device,
-        )
+        slots, rows = (config.pages + 1) * config.page_size, config.request_slots + 1
+        shapes = {
+            **pool_shapes("target", target.cache_shape, slots),
+            **pool_shapes("draft", head.cache_shape, slots),
+            "table": ((rows, config.pages_per_row), torch.int64),
+            "first": ((rows,), torch.int64),
+            "state": ((rows, target.width), target.hidden_dtype),
+        }
+        commit = COMMITS[config.commit]
+        if target.state_shape:
+            shapes |= commit.shapes(target.state_shape, rows, config.most_rows, config.most_width)
+        self.arena = Arena(shapes, device)
+        self.states: StateCache | None = commit(self.arena) if target.state_shape else None
         order = config.page_order or tuple(range(1, config.pages + 1))
-        self.scheduler = Scheduler(config, PagePool(order), RequestTable(self.arena["table"]))
-        self.verifier = Verifier(target, self._cache("target", target.cache_shape.layers), config, self.probes)
-        self.draft = Eagle(head, self._cache("draft", head.cache_shape.layers), config, self.probes)
-        self._step = 0
-        self._build_runners()
-
-    def _cache(self, name: str, layers: int) -> PagedCache:
-        keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(layers))
-        values = tuple(self.arena[f"{name}.v.{layer}"] for layer in range(layers))
-        return PagedCache(keys, values, self.arena["table"], self.config.page_size)
-
-    def _build_runners(self) -> None:
-        config, width = self.config, self.verifier.target.width
-        largest = max(config.max_batch, *config.sizes) if config.sizes else config.max_batch
-        ints = {name: self._zeros(largest) for name in ("rows", "positions", "counts", "pending", "first")}
-        hidden = torch.zeros((largest, width), dtype=self.verifier.target.hidden_dtype, device=self.device)
-        drafts = {"drafts": self._zeros(largest, config.steps), "hidden": hidden}
-        padding = {"rows": 0, "positions": 0, "counts": -1, "pending": 0, "first": 0, "drafts": 0, "hidden": 0}
-        self._round = Buffers({**ints, **drafts}, padding)
-        accepted = {name: self._zeros(largest) for name in ("rows", "positions", "correct")}
-        states = torch.zeros((largest, config.width, width), dtype=hidden.dtype, device=self.device)
-        wide = {"tokens": self._zeros(largest, config.width), "hidden": states}
-        self._accepted = Buffers(
-            {**accepted, **wide}, {"rows": 0, "positions": 0, "correct": -1, "tokens": 0, "hidden": 0}
+        owned = StateSlots(config.state_order or tuple(range(1, rows))) if self.states else None
+        self.scheduler = Scheduler(config, PagePool(order), RequestTable(self.arena["table"]), owned)
+        paging = (self.arena["table"], config.page_size)
+        cache = TargetCache(*self._pools("target", target.cache_shape.layers), *paging, self.states, self.probes)
+        self.verifier = Verifier(target, cache, config, self.probes)
+        self.draft = Eagle(
+            head, PagedCache(*self._pools("draft", head.cache_shape.layers), *paging), config, self.probes
         )
-        self._propose = GraphRunner("draft", self.draft.propose, self._round, config.sizes, self.probes)
-        self._verify = GraphRunner("verify", self.verifier.verify, self._round, config.sizes, self.probes)
-        self._extend = GraphRunner("extend", self.draft.extend, self._accepted, config.sizes, self.probes)
+        self._step = 0
+        self._controller = start(config.adaptive) if config.adaptive else None
+        counts = (0, *config.candidates)
+        self._runtimes = {steps: Runtime(steps, config, self.verifier, self.draft, self.probes) for steps in counts}
 
-    def _zeros(self, *shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=torch.int64, device=self.device)
+    def _pools(self, name: str, layers: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(layers))
+        return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(layers))
 
     def _tensor(self, values: Sequence[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
@@ -98,14 +83,14 @@ class Engine:
         Warm-up and capture touch slot 0 and static buffers only.
         """
         declared = (self.arena.memory, *self.verifier.target.weights(), *self.draft.head.weights())
-        for runner in (self._propose, self._verify, self._extend):
-            runner.capture_with(backend, declared)
+        for runtime in self._runtimes.values():
+            runtime.capture_with(backend, declared)
 
     def warm_up(self) -> None:
-        """Capture every size now, the largest first."""
+        """Capture every size of every runtime now, the largest first."""
         for size in sorted(self.config.sizes, reverse=True):
-            for runner in (self._propose, self._verify, self._extend):
-                runner.prepare(size)
+            for runtime in self._runtimes.values():
+                runtime.warm_up(size)
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request. Requests are admitted in the order they are added, not before their arrival step."""
@@ -117,16 +102,16 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; what each request gained in it."""
-        plan = self.scheduler.plan(self._step)
+        plan = self.scheduler.plan(self._step, self._controller.steps if self._controller else self.config.steps)
         self._step += 1
         self.probes.planned(plan)
         commits: tuple[Commit, ...] = ()
         if plan.prefill:
             commits += self._prefill(plan.prefill)
         if plan.decode:
-            commits += self._decode(plan.decode)
-        for row, pages in self.scheduler.retire(commits):
-            self.probes.released(row, pages)
+            commits += self._decode(plan.decode, plan.steps)
+        for row, pages, state in self.scheduler.retire(commits):
+            self.probes.released(row, pages, state)
         self.probes.stepped(plan)
         return commits
 
@@ -136,6 +121,8 @@ class Engine:
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
         self.probes.before_launch()
+        if self.states and isinstance(where.states, Chunks):
+            self.states.begin(where.states)
         hidden, choice = self.verifier.prefill(ids, where, ends)
         self.probes.launched(Launch("prefill", 0, len(batch), 0))
         chosen = choice.tolist()
@@ -145,6 +132,7 @@ class Engine:
         ]
         commits = tuple(commit for commit in done if commit is not None)
         self.probes.committed(commits)
+        self._hand_over(commits)
         self._extend_prompt(batch, where, hidden, ends, chosen)
         self.probes.extended(tuple(commit for commit in commits if not commit.finished))
         return commits
@@ -152,7 +140,27 @@ class Engine:
     def _packed(self, batch: tuple[PrefillRow, ...]) -> Where:
         rows = self._tensor([row.row for row in batch for _ in row.ids])
         lengths = self._tensor([position for row in batch for position in range(row.start, row.end)])
-        return self.draft.place(rows, lengths, torch.zeros_like(rows))
+        where = self.draft.place(rows, lengths, torch.zeros_like(rows))
+        return Where(where.rows, where.positions, where.slots, self._chunks(batch) if self.states else None)
+
+    def _chunks(self, batch: tuple[PrefillRow, ...]) -> Chunks:
+        lengths = [row.end - row.start for row in batch]
+        slots = self._tensor([row.state for row in batch])
+        return Chunks(
+            slots=slots,
+            starts=self._tensor([sum(lengths[:i]) for i in range(len(batch) + 1)]),
+            fresh=self._tensor([row.state for row in batch if not row.start]),
+            keep_slots=slots,
+            keep_steps=self._checkpoints([row.start for row in batch], lengths),
+        )
+
+    def _checkpoints(self, lengths: Sequence[int], counts: Sequence[int]) -> torch.Tensor:
+        """The step of each row after which a checkpoint is kept, -1 for none: `counts` tokens after `lengths`."""
+        if not self.config.checkpoint:
+            return torch.full((len(lengths),), -1, dtype=torch.int64, device=self.device)
+        steps = torch.empty(len(lengths), dtype=torch.int64, device=self.device)
+        kernels.checkpoint_steps(steps, self._tensor(lengths), self._tensor(counts), self.config.checkpoint)
+        return steps
 
     def _extend_prompt(
         self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor, ends: torch.Tensor, chosen: list[int]
@@ -169,50 +177,77 @@ class Engine:
         self.arena["first"][rows] = first
         self.arena["state"][rows] = state
 
-    def _decode(self, batch: tuple[DecodeRow, ...]) -> tuple[Commit, ...]:
+    def _decode(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Commit, ...]:
+        """One round of each row, in the runtime of the step count in force, or in that without drafts."""
+        runtime = self._runtimes[steps if any(row.drafts for row in batch) else 0]
         rows = self._tensor([row.row for row in batch])
-        proposal = self.probes.steer(batch, self._run_propose(batch, rows))
-        acceptance = self._run_verify(batch, proposal)
+        proposal = self.probes.steer(batch, runtime.propose(self._inputs(batch, rows), len(batch)))
+        acceptance = runtime.verify(proposal, len(batch))
         self.probes.accepted(batch, acceptance)
+        self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
+        self._commit_states(commits)
         self.probes.committed(commits)
+        self._hand_over(commits)
         going_on = [i for i, commit in enumerate(commits) if not commit.finished]
         if going_on:
-            self._run_extend(batch, acceptance, rows, going_on)
+            self._run_extend(runtime, batch, acceptance, rows, going_on)
             self.probes.extended(tuple(commits[i] for i in going_on))
         return commits
 
-    def _run_propose(self, batch: tuple[DecodeRow, ...], rows: torch.Tensor) -> Proposal:
-        """Fill the buffers of the round and let the draft propose into them."""
-        count = len(batch)
-        self._propose.prepare(count)
-        self._verify.prepare(count)
-        values = {
+    def _inputs(self, batch: tuple[DecodeRow, ...], rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
             "rows": rows,
+            "states": self._tensor([row.state for row in batch]),
             "positions": self._tensor([row.context for row in batch]),
             "counts": self._tensor([row.drafts for row in batch]),
             "pending": self._tensor([row.pending for row in batch]),
             "first": self.arena["first"][rows],
             "hidden": self.arena["state"][rows],
-            "drafts": torch.zeros((count, self.config.steps), dtype=torch.int64, device=self.device),
         }
-        self._round.fill(values, count, self._verify.size_for(count))
-        if any(row.drafts for row in batch):
-            return Proposal(self._propose.launch(count)["drafts"])
-        return Proposal(values["drafts"])
 
-    def _run_verify(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Acceptance:
-        count = len(batch)
-        self._round.fill({"drafts": proposal.drafts}, count, count)
-        out = self._verify.launch(count)
-        correct, choice = out["correct"].tolist(), out["choice"].tolist()
-        tokens = tuple((*row[:a], bonus) for row, a, bonus in zip(choice, correct, out["bonus"].tolist(), strict=True))
-        return Acceptance(out["hidden"], out["choice"], out["correct"], tuple(correct), tokens)
+    def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
+        """Let the step-count controller hear of a verify; what it chooses holds from the next step on."""
+        if self.config.adaptive and self._controller:
+            before = self._controller
+            drafts = [row.drafts for row in batch]
+            self._controller = advance(self.config.adaptive, before, drafts, acceptance.correct_len)
+            self.probes.controlled(before, self._controller)
+
+    def _commit_states(self, commits: tuple[Commit, ...]) -> None:
+        """The recurrent states after each request's last committed row become its own, with a checkpoint where due."""
+        if self.states is None:
+            return
+        slots = self._tensor([commit.state for commit in commits])
+        self.probes.before_launch()
+        self.states.commit(
+            slots=slots,
+            last_correct_step_indices=self._tensor([commit.last_correct_step_index for commit in commits]),
+        )
+        if self.config.checkpoint:
+            before, counts = ([commit.before for commit in commits], [len(commit.emitted) for commit in commits])
+            self.states.checkpoint(slots, self._checkpoints(before, counts))
+        self.probes.launched(Launch("commit", 0, len(commits), 0))
+
+    def _hand_over(self, commits: tuple[Commit, ...]) -> None:
+        """The states of requests that end, in plain form, for whoever wants to go on from them."""
+        ended = tuple(commit for commit in commits if commit.finished)
+        if self.states is None or not ended:
+            return
+        self.probes.before_launch()
+        self.states.flush(self._tensor([commit.state for commit in ended]))
+        self.probes.launched(Launch("finish", 0, len(ended), 0))
+        self.probes.handed_over(ended)
 
     def _run_extend(
-        self, batch: tuple[DecodeRow, ...], acceptance: Acceptance, rows: torch.Tensor, going_on: list[int]
+        self,
+        runtime: Runtime,
+        batch: tuple[DecodeRow, ...],
+        acceptance: Acceptance,
+        rows: torch.Tensor,
+        going_on: list[int],
     ) -> None:
-        kept, count = self._tensor(going_on), len(going_on)
+        kept = self._tensor(going_on)
         values = {
             "rows": rows[kept],
             "positions": self._tensor([batch[i].context for i in going_on]),
@@ -220,7 +255,5 @@ class Engine:
             "tokens": acceptance.choice[kept],
             "hidden": acceptance.hidden[kept],
         }
-        self._extend.prepare(count)
-        self._accepted.fill(values, count, self._extend.size_for(count))
-        out = self._extend.launch(count)
+        out = runtime.extend(values, len(going_on))
         self._keep(values["rows"], out["first"], out["state"])

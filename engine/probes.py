@@ -7,7 +7,11 @@ from contextlib import contextmanager
 
 import torch
 
+from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Proposal, StepPlan
+
+FULL, LINEAR = 0, 1
+"""Layer types, as probes name them."""
 
 
 class Taps:
@@ -48,6 +52,9 @@ class Probes:
 
     def before_launch(self) -> None: ...
 
+    def routed(self, layer_type: int) -> None:
+        """The next layer of the target runs, as FULL or LINEAR."""
+
     def launched(self, launch: Launch) -> None: ...
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
@@ -56,13 +63,19 @@ class Probes:
 
     def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None: ...
 
+    def controlled(self, before: ControllerState, after: ControllerState) -> None:
+        """The step-count controller has heard of this step's verify."""
+
     def committed(self, commits: tuple[Commit, ...]) -> None:
         """After the commit, before the draft is extended."""
+
+    def handed_over(self, commits: tuple[Commit, ...]) -> None:
+        """The states of requests that end here are plain, and still in their slots."""
 
     def extended(self, commits: tuple[Commit, ...]) -> None:
         """After the draft's extend over the requests that go on."""
 
-    def released(self, row: int, pages: tuple[int, ...]) -> None:
-        """A finished request's row and pages were given back."""
+    def released(self, row: int, pages: tuple[int, ...], state: int) -> None:
+        """A finished request's row, pages and state slot (0: none) were given back."""
 
     def stepped(self, plan: StepPlan) -> None: ...

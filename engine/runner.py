@@ -48,12 +48,22 @@ class Buffers:
 
 
 class GraphRunner:
-    """Runs `function(views) -> outputs` for any batch: the smallest size that holds it, or eagerly as it is."""
+    """Runs `function(views) -> outputs` for any batch: the smallest size that holds it, or eagerly as it is.
+
+    `width` is the verify width of the runtime that it belongs to.
+    """
 
     def __init__(
-        self, kind: str, function: Callable[[Views], Outputs], buffers: Buffers, sizes: Sequence[int], probes: Probes
+        self,
+        kind: str,
+        width: int,
+        function: Callable[[Views], Outputs],
+        buffers: Buffers,
+        sizes: Sequence[int],
+        probes: Probes,
     ) -> None:
-        self.kind, self.buffers = kind, buffers
+        self.kind, self.width, self.buffers = kind, width, buffers
+        self._tap = f"{kind} {width}"
         self._function, self._sizes, self._probes = function, sorted(sizes), probes
         self._graphs: dict[int, tuple[Graph, tuple[str, ...]]] = {}
         self._backend: Backend | None = None
@@ -74,14 +84,14 @@ class GraphRunner:
             return
         self._probes.before_launch()
         self.buffers.pad(size)
-        with self._probes.taps.warmup(self.kind, size):
+        with self._probes.taps.warmup(self._tap, size):
             names = tuple(self._function(self.buffers.view(size)))
         memory = (*self._declared, *self.buffers.tensors(), *self._probes.taps.buffers())
         self.buffers.pad(size)
-        with self._probes.taps.capture(self.kind, size):
+        with self._probes.taps.capture(self._tap, size):
             graph = self._backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
         self._graphs[size] = (graph, names)
-        self._probes.launched(Launch("capture", size, 0, 0))
+        self._probes.launched(Launch("capture", size, 0, 0, self.width))
 
     def launch(self, rows: int) -> Outputs:
         """Run over filled buffers; outputs of the live rows, the caller's own to keep."""
@@ -90,12 +100,12 @@ class GraphRunner:
         if size in self._graphs:
             graph, names = self._graphs[size]
             graph.replay()
-            self._probes.taps.replayed(self.kind, size)
+            self._probes.taps.replayed(self._tap, size)
             outputs = dict(zip(names, graph.outputs, strict=True))
-            launch = Launch(self.kind, size, rows, graph.replays)
+            launch = Launch(self.kind, size, rows, graph.replays, self.width)
         else:
             outputs = dict(self._function(self.buffers.view(size)))
-            launch = Launch(self.kind, 0, rows, 0)
+            launch = Launch(self.kind, 0, rows, 0, self.width)
         kept = {name: output[:rows].clone() for name, output in outputs.items()}
         self._probes.launched(launch)
         return kept

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, RequestTable
 from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, StepPlan
+from draftproof.engine.states.slots import StateSlots
 
 
 @dataclass
@@ -17,6 +18,7 @@ class Sequence:
 
     request: GenerationRequest
     row: int
+    state: int
     reserved: int
     prefilled: int = 0
     chunks: int = 0
@@ -28,9 +30,9 @@ class Sequence:
     def in_prefill(self) -> bool:
         return not self.emitted
 
-    def drafts(self, config: EngineConfig) -> int:
-        """K of the next round: wanted, but within the positions and the tokens that are left."""
-        wanted = self.request.drafts[self.rounds % len(self.request.drafts)]
+    def drafts(self, config: EngineConfig, steps: int) -> int:
+        """K of the next round: wanted, but within the steps in force and the positions and tokens that are left."""
+        wanted = min(steps, self.request.drafts[self.rounds % len(self.request.drafts)])
         budget_left = self.request.budget - len(self.emitted)
         return max(0, min(wanted, config.max_len - 1 - self.context, budget_left - 1))
 
@@ -47,10 +49,13 @@ class Sequence:
 
 
 class Scheduler:
-    """Owns the page pool, the request table, the waiting queue and the live sequences."""
+    """Owns the page pool, the request table, the state slots, the waiting queue and the live sequences.
 
-    def __init__(self, config: EngineConfig, pool: PagePool, table: RequestTable) -> None:
-        self._config, self.pool, self.table = config, pool, table
+    There are as many state slots as request rows, or none for a model without states.
+    """
+
+    def __init__(self, config: EngineConfig, pool: PagePool, table: RequestTable, states: StateSlots | None) -> None:
+        self._config, self.pool, self.table, self.states = config, pool, table, states
         self._waiting: deque[GenerationRequest] = deque()
         self.live: list[Sequence] = []
 
@@ -61,18 +66,23 @@ class Scheduler:
     def idle(self) -> bool:
         return not self._waiting and not self.live
 
-    def plan(self, step: int) -> StepPlan:
-        """Admit, then one chunk for every sequence in prefill and one round for those past it; allocate their pages."""
+    def plan(self, step: int, steps: int) -> StepPlan:
+        """Admit, then one chunk for every sequence in prefill and one round for those past it; allocate their pages.
+
+        `steps` are the most drafts that a row may have.
+        """
         self._admit(step)
         prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
         ready = [sequence for sequence in self.live if not sequence.in_prefill][: self._config.max_batch]
         if self._config.row_seed:
             random.Random(self._config.row_seed * 1000003 + step).shuffle(ready)
-        decode = tuple(self._round(sequence) for sequence in ready)
+        limit = self._config.draft_batch
+        allowed = 0 if limit and len(ready) > limit else steps
+        decode = tuple(self._round(sequence, allowed) for sequence in ready)
         page = self._config.page_size
         ends = [(row.row, row.end) for row in prefill] + [(row.row, row.context + row.drafts + 1) for row in decode]
         self.table.grow([(row, -(-end // page)) for row, end in ends], self.pool)
-        return StepPlan(step, prefill, decode)
+        return StepPlan(step, steps, prefill, decode)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -86,7 +96,7 @@ class Scheduler:
             return None
         emitted, finished = sequence.cut((first,), self._config.max_len)
         sequence.emitted.extend(emitted)
-        return Commit(row.request, row.row, 0, 0, emitted, sequence.context, finished)
+        return Commit(row.request, row.row, row.state, 0, 0, emitted, sequence.context, finished)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Accepted drafts and bonus become context and pending token."""
@@ -95,16 +105,18 @@ class Scheduler:
         sequence.emitted.extend(emitted)
         sequence.context = row.context + len(emitted)
         sequence.rounds += 1
-        return Commit(row.request, row.row, row.round, row.context, emitted, sequence.context, finished)
+        return Commit(row.request, row.row, row.state, row.round, row.context, emitted, sequence.context, finished)
 
-    def retire(self, commits: tuple[Commit, ...]) -> list[tuple[int, tuple[int, ...]]]:
-        """Give back row and pages of what is finished: (row, pages) of each."""
+    def retire(self, commits: tuple[Commit, ...]) -> list[tuple[int, tuple[int, ...], int]]:
+        """Give back row, pages and state slot of what is finished: (row, pages, slot) of each."""
         released = []
         for commit in commits:
             if commit.finished:
                 sequence = self.find(commit.request)
                 self.live.remove(sequence)
-                released.append((sequence.row, self.table.release(sequence.row, self.pool)))
+                if self.states:
+                    self.states.give_back(sequence.state)
+                released.append((sequence.row, self.table.release(sequence.row, self.pool), sequence.state))
         self.check()
         return released
 
@@ -120,24 +132,27 @@ class Scheduler:
             if need > self._config.pages - sum(sequence.reserved for sequence in self.live):
                 return
             self._waiting.popleft()
-            self.live.append(Sequence(request, self.table.take_row(), need))
+            state = self.states.take() if self.states else 0
+            self.live.append(Sequence(request, self.table.take_row(), state, need))
 
     def _pages(self, request: GenerationRequest) -> int:
-        longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.steps)
+        longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         return -(-longest // self._config.page_size)
 
     def _chunk(self, sequence: Sequence) -> PrefillRow:
         prompt, start = sequence.request.prompt, sequence.prefilled
         end = min(len(prompt), start + self._config.chunk)
         tail = prompt[end] if end < len(prompt) else -1
-        return PrefillRow(sequence.request.id, sequence.row, sequence.chunks, start, end, prompt[start:end], tail)
+        ids = prompt[start:end]
+        return PrefillRow(sequence.request.id, sequence.row, sequence.chunks, start, end, ids, tail, sequence.state)
 
-    def _round(self, sequence: Sequence) -> DecodeRow:
+    def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         return DecodeRow(
             sequence.request.id,
             sequence.row,
             sequence.rounds + 1,
             sequence.context,
             sequence.emitted[-1],
-            sequence.drafts(self._config),
+            sequence.drafts(self._config, steps),
+            sequence.state,
         )

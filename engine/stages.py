@@ -24,7 +24,10 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class PrefillRow:
-    """Tokens start .. end-1 of a prompt, run as one chunk; `tail` is the prompt token after them (-1: to be chosen)."""
+    """Tokens start .. end-1 of a prompt, run as one chunk; `tail` is the prompt token after them (-1: to be chosen).
+
+    `state` is the request's state slot.
+    """
 
     request: int
     row: int
@@ -33,11 +36,12 @@ class PrefillRow:
     end: int
     ids: tuple[int, ...]
     tail: int
+    state: int = 0
 
 
 @dataclass(frozen=True)
 class DecodeRow:
-    """One request in a decode batch: context length n, pending token t_n, and K drafts in its own round."""
+    """One request in a decode batch: context length n, pending token t_n, K drafts in its own round, and state slot."""
 
     request: int
     row: int
@@ -45,25 +49,29 @@ class DecodeRow:
     context: int
     pending: int
     drafts: int
+    state: int = 0
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What one engine step runs."""
+    """What one engine step runs; `steps` are the most drafts that a row may have in it."""
 
     step: int
+    steps: int
     prefill: tuple[PrefillRow, ...]
     decode: tuple[DecodeRow, ...]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far."""
+    """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far; `width` is the
+    verify width of the runtime that it belongs to (0: of none)."""
 
     kind: str
     size: int
     rows: int
     replays: int
+    width: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,8 +98,14 @@ class Commit:
 
     request: int
     row: int
+    state: int
     round: int
     before: int
     emitted: tuple[int, ...]
     context: int
     finished: bool
+
+    @property
+    def last_correct_step_index(self) -> int:
+        """The verify row whose recurrent state survives: that of the last token committed."""
+        return len(self.emitted) - 1

@@ -10,7 +10,7 @@ import torch
 from draftproof import kernels
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.models.base import Target, Where
+from draftproof.engine.models.base import Target, VerifyRows, Where
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 
@@ -38,7 +38,8 @@ class Verifier:
             self.cache.page_size,
             self._config.max_len,
         )
-        where = Where(rows[:, None].expand(size, width).reshape(-1), positions.view(-1), slots.view(-1))
+        of_rows = rows[:, None].expand(size, width).reshape(-1)
+        where = Where(of_rows, positions.view(-1), slots.view(-1), VerifyRows(views["states"], width))
         hidden = self.target.forward(ids.view(-1), where, self.cache)
         choice = self._choose(hidden)
         self._tap(ids, where, hidden, choice)

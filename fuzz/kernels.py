@@ -63,7 +63,7 @@ def _divergence(found: Difference) -> Divergence:
         index=-1,
         expected=f"{found.argument}{list(found.index)} = {found.expected}",
         got=str(found.got),
-        relation=found.place,
+        relation=found.relation or found.place,
         margin=found.margin,
         count=found.count,
         extent=f"{found.count} elements",

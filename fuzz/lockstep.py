@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.relations import related as related_scenario
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.trace import Observation, Trace
+from draftproof.reference.control import observations
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
-from draftproof.reference.solve import solve
+from draftproof.reference.solve import resolve, solve
 
 
 @dataclass(frozen=True)
 class Solved:
-    """A scenario with what the reference makes of it."""
+    """A scenario with what the reference makes of it; `related` is its trace of the related run, if that is another.
+
+    A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then.
+    """
 
     scenario: Scenario
     script: Script
-    trace: Trace
+    trace: Trace | None = None
+    related: Trace | None = None
+    memo: Memo | None = None
 
 
 Reference = Callable[[Scenario], Solved]
@@ -33,7 +39,39 @@ def solved(scenario: Scenario) -> Solved:
     """Solve a scenario and trace its script; nothing is kept from one scenario to the next."""
     memo = Memo()
     script = solve(scenario, memo)
-    return Solved(scenario, script, run(scenario, script, memo))
+    return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
+
+
+def _traced(scenario: Scenario, script: Script, memo: Memo) -> Solved:
+    """The two ways to commit leave different traces; no other relation changes what the reference says."""
+    other = related_scenario(scenario) if scenario.relation == "other_commit" else None
+    related = run(other, script, memo) if other else None
+    return Solved(scenario, script, run(scenario, script, memo), related)
+
+
+def resolved(known: Solved, ran: Trace) -> Solved:
+    """What the reference says of a dynamic scenario, given which requests a subject ran together, and with how many
+    drafts: nothing else is taken from the subject, save the accepted drafts that the controller is told of."""
+    scenario, memo = known.scenario, known.memo or Memo()
+    if not scenario.dynamic:
+        return known
+    rows = {
+        key[:2]: (value[4], value[1])
+        for key, value in ran.channel("round.rows").items()
+        if isinstance(value, tuple) and len(value) == 5 and value[2] == 1
+    }
+    correct = {key[:2]: value for key, value in ran.channel("accept.correct_len").items() if isinstance(value, int)}
+    script = resolve(scenario, known.script, {place: int(count) for place, (_, count) in rows.items()}, memo)
+    control = tuple(observations(scenario, rows, correct))
+    done = _traced(scenario, script, memo)
+    return replace(done, trace=_with(done.trace, control), related=_with(done.related, control))
+
+
+def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
+    if trace is None:
+        return None
+    channels = trace.channels | {observation.channel for observation in more}
+    return Trace(trace.subject, channels, (*trace.observations, *more))
 
 
 class SubjectCrashed(Exception):
@@ -65,7 +103,9 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     other = None
     if scenario.relation != "none":
         other = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
-    return Evidence(scenario=scenario, script=known.script, reference=known.trace, subject=base, related=other)
+    known = resolved(known, base)
+    assert known.trace is not None
+    return Evidence(scenario, known.script, known.trace, base, other, known.related)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:

@@ -16,27 +16,39 @@ from draftproof.properties.values.scenario import (
     Relation,
     Request,
     Scenario,
+    States,
 )
 from draftproof.properties.values.validate import validate
-from draftproof.reference.checkpoint import read_config
+from draftproof.reference.hybrid_checkpoint import read_target_config
+from draftproof.reference.hybrid_config import HybridConfig
 from draftproof.reference.memo import Memo
 from draftproof.reference.model import build
 
 _OF_GRAPHS = ("graph_vs_eager", "padded_vs_exact", "other_bucket")
 
 
-def real_scenarios(path: Path, head: Path | None, seed: int, count: int) -> list[Scenario]:
+def real_scenarios(path: Path, head: Path | None, seed: int, count: int, *, built_in: bool = False) -> list[Scenario]:
     """`count` scenarios of a checkpoint directory, a function of seed and directory. Raises ValueError if it is bad.
 
-    Without a `head` directory the draft is a head made from the seed.
+    Without a `head` directory the draft is a head made from the seed, or its own MTP layer (`built_in`).
     """
-    model = Checkpoint(path=str(path), vocab=read_config(path).vocab)
-    draft = CheckpointHead(path=str(head) if head else "", seed=seed)
-    turns = itertools.cycle(RELATIONS)
+    config = read_target_config(path)
+    hybrid = isinstance(config, HybridConfig)
+    model = Checkpoint(path=str(path), vocab=config.vocab)
+    draft = CheckpointHead(path=str(head) if head else "", seed=seed, built_in=built_in)
+    turns = itertools.cycle(relation for relation in RELATIONS if hybrid or relation != "other_commit")
     scenarios = [_exchange(scenario, model, draft, next(turns)) for scenario in generate(seed, count)]
+    if hybrid:
+        scenarios = [_with_states(scenario, turn) for turn, scenario in enumerate(scenarios)]
     for scenario in scenarios[:1]:
         build(scenario, Memo())
     return scenarios
+
+
+def _with_states(scenario: Scenario, turn: int) -> Scenario:
+    """Both ways to commit take turns; a scenario made for a dense probe keeps checkpoints of some interval, or none."""
+    commit, checkpoint = ("snapshot", "replay")[turn % 2], scenario.states.checkpoint or (2, 0, 3)[turn % 3]
+    return msgspec.structs.replace(scenario, states=States(commit=commit, checkpoint=checkpoint))
 
 
 def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead, relation: Relation) -> Scenario:

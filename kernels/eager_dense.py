@@ -6,10 +6,13 @@ from draftproof.kernels.arrays import wide
 
 
 def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,D] = (x / sqrt(mean(x^2) + eps), rounded to x's dtype) * weight [D], in the order that Llama has."""
+    """out [T,D] = (x / sqrt(mean(x^2) + eps), rounded to weight's dtype) * weight [D].
+
+    With a weight of x's dtype that is the order that Llama has; with a float32 weight there is one rounding only.
+    """
     values = x.to(wide(x.dtype))
     normed = values * torch.rsqrt(values.square().mean(-1, keepdim=True) + eps)
-    out.copy_(normed.to(x.dtype) * weight)
+    out.copy_(normed.to(weight.dtype) * weight)
 
 
 def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
@@ -25,13 +28,16 @@ def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
-    """Rotate q [T,Nq,H] and k [T,N,H] in place by positions [T] * inv_freq [H/2]; pairs are (i, i + H/2)."""
+    """Rotate the first 2F components of q [T,Nq,H] and k [T,N,H] in place by positions [T] * inv_freq [F].
+
+    Pairs are (i, i + F); components from 2F on stay as they are.
+    """
     dtype = wide(q.dtype)
     angle = positions.to(dtype)[:, None] * inv_freq.to(dtype)
     cos, sin, half = angle.cos()[:, None], angle.sin()[:, None], inv_freq.shape[0]
     for heads in (q, k):
         # The first half is overwritten before the second is computed, so the values are taken out first.
-        values = heads.to(dtype, copy=True)
+        values = heads[..., : 2 * half].to(dtype, copy=True)
         first, second = values[..., :half], values[..., half:]
         heads[..., :half] = first * cos - second * sin
-        heads[..., half:] = second * cos + first * sin
+        heads[..., half : 2 * half] = second * cos + first * sin

@@ -41,7 +41,7 @@ def _rms_norm_kernel(
     b_weight = tl.load(p_weight + o_d * s_w, mask=mask, other=0.0)
     b_wide = b_x.to(tl.float32)
     b_normed = b_wide * tl.rsqrt(tl.sum(b_wide * b_wide, 0) / width + eps)
-    b_out = b_normed.to(b_x.dtype).to(tl.float32) * b_weight.to(tl.float32)
+    b_out = b_normed.to(b_weight.dtype).to(tl.float32) * b_weight.to(tl.float32)
     tl.store(p_out + i_t * s_ot + o_d * s_od, b_out.to(p_out.dtype.element_ty), mask=mask)
 
 

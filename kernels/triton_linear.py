@@ -45,7 +45,7 @@ def _narrow_linear(
         if NORM:
             b_wide = b_x.to(tl.float32)
             b_scale = tl.rsqrt(tl.sum(b_wide * b_wide, axis=0) / inputs + eps)
-            b_x = ((b_wide * b_scale).to(b_x.dtype) * b_norm).to(b_x.dtype)
+            b_x = ((b_wide * b_scale).to(b_norm.dtype) * b_norm).to(b_x.dtype)
         b_x = b_x.to(tl.float32)[None, :]
         b_sum = tl.sum(b_weight.to(tl.float32) * b_x, axis=1).to(p_out.dtype.element_ty)
         if GATED:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from draftproof.properties.contracts.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence, Row
+from draftproof.properties import state_counts
+from draftproof.properties.contracts.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence
+from draftproof.properties.rounds import Round, decode_rounds
 from draftproof.properties.values.scenario import RELATIONS
 from draftproof.properties.values.trace import Key, Trace
 
@@ -60,7 +61,10 @@ NAMES = (
     "poison_1",
     *(f"relation_{relation}" for relation in RELATIONS),
     "taps_off_long_proposals",
+    *state_counts.NAMES,
 )
+# What no scenario of a model without linear layers can reach.
+HYBRID = frozenset({*state_counts.HYBRID, "relation_other_commit"})
 
 
 def counts(evidence: Evidence) -> dict[str, int]:
@@ -76,12 +80,13 @@ def counts(evidence: Evidence) -> dict[str, int]:
             counter["taps_off_long_proposals"] = _long_proposals(evidence)
     counter.update(_batches(evidence))
     counter.update(_launches(evidence))
-    rounds = tuple(_rounds(evidence))
+    rounds = tuple(decode_rounds(evidence))
     for round_ in rounds:
         counter.update(_round(evidence, round_))
     counter.update(_sequences(rounds))
     counter.update(_requests(evidence))
     counter.update(_reuses(evidence))
+    counter.update(state_counts.counts(evidence, rounds))
     choices = evidence.reference.channel("verify.choice").values()
     counter["exact_ties"] = sum(isinstance(value, tuple) and value[1] == 0 for value in choices)
     return dict(counter)
@@ -95,35 +100,7 @@ def total(each: Iterable[dict[str, int]]) -> dict[str, int]:
     return dict(counter)
 
 
-class _Round(NamedTuple):
-    """One decode round: its row (None where the subject does not report batches), n, K and a."""
-
-    request: int
-    number: int
-    row: Row | None
-    context: int
-    drafts: int
-    accepted: int
-    forced: bool
-    padded: bool
-
-
-def _rounds(evidence: Evidence) -> Iterator[_Round]:
-    rows = {(row.request, row.round): row for row in evidence.rows if row.phase}
-    accepted = evidence.subject.channel("accept.correct_len")
-    replayed = {launch.step for launch in evidence.launches if launch.kind == VERIFY and launch.replays}
-    for request, script in enumerate(evidence.script.requests):
-        for number, solved in enumerate(script.rounds, start=1):
-            row, correct = rows.get((request, number)), accepted.get(Key(request, number))
-            if not isinstance(correct, int):
-                continue
-            batch = evidence.batches.get((row.step, 1), ()) if row else ()
-            padded = row is not None and row.size > len(batch) and row.step in replayed
-            forced = solved.forced is not None
-            yield _Round(request, number, row, solved.context, solved.drafts, correct, forced, padded)
-
-
-def _round(evidence: Evidence, round_: _Round) -> Counter[str]:
+def _round(evidence: Evidence, round_: Round) -> Counter[str]:
     found: Counter[str] = Counter(rounds=1, decode_rounds=1, verify_rows=round_.drafts + 1)
     drafts, accepted, size = round_.drafts, round_.accepted, evidence.page_size
     found["draft_steps"] = max(drafts - 1, 0)
@@ -143,7 +120,7 @@ def _round(evidence: Evidence, round_: _Round) -> Counter[str]:
     return found
 
 
-def _sequences(rounds: tuple[_Round, ...]) -> Counter[str]:
+def _sequences(rounds: tuple[Round, ...]) -> Counter[str]:
     """What takes two rounds of one request."""
     found: Counter[str] = Counter()
     for one, other in itertools.pairwise(rounds):

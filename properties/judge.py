@@ -8,8 +8,18 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, PREFILL, VERIFY, Evidence
+from draftproof.properties.contracts.evidence import (
+    COMMIT,
+    DRAFT,
+    EXTEND,
+    EXTEND_PROMPT,
+    FINISH,
+    PREFILL,
+    VERIFY,
+    Evidence,
+)
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.counts import HYBRID
 from draftproof.properties.relations import related
 from draftproof.properties.values.channels import PHASES
 from draftproof.properties.values.trace import Key, Observation
@@ -17,16 +27,28 @@ from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2
-_WRITES = {PREFILL: "verify", VERIFY: "verify", DRAFT: "draft", EXTEND: "extend", EXTEND_PROMPT: "extend"}
+_WRITES = {
+    PREFILL: "verify",
+    VERIFY: "verify",
+    DRAFT: "draft",
+    COMMIT: "commit",
+    FINISH: "commit",
+    EXTEND: "extend",
+    EXTEND_PROMPT: "extend",
+}
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What every contract that applies says of one scenario; `first` is the earliest divergence of all."""
+    """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
+
+    `beyond`: the counts that no scenario of this model can reach.
+    """
 
     results: Mapping[str, Divergence | None]
     first: Divergence | None
     channels: frozenset[str]
+    beyond: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> bool:
@@ -45,14 +67,21 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         results = {name: results.get(name) or beside.get(name) for name in (*results, *beside)}
         if first is None or first.contract.startswith("relation."):
             first = _first(other, [found for found in beside.values() if found]) or first
-    return Judgement(results=results, first=first, channels=evidence.subject.channels)
+    beyond = frozenset() if evidence.exact or evidence.hybrid else HYBRID
+    return Judgement(results=results, first=first, channels=evidence.subject.channels, beyond=beyond)
 
 
 def _related(evidence: Evidence) -> Evidence:
     """The related run as a run of its own: the graphs that ship without taps are judged here."""
     assert evidence.related is not None
-    scenario = related(evidence.scenario)
-    return replace(evidence, scenario=scenario, subject=evidence.related, related=None)
+    return replace(
+        evidence,
+        scenario=related(evidence.scenario),
+        reference=evidence.related_reference or evidence.reference,
+        subject=evidence.related,
+        related=None,
+        related_reference=None,
+    )
 
 
 def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, Divergence | None]:
@@ -81,7 +110,12 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
         lacking = sorted((contract.needs | contract.reads) - judged[0].channels)
         reason = f"the subject does not report {', '.join(lacking)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
-    missing = tuple(f"{name} >= {least}" for name, least in contract.minimum.items() if counts.get(name, 0) < least)
+    beyond = frozenset.intersection(*(one.beyond for one in judged)) if judged else frozenset()
+    if not results and contract.minimum.keys() & beyond:
+        reason = "the model has no linear layers"
+        return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
+    minimum = {name: least for name, least in contract.minimum.items() if name not in beyond}
+    missing = tuple(f"{name} >= {least}" for name, least in minimum.items() if counts.get(name, 0) < least)
     if not results:
         missing = missing or ("scenarios >= 1",)
     if counts.get("ties", 0) * 1000 > TIES_PER_THOUSAND * counts.get("tokens_emitted", 0):

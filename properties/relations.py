@@ -13,6 +13,7 @@ import msgspec
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import RELATIONS, Relation, Scenario
 
+_OTHER = {"snapshot": "replay", "replay": "snapshot"}
 _REPLACE: dict[str, Callable[[Scenario], dict[str, Any]]] = {
     "graph_vs_eager": lambda s: {"graphs": msgspec.structs.replace(s.graphs, capture=False)},
     "padded_vs_exact": lambda s: {"graphs": msgspec.structs.replace(s.graphs, sizes=())},
@@ -21,12 +22,16 @@ _REPLACE: dict[str, Callable[[Scenario], dict[str, Any]]] = {
     "other_poison": lambda s: {"memory": msgspec.structs.replace(s.memory, poison=1 - s.memory.poison)},
     "other_bucket": lambda s: {"graphs": msgspec.structs.replace(s.graphs, sizes=_wider(s.graphs.sizes))},
     "taps_off": lambda s: {"taps": False},
+    "other_commit": lambda s: {"states": msgspec.structs.replace(s.states, commit=_OTHER[s.states.commit])},
 }
 _TAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("draft", "verify", "extend"))
-# Which page a request gets follows from the order of rows, and everything that names a slot from the page.
+# Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
 _PLACED = frozenset(
     {"round.table", "draft.step.slots", "verify.slots", "extend.slots", "commit.written", "pool.owners"}
+    | {"round.state", "pool.states"}
 )
+# What only one of the two ways to commit has, and which memory each of them writes.
+_COMMITTED = frozenset({"commit.intermediate", "commit.pending", "commit.base", "commit.written", "graph.replay"})
 _CHANGED: dict[Relation, frozenset[str]] = {
     "graph_vs_eager": frozenset({"graph.replay"}),
     "padded_vs_exact": frozenset({"graph.replay"}),
@@ -35,6 +40,7 @@ _CHANGED: dict[Relation, frozenset[str]] = {
     "other_poison": frozenset(),
     "other_bucket": frozenset({"graph.replay"}),
     "taps_off": _TAPPED,
+    "other_commit": _COMMITTED,
 }
 
 

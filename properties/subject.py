@@ -12,7 +12,10 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Observation, Trace
 
-ENGINE_WIDE = frozenset({"commit.written", "graph.replay", "pool.owners", "pool.guards"})
+ENGINE_WIDE = frozenset(
+    {"commit.written", "graph.replay", "pool.owners", "pool.guards", "pool.states", "config.seen", "config.routing"}
+    | {"control.steps", "control.average"}
+)
 _FIELDS = ("step", "layer", "row")
 
 

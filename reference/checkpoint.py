@@ -44,8 +44,13 @@ def load_checkpoint(directory: str | Path) -> Checkpoint:
 
 def read_config(directory: str | Path) -> Config:
     """Read `config.json` of a checkpoint directory. Raises CheckpointError."""
+    return parse_config(*read_config_text(directory))
+
+
+def read_config_text(directory: str | Path) -> tuple[str, str]:
+    """The text of `config.json` of a checkpoint directory, and its path. Raises CheckpointError."""
     path = Path(directory) / "config.json"
-    return parse_config(_read_text(path), str(path))
+    return _read_text(path), str(path)
 
 
 def layer_shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -82,11 +87,13 @@ def read_tensors(
     shapes: Mapping[str, tuple[int, ...]],
     optional: Mapping[str, tuple[int, ...]] | None = None,
     ignored: set[str] | None = None,
+    ignored_prefixes: tuple[str, ...] = (),
 ) -> dict[str, torch.Tensor]:
     """Read the named tensors as float64, checking names and shapes.
 
-    `optional` ones may be absent; any other tensor in the files that is not `ignored` is an error, since a weight
-    that nobody reads (a bias, a further layer) means that the model is not the one computed.
+    `optional` ones may be absent; any other tensor in the files that is not `ignored` and has none of the
+    `ignored_prefixes` is an error, since a weight that nobody reads (a bias, a further layer) means that the model is
+    not the one computed.
     """
     location = _locate(Path(directory))
     expected = {**shapes, **(optional or {})}
@@ -95,7 +102,8 @@ def read_tensors(
         raise CheckpointError(f"{directory}: tensor {missing[0]} is missing ({len(missing)} missing in all)")
     # Early Llama checkpoints store the rotary frequencies, which are a function of the configuration.
     known = expected.keys() | (ignored or set())
-    extra = sorted(name for name in location if name not in known and not name.endswith("rotary_emb.inv_freq"))
+    unread = [name for name in location if name not in known and not name.startswith(ignored_prefixes)]
+    extra = sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
     if extra:
         raise CheckpointError(f"{directory}: tensor {extra[0]} is unknown to the architecture ({len(extra)} in all)")
     wanted = {name: path for name, path in location.items() if name in expected}

@@ -6,7 +6,7 @@ types) are errors: an oracle that skips a field it does not know is wrong withou
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,25 +76,26 @@ class Config:
 def parse_config(text: str, source: str = "config.json") -> Config:
     """Parse the text of a `config.json`; `source` is named in errors. Raises CheckpointError."""
     fields = parse_object(text, source)
-    architecture = _architecture(fields, source)
-    _reject_unsupported(fields, source)
-    heads = _count(fields, "num_attention_heads", source)
-    hidden = _count(fields, "hidden_size", source)
+    architecture = parse_architecture(fields, ARCHITECTURES, source)
+    reject_unsupported(fields, _NEUTRAL, source)
+    _reject_layer_types(fields, source)
+    heads = count(fields, "num_attention_heads", source)
+    hidden = count(fields, "hidden_size", source)
     kv_heads, head_dim = _head_sizes(fields, architecture, heads, hidden, source)
     return Config(
         architecture=architecture,
-        layers=_count(fields, "num_hidden_layers", source),
+        layers=count(fields, "num_hidden_layers", source),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         hidden=hidden,
-        intermediate=_count(fields, "intermediate_size", source),
-        vocab=_count(fields, "vocab_size", source),
-        eps=_positive(fields, "rms_norm_eps", source),
-        rope=_rope(fields, source),
-        tie_word_embeddings=_flag(fields, "tie_word_embeddings", source),
-        max_position_embeddings=_count(fields, "max_position_embeddings", source),
-        eos=_eos(fields, source),
+        intermediate=count(fields, "intermediate_size", source),
+        vocab=count(fields, "vocab_size", source),
+        eps=positive(fields, "rms_norm_eps", source),
+        rope=parse_rope(fields, source),
+        tie_word_embeddings=flag(fields, "tie_word_embeddings", source),
+        max_position_embeddings=count(fields, "max_position_embeddings", source),
+        eos=stop_tokens(fields, source),
     )
 
 
@@ -109,18 +110,23 @@ def parse_object(text: str, source: str) -> dict[str, Any]:
     return value
 
 
-def _architecture(fields: Mapping[str, Any], source: str) -> str:
+def parse_architecture(fields: Mapping[str, Any], allowed: Sequence[str], source: str) -> str:
+    """The one architecture that a configuration names. Raises CheckpointError unless it is one of `allowed`."""
     named = fields.get("architectures")
-    if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
-        allowed = " or ".join(f'["{name}"]' for name in ARCHITECTURES)
-        raise CheckpointError(f"{source}: architectures is {named!r}, which is unsupported; allowed: {allowed}")
+    if not isinstance(named, list) or len(named) != 1 or named[0] not in allowed:
+        shown_names = " or ".join(f'["{name}"]' for name in allowed)
+        raise CheckpointError(f"{source}: architectures is {named!r}, which is unsupported; allowed: {shown_names}")
     return named[0]
 
 
-def _reject_unsupported(fields: Mapping[str, Any], source: str) -> None:
-    for name, allowed in _NEUTRAL.items():
+def reject_unsupported(fields: Mapping[str, Any], neutral: Mapping[str, Any], source: str) -> None:
+    """Raise CheckpointError for a field that is neither absent, null, nor its neutral value."""
+    for name, allowed in neutral.items():
         if fields.get(name, allowed) not in (allowed, None):
             raise CheckpointError(f"{source}: {name} is {fields[name]!r}, which is unsupported; allowed: {allowed!r}")
+
+
+def _reject_layer_types(fields: Mapping[str, Any], source: str) -> None:
     # transformers treats the layer types as decisive and derives them from use_sliding_window when absent.
     odd = sorted({str(kind) for kind in fields.get("layer_types") or ()} - {"full_attention"})
     if odd:
@@ -132,8 +138,8 @@ def _head_sizes(fields: Mapping[str, Any], architecture: str, heads: int, hidden
     if architecture == LLAMA:
         defaults = {"num_key_value_heads": heads, "head_dim": hidden // heads}
         fields = {**fields, **{name: size for name, size in defaults.items() if fields.get(name) is None}}
-    kv_heads = _count(fields, "num_key_value_heads", source)
-    head_dim = _count(fields, "head_dim", source)
+    kv_heads = count(fields, "num_key_value_heads", source)
+    head_dim = count(fields, "head_dim", source)
     if heads % kv_heads:
         raise CheckpointError(f"{source}: num_key_value_heads is {kv_heads}; allowed: divisors of {heads} (heads)")
     if head_dim % 2:
@@ -141,7 +147,7 @@ def _head_sizes(fields: Mapping[str, Any], architecture: str, heads: int, hidden
     return kv_heads, head_dim
 
 
-def _rope(fields: Mapping[str, Any], source: str) -> Rope:
+def parse_rope(fields: Mapping[str, Any], source: str) -> Rope:
     """Rope from `rope_parameters` (transformers 5) or from `rope_theta` and `rope_scaling` (before)."""
     name = "rope_parameters" if fields.get("rope_parameters") is not None else "rope_scaling"
     given = fields.get(name)
@@ -149,7 +155,7 @@ def _rope(fields: Mapping[str, Any], source: str) -> Rope:
     if not isinstance(given, dict):
         raise CheckpointError(f"{source}: {name} is {given!r}; allowed: a JSON object or null")
     theta_holder = given if given.get("rope_theta") is not None else {"rope_theta": _DEFAULT_THETA, **fields}
-    theta = _positive(theta_holder, "rope_theta", source)
+    theta = positive(theta_holder, "rope_theta", source)
     if given.get("partial_rotary_factor", 1.0) != 1.0:
         value = given["partial_rotary_factor"]
         raise CheckpointError(f"{source}: {name}.partial_rotary_factor is {value!r}; allowed: 1.0")
@@ -167,10 +173,10 @@ def _rope(fields: Mapping[str, Any], source: str) -> Rope:
 def _llama3(given: Mapping[str, Any], name: str, source: str) -> Llama3Scaling:
     where = f"{source}: {name}"
     scaling = Llama3Scaling(
-        factor=_positive(given, "factor", where),
-        low_freq_factor=_positive(given, "low_freq_factor", where),
-        high_freq_factor=_positive(given, "high_freq_factor", where),
-        original_max_len=_count(given, "original_max_position_embeddings", where),
+        factor=positive(given, "factor", where),
+        low_freq_factor=positive(given, "low_freq_factor", where),
+        high_freq_factor=positive(given, "high_freq_factor", where),
+        original_max_len=count(given, "original_max_position_embeddings", where),
     )
     if scaling.high_freq_factor <= scaling.low_freq_factor:
         raise CheckpointError(
@@ -180,28 +186,32 @@ def _llama3(given: Mapping[str, Any], name: str, source: str) -> Llama3Scaling:
     return scaling
 
 
-def _count(fields: Mapping[str, Any], name: str, source: str) -> int:
+def count(fields: Mapping[str, Any], name: str, source: str) -> int:
+    """A field that is a number of things, at least one. Raises CheckpointError."""
     value = fields.get(name)
     if type(value) is not int or value < 1:
-        raise CheckpointError(f"{source}: {name} is {_shown(fields, name)}; allowed: an integer of at least 1")
+        raise CheckpointError(f"{source}: {name} is {shown(fields, name)}; allowed: an integer of at least 1")
     return value
 
 
-def _positive(fields: Mapping[str, Any], name: str, source: str) -> float:
+def positive(fields: Mapping[str, Any], name: str, source: str) -> float:
+    """A field that is a finite number above 0. Raises CheckpointError."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise CheckpointError(f"{source}: {name} is {_shown(fields, name)}; allowed: a finite number above 0")
+        raise CheckpointError(f"{source}: {name} is {shown(fields, name)}; allowed: a finite number above 0")
     return float(value)
 
 
-def _flag(fields: Mapping[str, Any], name: str, source: str) -> bool:
-    value = fields.get(name, False)
+def flag(fields: Mapping[str, Any], name: str, source: str, default: bool = False) -> bool:
+    """A field that is true or false, `default` where it is absent. Raises CheckpointError."""
+    value = fields.get(name, default)
     if not isinstance(value, bool):
         raise CheckpointError(f"{source}: {name} is {value!r}; allowed: true or false")
     return value
 
 
-def _eos(fields: Mapping[str, Any], source: str) -> tuple[int, ...]:
+def stop_tokens(fields: Mapping[str, Any], source: str) -> tuple[int, ...]:
+    """The token ids of `eos_token_id`: null, one, or several. Raises CheckpointError."""
     value = fields.get("eos_token_id")
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if any(type(token) is not int or token < 0 for token in ids):
@@ -209,5 +219,6 @@ def _eos(fields: Mapping[str, Any], source: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _shown(fields: Mapping[str, Any], name: str) -> str:
+def shown(fields: Mapping[str, Any], name: str) -> str:
+    """A field's value for an error message."""
     return repr(fields[name]) if name in fields else "missing"

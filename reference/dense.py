@@ -18,13 +18,15 @@ class Pass:
     """What a target computes over a sequence; row i belongs to position i.
 
     `hidden` [n, D] is after the final norm, `before_norm` [n, D] before it (the last layer's output), `logits`
-    [n, V] for the token after each position, `kv` per layer (k, v), each [n, M, H], k after RoPE.
+    [n, V] for the token after each position, `kv` per layer of full attention (k, v), each [n, M, H], k after RoPE,
+    `states` per linear layer [n, size]: what it keeps after each token (`hybrid_layer.delta_net`).
     """
 
     hidden: Tensor
     before_norm: Tensor
     logits: Tensor
     kv: tuple[KV, ...]
+    states: tuple[Tensor, ...] = ()
 
 
 class Dense:

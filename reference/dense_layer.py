@@ -81,21 +81,26 @@ def attention(x: Tensor, weights: Mapping[str, Tensor], config: Config) -> tuple
     q, k = rotate(q, frequencies), rotate(k, frequencies)
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
     group = config.heads // config.kv_heads
-    heads = [_attend(q[:, i], k[:, i // group], v[:, i // group], future) for i in range(config.heads)]
+    heads = [attend(q[:, i], k[:, i // group], v[:, i // group], future) for i in range(config.heads)]
     return torch.cat(heads, dim=-1) @ weights["self_attn.o_proj.weight"].T, (k, v)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, future: Tensor) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, future: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(H)) v for one head, q, k, v [n, H]; `future` [n, n] marks what a row may not see."""
     scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(future, -math.inf)
     return torch.softmax(scores, dim=-1) @ v
 
 
-def mlp(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """down(silu(gate(x)) * up(x)) for x [n, D]."""
-    gate = x @ weights["mlp.gate_proj.weight"].T
-    up = x @ weights["mlp.up_proj.weight"].T
-    return (gate * torch.sigmoid(gate) * up) @ weights["mlp.down_proj.weight"].T
+def mlp(x: Tensor, weights: Mapping[str, Tensor], prefix: str = "mlp.") -> Tensor:
+    """down(silu(gate(x)) * up(x)) for x [n, D]; the weights' names start with `prefix`."""
+    gate = x @ weights[f"{prefix}gate_proj.weight"].T
+    up = x @ weights[f"{prefix}up_proj.weight"].T
+    return (silu(gate) * up) @ weights[f"{prefix}down_proj.weight"].T
+
+
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * torch.sigmoid(x)
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

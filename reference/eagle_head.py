@@ -1,4 +1,4 @@
-"""The EAGLE-1 draft head of a Llama or Qwen3 target, in float64, by definition.
+"""The EAGLE-1 draft head of a target, in float64, by definition.
 
 Entry i is at position i and consumes the embedding of token t_{i+1} and h_i, the target's hidden state at position
 i after its final norm; its output g_i stands in for h_{i+1}, and its logits are for t_{i+2}:
@@ -7,6 +7,10 @@ i after its final norm; its output g_i stands in for h_{i+1}, and its logits are
     y   = x + attention(x)                          the layer has no input layernorm
     g   = y + mlp(post_attention_layernorm(y))      no final norm
     logits = lm_head(g)                             the target's
+
+The layer is one of the target's architecture; for a hybrid target it is a Qwen3 layer: plain norms of queries and keys,
+no gate, RoPE of the target's base over the whole head, an MLP. A made-up one has the target's head sizes and its MLP's
+intermediate size, or that of one expert where the target has experts.
 
 Source: Li et al., EAGLE (2024), and SafeAILab/EAGLE `eagle/model/cnets1.py`, whose tensor names are used.
 Shapes: `n` entries, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary.
@@ -22,9 +26,11 @@ from torch import Tensor
 
 from draftproof.properties.values.heads import HeadSizes, random_head
 from draftproof.reference.checkpoint import layer_shapes, read_config, read_tensors
-from draftproof.reference.config import CheckpointError, Config
+from draftproof.reference.config import QWEN3, CheckpointError, Config
 from draftproof.reference.dense import Dense
 from draftproof.reference.dense_layer import KV, attention, look_up, mlp, rms_norm, with_prefix
+from draftproof.reference.hybrid import Hybrid
+from draftproof.reference.hybrid_config import HybridConfig
 
 FC = "fc.weight"
 EMBEDDING = "embed_tokens.weight"
@@ -43,7 +49,7 @@ class HeadPass:
 class EagleHead:
     """An EAGLE-1 head on a target. Its config is the target's, save for what its own config.json changes."""
 
-    def __init__(self, target: Dense, tensors: Mapping[str, Tensor], config: Config | None = None) -> None:
+    def __init__(self, target: Dense | Hybrid, tensors: Mapping[str, Tensor], config: Config | None = None) -> None:
         self.target = target
         self.config = config or head_config(target.config)
         self.fc = tensors[FC]
@@ -51,20 +57,20 @@ class EagleHead:
         self.layer = with_prefix(tensors, LAYER)
 
     @classmethod
-    def load(cls, target: Dense, directory: str | Path) -> "EagleHead":
+    def load(cls, target: Dense | Hybrid, directory: str | Path) -> "EagleHead":
         """Read a head's directory, config.json and model.safetensors. Raises CheckpointError."""
         config = read_config(directory)
-        _check_fits(config, target.config, str(Path(directory) / "config.json"))
+        _check_fits(config, head_config(target.config), str(Path(directory) / "config.json"))
         optional = {EMBEDDING: (config.vocab, config.hidden)}
         return cls(target, read_tensors(directory, head_shapes(config), optional), config)
 
     @classmethod
-    def random(cls, target: Dense, seed: int) -> "EagleHead":
+    def random(cls, target: Dense | Hybrid, seed: int) -> "EagleHead":
         """The head of `properties.values.heads.random_head` for this target."""
         return cls.from_arrays(target, random_head(head_sizes(target.config), seed))
 
     @classmethod
-    def from_arrays(cls, target: Dense, arrays: Mapping[str, np.ndarray]) -> "EagleHead":
+    def from_arrays(cls, target: Dense | Hybrid, arrays: Mapping[str, np.ndarray]) -> "EagleHead":
         """A head of the target's own sizes from float32 arrays by tensor name."""
         return cls(target, {name: torch.from_numpy(array).to(torch.float64) for name, array in arrays.items()})
 
@@ -74,10 +80,7 @@ class EagleHead:
         `tokens[i]` is t_{i+1}, the token after position i; `hidden` [n, D] has in row i the state h_i, or the g_{i-1}
         that stands in for it. Raises ValueError if their numbers differ or a token is outside the vocabulary.
         """
-        if hidden.shape != (len(tokens), self.config.hidden):
-            raise ValueError(
-                f"hidden has shape {tuple(hidden.shape)}; {len(tokens)} tokens need {(len(tokens), self.config.hidden)}"
-            )
+        check_inputs(tokens, hidden, self.config.hidden)
         x = torch.cat((look_up(self.embedding, tokens), hidden), dim=-1) @ self.fc.T
         attended, entry = attention(x, self.layer, self.config)
         x = x + attended
@@ -85,13 +88,38 @@ class EagleHead:
         return HeadPass(g=g, logits=g @ self.target.lm_head.T, kv=(entry,))
 
 
-def head_config(target: Config) -> Config:
+def check_inputs(tokens: Sequence[int], hidden: Tensor, size: int) -> None:
+    """Raise ValueError unless `hidden` has a row of `size` for every token."""
+    if hidden.shape != (len(tokens), size):
+        raise ValueError(f"hidden has shape {tuple(hidden.shape)}; {len(tokens)} tokens need {(len(tokens), size)}")
+
+
+def head_config(target: Config | HybridConfig) -> Config:
     """The config of a head of the target's own sizes: one layer."""
-    return replace(target, layers=1)
+    if isinstance(target, Config):
+        return replace(target, layers=1)
+    intermediate = target.experts.intermediate if target.experts else target.intermediate
+    assert intermediate is not None
+    return Config(
+        architecture=QWEN3,
+        layers=1,
+        heads=target.heads,
+        kv_heads=target.kv_heads,
+        head_dim=target.head_dim,
+        hidden=target.hidden,
+        intermediate=intermediate,
+        vocab=target.vocab,
+        eps=target.eps,
+        rope=target.rope,
+        tie_word_embeddings=target.tie_word_embeddings,
+        max_position_embeddings=target.max_position_embeddings,
+        eos=target.eos,
+    )
 
 
-def head_sizes(config: Config) -> HeadSizes:
+def head_sizes(target: Config | HybridConfig) -> HeadSizes:
     """What `random_head` needs to know of a target."""
+    config = head_config(target)
     return HeadSizes(
         hidden=config.hidden,
         intermediate=config.intermediate,
@@ -108,12 +136,13 @@ def head_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return {FC: (config.hidden, 2 * config.hidden), **layer}
 
 
-def _check_fits(head: Config, target: Config, source: str) -> None:
+def _check_fits(head: Config, made_up: Config, source: str) -> None:
+    """Compare with the head that would be made up for the target."""
     allowed = {
-        "architectures": (head.architecture, target.architecture),
-        "num_hidden_layers": (head.layers, 1),
-        "hidden_size": (head.hidden, target.hidden),
-        "vocab_size": (head.vocab, target.vocab),
+        "architectures": (head.architecture, made_up.architecture),
+        "num_hidden_layers": (head.layers, made_up.layers),
+        "hidden_size": (head.hidden, made_up.hidden),
+        "vocab_size": (head.vocab, made_up.vocab),
     }
     for name, (value, wanted) in allowed.items():
         if value != wanted:

@@ -12,18 +12,26 @@ import numpy as np
 
 
 class Pass(NamedTuple):
-    """One causal pass over T inputs: `hidden` [T, L], `logits` [T, V] float64, `kv` for each layer [T, entry].
+    """One causal pass over T inputs: `hidden` [T, L], `logits` [T, V] float64, `kv` [T, entry] for each full attention
+    layer and `states` [T, size] for each linear one, both in the order of the model's layers.
 
-    uint64 for probes, float64 for real models. For a head `hidden` is what stands in for the next hidden state.
+    uint64 for probes, float64 for real models. For a head `hidden` is what stands in for the next hidden state. Row p
+    of `states` is the state after inputs 0 .. p: the window of the convolution, oldest first, then the recurrent state.
     """
 
     hidden: np.ndarray
     logits: np.ndarray
     kv: tuple[np.ndarray, ...]
+    states: tuple[np.ndarray, ...] = ()
 
     def first(self, count: int) -> Pass:
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
-        return Pass(self.hidden[:count], self.logits[:count], tuple(layer[:count] for layer in self.kv))
+        return Pass(
+            hidden=self.hidden[:count],
+            logits=self.logits[:count],
+            kv=tuple(layer[:count] for layer in self.kv),
+            states=tuple(layer[:count] for layer in self.states),
+        )
 
 
 class Prefixes:

@@ -6,13 +6,24 @@ from typing import Protocol
 
 import numpy as np
 
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, ProbeHead, ProbeModel, Scenario
+from draftproof.properties.values.scenario import (
+    Checkpoint,
+    CheckpointHead,
+    LayerType,
+    ProbeHead,
+    ProbeModel,
+    Scenario,
+)
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
 
 
 class Target(Protocol):
     """A language model without a cache: every call is one causal pass from token zero."""
+
+    @property
+    def layer_types(self) -> tuple[LayerType, ...]:
+        """The type of every layer: which of them have key-value entries and which have states."""
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """Tokens at positions 0, 1, ..; `hidden` is what the head consumes (docs/semantics.md, "Draft heads")."""

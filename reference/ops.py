@@ -1,7 +1,8 @@
 """A naive twin of every kernel, of the same name and signature, from the definitions alone.
 
-The judge of kernel contracts; the oracle itself never imports it. Loops over tokens, heads and positions, floats in
-Python's float64, the ring in Python integers modulo 2^64, one rounding at the end where the definition has one.
+Those of recurrent state are in ops_state.py and ops_replay.py, and found here too. The judge of kernel contracts; the
+oracle itself never imports them. Loops over tokens, heads and positions, floats in Python's float64, the ring in Python
+integers modulo 2^64, one rounding at the end where the definition has one.
 `T` tokens, `S` pool slots, `N` KV heads, `H` head size, `D` width, `R` rows, `W` verify width, `V` vocabulary.
 """
 
@@ -10,27 +11,54 @@ import math
 
 import torch
 
-_MODULUS = 1 << 64
-_GOLDEN = 0x9E3779B97F4A7C15
+from draftproof.reference.ops_arithmetic import GOLDEN, MODULUS, mix, rounded, signed
+from draftproof.reference.ops_replay import (
+    gdn_checkpoint,
+    gdn_flush,
+    gdn_replay,
+    replay_commit,
+    replay_rewind,
+)
+from draftproof.reference.ops_state import (
+    checkpoint_steps,
+    conv_update,
+    conv_verify,
+    gated_norm,
+    gdn_update,
+    gdn_verify,
+    state_scatter,
+)
 
-
-def _mix(x: int) -> int:
-    """Finalizer of SplitMix64, on an integer in [0, 2^64)."""
-    x ^= x >> 30
-    x = x * 0xBF58476D1CE4E5B9 % _MODULUS
-    x ^= x >> 27
-    x = x * 0x94D049BB133111EB % _MODULUS
-    return x ^ (x >> 31)
-
-
-def _signed(x: int) -> int:
-    """Return the int64 that stands for x in the ring."""
-    x %= _MODULUS
-    return x - _MODULUS if x >= _MODULUS // 2 else x
-
-
-def _round(value: float, dtype: torch.dtype) -> float:
-    return torch.tensor(value, dtype=torch.float64).to(dtype).item()
+__all__ = [
+    "add_rms_norm",
+    "assign_slots",
+    "checkpoint_steps",
+    "conv_update",
+    "conv_verify",
+    "gated_norm",
+    "gdn_checkpoint",
+    "gdn_flush",
+    "gdn_replay",
+    "gdn_update",
+    "gdn_verify",
+    "greedy_accept",
+    "greedy_choice",
+    "kv_move",
+    "kv_write",
+    "linear_add",
+    "narrow_linear",
+    "norm_gate_up",
+    "norm_linear",
+    "paged_attention",
+    "replay_commit",
+    "replay_rewind",
+    "ring_linear",
+    "ring_mix",
+    "rms_norm",
+    "rope",
+    "silu_mul",
+    "state_scatter",
+]
 
 
 def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
@@ -104,17 +132,19 @@ def _attend_ring(
     query: list[int], keys: list[list[int]], values: list[list[int]], scale: float, width: int
 ) -> list[int]:
     """The sum of (mix(q.k) | 1) * v modulo 2^64: odd weights, since an even one would lose bits of v."""
-    weights = [_mix(sum(a * b for a, b in zip(query, key, strict=True)) % _MODULUS) | 1 for key in keys]
-    return [_signed(sum(w * value[e] for w, value in zip(weights, values, strict=True))) for e in range(width)]
+    weights = [mix(sum(a * b for a, b in zip(query, key, strict=True)) % MODULUS) | 1 for key in keys]
+    return [signed(sum(w * value[e] for w, value in zip(weights, values, strict=True))) for e in range(width)]
 
 
 def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,D] = x / sqrt(mean of squares + eps), rounded to x's dtype, then times weight."""
+    """out [T,D] = x / sqrt(mean of squares + eps), rounded to x's dtype unless weight's is wider, then times weight."""
     weights = weight.tolist()
     for t in range(x.shape[0]):
         values = x[t].tolist()
         divisor = math.sqrt(math.fsum(value * value for value in values) / len(values) + eps)
-        normed = [_round(value / divisor, x.dtype) for value in values]
+        normed = [value / divisor for value in values]
+        if weight.dtype == x.dtype:
+            normed = [rounded(value, x.dtype) for value in normed]
         scaled = [a * b for a, b in zip(normed, weights, strict=True)]
         out[t] = torch.tensor(scaled, dtype=torch.float64)
 
@@ -135,18 +165,21 @@ def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
 
 
 def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
-    """Rotate pairs (i, i + H/2) of q and k [T,N,H] by the angle position * inv_freq, a float32 unless q is float64."""
+    """Rotate pairs (i, i + h) of q and k [T,N,H] by the angle position * inv_freq [h], a float32 unless q is float64.
+
+    Components from 2h on stay.
+    """
     half = inv_freq.shape[0]
     for t, position in enumerate(positions.tolist()):
         angles = [position * frequency for frequency in inv_freq.tolist()]
         if q.dtype != torch.float64:
-            angles = [_round(angle, torch.float32) for angle in angles]
+            angles = [rounded(angle, torch.float32) for angle in angles]
         for heads in (q, k):
             for n in range(heads.shape[1]):
                 x = heads[t, n].tolist()
                 pairs = [(x[i], x[i + half], math.cos(angles[i]), math.sin(angles[i])) for i in range(half)]
                 turned = [a * c - b * s for a, b, c, s in pairs] + [b * c + a * s for a, b, c, s in pairs]
-                heads[t, n] = torch.tensor(turned, dtype=torch.float64)
+                heads[t, n, : 2 * half] = torch.tensor(turned, dtype=torch.float64)
 
 
 def assign_slots(
@@ -207,7 +240,7 @@ def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
 def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
     """out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
     for index in itertools.product(*(range(size) for size in x.shape)):
-        out[index] = _signed(_mix((int(x[index]) + salt * _GOLDEN) % _MODULUS))
+        out[index] = signed(mix((int(x[index]) + salt * GOLDEN) % MODULUS))
 
 
 def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
@@ -215,7 +248,7 @@ def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> Non
     for t in range(out.shape[0]):
         for o in range(out.shape[1]):
             products = (a * b for a, b in zip(x[t].tolist(), weight[o].tolist(), strict=True))
-            out[t, o] = _signed(sum(products))
+            out[t, o] = signed(sum(products))
 
 
 def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:

@@ -2,6 +2,7 @@
 
 Shapes: `T` new rows, `S` all rows so far, `L` lanes of the target, `D` lanes of the head, `V` vocabulary, `N` query
 heads, `M` key-value heads, `H` key size, `E` value size. Row i of a pass is position i. Definitions: docs/semantics.md.
+Layers of type linear_attention: probe_linear.py.
 """
 
 from __future__ import annotations
@@ -12,24 +13,14 @@ from functools import lru_cache
 import numpy as np
 
 from draftproof.properties.values.probe import head_weights, target_weights
-from draftproof.properties.values.scenario import ProbeHead, ProbeModel
+from draftproof.properties.values.scenario import LayerType, ProbeHead, ProbeModel
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.probe_linear import LinearLayer
+from draftproof.reference.ring import ONE, mix, turned
 
+Layers = tuple[np.ndarray, ...]
 _FAVOUR = float(2**23)
-# Constants as arrays without axes: numpy converts anything else anew in every operation.
-_A, _B = np.array(0xBF58476D1CE4E5B9, dtype=np.uint64), np.array(0x94D049BB133111EB, dtype=np.uint64)
-_27, _30, _31, _33 = (np.array(bits, dtype=np.uint64) for bits in (27, 30, 31, 33))
-_ONE, _BYTE = np.array(1, dtype=np.uint64), np.array(255, dtype=np.uint64)
-
-
-def mix(x: np.ndarray) -> np.ndarray:
-    """The SplitMix64 finalizer, elementwise: every input bit reaches every output bit."""
-    x = x ^ (x >> _30)
-    x *= _A
-    x ^= x >> _27
-    x *= _B
-    x ^= x >> _31
-    return x
+_33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -48,11 +39,11 @@ class _Layer:
     @classmethod
     def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | ProbeHead) -> _Layer:
         return cls(
-            qkv=_turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
+            qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
             position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
             gate=weights[f"{prefix}.q.gate"],
-            o=_turned(weights[f"{prefix}.o.weight"]),
-            mlp=_turned(weights[f"{prefix}.mlp.weight"]),
+            o=turned(weights[f"{prefix}.o.weight"]),
+            mlp=turned(weights[f"{prefix}.mlp.weight"]),
             heads=spec.heads,
             kv_heads=spec.kv_heads,
             key_dim=spec.key_dim,
@@ -74,7 +65,7 @@ class _Layer:
         q = q.reshape(rows, self.kv_heads, -1, self.key_dim).transpose(1, 2, 0, 3)
         k = kv[:, :keys].reshape(seen, self.kv_heads, self.key_dim).transpose(1, 2, 0)
         v = kv[:, keys:].reshape(seen, self.kv_heads, -1).transpose(1, 0, 2)
-        weight = mix(q @ k[:, None]) | _ONE
+        weight = mix(q @ k[:, None]) | ONE
         weight *= _visible(seen)[seen - rows :]
         return (weight @ v[:, None]).transpose(2, 0, 1, 3).reshape(rows, -1)
 
@@ -103,9 +94,16 @@ class ProbeTarget:
         self._spec, self._known = spec, memo.of(spec)
         self._embed = weights["embed"]
         self._layers = _target_layers(spec)
-        self._unembed = _Unembedding(_turned(weights["unembed"]), spec.logit_bits)
+        self._unembed = _Unembedding(turned(weights["unembed"]), spec.logit_bits)
         entry = spec.kv_heads * (spec.key_dim + spec.value_dim)
-        self._empty = _empty(spec.lanes, spec.vocab, entry, spec.layers)
+        linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
+        states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)
+        self._empty = _empty(spec.lanes, spec.vocab, entry, len(self._layers) - len(states))._replace(states=states)
+
+    @property
+    def layer_types(self) -> tuple[LayerType, ...]:
+        """The type of every layer."""
+        return self._spec.types
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""
@@ -113,18 +111,28 @@ class ProbeTarget:
         start = len(known.hidden)
         if start == len(tokens):
             return known
-        x = self._embed[list(tokens[start:])]
-        kv, carry = [], None
-        for layer, past in zip(self._layers, known.kv, strict=True):
-            x, entries, first = layer(x, past)
-            kv.append(entries)
-            carry = first if carry is None else carry
+        x, kv, states, carry = self._run(self._embed[list(tokens[start:])], known)
         hidden = mix(x)
         hidden[:, 0] = carry
         logits = self._unembed(hidden, self._spec.agreement)
-        whole = Pass(*_joined(known, hidden, logits), tuple(kv))
+        whole = Pass(*_joined(known, hidden, logits), kv, states)
         self._known.keep(tokens, whole, start)
         return whole
+
+    def _run(self, x: np.ndarray, known: Pass) -> tuple[np.ndarray, Layers, Layers, np.ndarray]:
+        """Rows x [T, L] through all layers, after a known pass: the output, all entries, all states, the carry [T]."""
+        kv: list[np.ndarray] = []
+        states: list[np.ndarray] = []
+        carry = x[:, 0]
+        for layer in self._layers:
+            if isinstance(layer, LinearLayer):
+                x, after = layer(x, known.states[len(states)])
+                states.append(after)
+            else:
+                x, entries, first = layer(x, known.kv[len(kv)])
+                carry = carry if kv else first
+                kv.append(entries)
+        return x, tuple(kv), tuple(states), carry
 
 
 class ProbeEagleHead:
@@ -134,9 +142,9 @@ class ProbeEagleHead:
         weights = head_weights(spec, target)
         self._known = memo.of((spec, target))
         self._embed, self._carry = weights["embed"], weights["carry.position"][0]
-        self._fc, self._out = _turned(weights["fc"]), _turned(weights["out"])
+        self._fc, self._out = turned(weights["fc"]), turned(weights["out"])
         self._layer = _head_layer(spec, target)
-        self._unembed = _Unembedding(_turned(weights["unembed"]), target.logit_bits)
+        self._unembed = _Unembedding(turned(weights["unembed"]), target.logit_bits)
         self._empty = _empty(target.lanes, target.vocab, spec.kv_heads * (spec.key_dim + spec.value_dim), 1)
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
@@ -156,11 +164,6 @@ class ProbeEagleHead:
         whole = Pass(*_joined(known, g, self._unembed(g, agreement=256)), (kv,))
         self._known.keep(inputs, whole, start)
         return whole
-
-
-def _turned(weight: np.ndarray) -> np.ndarray:
-    """[out, in] -> [in, out], contiguous: a strided matrix product takes twice as long."""
-    return np.ascontiguousarray(weight.T)
 
 
 def _empty(lanes: int, vocab: int, entry: int, layers: int) -> Pass:
@@ -183,9 +186,14 @@ def _visible(seen: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _target_layers(spec: ProbeModel) -> tuple[_Layer, ...]:
+def _target_layers(spec: ProbeModel) -> tuple[_Layer | LinearLayer, ...]:
     weights = target_weights(spec)
-    return tuple(_Layer.of(weights, f"layers.{index}", spec) for index in range(spec.layers))
+    return tuple(
+        LinearLayer.of(weights, f"layers.{index}", spec.linear)
+        if spec.linear is not None and kind == "linear_attention"
+        else _Layer.of(weights, f"layers.{index}", spec)
+        for index, kind in enumerate(spec.types)
+    )
 
 
 @lru_cache(maxsize=64)

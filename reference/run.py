@@ -7,10 +7,11 @@ token zero, the head's at entry zero, with true entries first and stand-ins afte
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
 from draftproof.properties.values.script import RequestScript, RoundScript, Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace
 from draftproof.reference.choose import choose
@@ -18,24 +19,45 @@ from draftproof.reference.decode import Limits, Verification, verify
 from draftproof.reference.eagle import draft, extend
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import Head, Target, build
+from draftproof.reference.solve import resolve
 
-CHANNELS = frozenset(
+_ALWAYS = frozenset(
     {f"draft.step.{name}" for name in ("ids", "positions", "hidden_in", "proposal")}
     | {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
     | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
     | {f"commit.{name}" for name in ("length", "kv")}
     | {f"extend.{name}" for name in ("ids", "positions", "hidden_in", "kv", "proposal")}
+    | {"config.routing"}
 )
+_STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
+_SNAPSHOT = frozenset({"commit.intermediate"})
+_REPLAY = frozenset({"commit.pending", "commit.base"})
+_CHECKPOINT = frozenset({"commit.checkpoint"})
+CHANNELS = _ALWAYS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
+
+
+def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
+    """What a trace of the scenario declares: states for a model that has them, in the form its commit gives them."""
+    if "linear_attention" not in layer_types:
+        return _ALWAYS
+    form = _SNAPSHOT if scenario.states.commit == "snapshot" else _REPLAY
+    return _ALWAYS | _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
 
 
 def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
-    """Every channel that does not depend on batching or memory."""
+    """Every channel that does not depend on batching or memory. Raises ValueError for a script that `resolve` lacks."""
+    if any(solved.chains and not solved.rounds for solved in script.requests):
+        raise ValueError("the script of a dynamic scenario has no rounds, allowed: a resolved one (reference/solve.py)")
     target, head = build(scenario, memo or Memo())
-    observations: list[Observation] = []
+    observations = [
+        Observation("config.routing", Key(-1, 0, layer=layer), int(kind == "linear_attention"))
+        for layer, kind in enumerate(target.layer_types)
+    ]
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
-        _Request(index, request, limits, target, head, observations).run(solved)
-    return Trace(subject="reference", channels=CHANNELS, observations=tuple(observations))
+        _Request(index, request, limits, Models(target, head, scenario.states), observations).run(solved)
+    declared = channels(scenario, target.layer_types)
+    return Trace(subject="reference", channels=declared, observations=tuple(observations))
 
 
 class ReferenceSubject:
@@ -45,8 +67,9 @@ class ReferenceSubject:
     channels = CHANNELS
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """See `run`."""
-        return run(scenario, script)
+        """See `run`. In a dynamic scenario every round gets the drafts that it wishes for."""
+        memo = Memo()
+        return run(scenario, resolve(scenario, script, {}, memo), memo)
 
 
 def vector(row: np.ndarray) -> bytes | np.ndarray:
@@ -58,12 +81,36 @@ def vector(row: np.ndarray) -> bytes | np.ndarray:
     return row
 
 
+class Span(NamedTuple):
+    """A round's place in the sequence: `committed` tokens after `context`, and `rows` of a verify (0: a prefill)."""
+
+    context: int
+    committed: int
+    rows: int
+
+    def completed(self, interval: int) -> int:
+        """The position of the token that completed the last multiple of `interval` in this round; -1 if none did."""
+        if not interval:
+            return -1
+        tokens = (self.context + self.committed) // interval * interval
+        return tokens - 1 if tokens > self.context else -1
+
+
+class Models(NamedTuple):
+    """What a request runs on, and how the target's states are committed."""
+
+    target: Target
+    head: Head
+    states: States
+
+
 class _Request:
-    def __init__(
-        self, index: int, request: Request, limits: Limits, target: Target, head: Head, out: list[Observation]
-    ) -> None:
-        self._index, self._request, self._limits = index, request, limits
-        self._target, self._head, self._out = target, head, out
+    def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
+        self._index, self._request, self._limits, self._out = index, request, limits, out
+        self._target, self._head, self._states = models
+        kinds = list(enumerate(self._target.layer_types))
+        self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
+        self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
 
     def run(self, solved: RequestScript) -> None:
         emitted = self._prefill()
@@ -79,6 +126,7 @@ class _Request:
         emitted = (choose(whole.logits[-1]).token,)
         self._say("accept.emitted", 0, emitted)
         self._commit(0, whole, range(len(prompt)))
+        self._commit_states(0, whole, Span(0, len(prompt), 0), self._limits.ended(emitted))
         if not self._limits.ended(emitted):
             self._extend(0, prompt + emitted, whole.hidden, first=0)
         return emitted
@@ -92,8 +140,10 @@ class _Request:
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
         n = len(tokens) - 1
+        ended = self._limits.ended(emitted + new)
         self._commit(number, verified.whole, range(n, n + len(new)))
-        if not self._limits.ended(emitted + new):
+        self._commit_states(number, verified.whole, Span(n, len(new), len(drafts) + 1), ended)
+        if not ended:
             self._extend(number, tokens + new, verified.whole.hidden[: n + len(new)], first=n)
         return new
 
@@ -121,9 +171,28 @@ class _Request:
     def _commit(self, number: int, whole: Pass, positions: Iterable[int]) -> None:
         positions = tuple(positions)
         self._say("commit.length", number, positions[-1] + 1)
-        for layer, entries in enumerate(whole.kv):
+        for layer, entries in zip(self._full, whole.kv, strict=True):
             for position in positions:
                 self._say("commit.kv", number, vector(entries[position]), layer=layer, row=position)
+
+    def _commit_states(self, number: int, whole: Pass, span: Span, ended: bool) -> None:
+        """docs/semantics.md, "States and their two ways of commit"; a row of `whole.states` is the state after it."""
+        if not self._linear:
+            return
+        last, replay = span.context + span.committed - 1, self._states.commit == "replay"
+        said = {"commit.state": last} | ({"commit.final": last} if ended else {})
+        if number:
+            self._say("commit.step_index", number, span.committed - 1)
+        if replay:
+            self._say("commit.pending", number, span.committed if number else 0)
+            said["commit.base"] = span.context - 1 if number else last
+        if (completed := span.completed(self._states.checkpoint)) >= 0:
+            said["commit.checkpoint"] = completed
+        for layer, states in zip(self._linear, whole.states, strict=True):
+            for channel, position in said.items():
+                self._say(channel, number, vector(states[position]), layer=layer)
+            for row in range(0 if replay else span.rows):
+                self._say("commit.intermediate", number, vector(states[span.context + row]), layer=layer, row=row)
 
     def _extend(self, number: int, tokens: tuple[int, ...], hidden: np.ndarray, first: int) -> None:
         """Entries `first` .. n-1 of those made of tokens t_0 .. t_n and hidden [n, L]."""

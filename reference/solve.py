@@ -1,20 +1,46 @@
-"""From a scenario to its script: true tokens, stop tokens, the drafts of every round and what must come of them."""
+"""From a scenario to its script: true tokens, stop tokens, the drafts of every round and what must come of them.
+
+In a dynamic scenario the drafts of a round depend on which requests ran together, which is the subject's affair. Its
+script says what is forced at every place, and `resolve` fills in the rounds once a subject ran.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from draftproof.properties.values.scenario import Request, Scenario, wish
-from draftproof.properties.values.script import RequestScript, RoundScript, Script
+from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.decode import Greedy, Limits, round_drafts, verify
 from draftproof.reference.eagle import draft
 from draftproof.reference.memo import Memo
 from draftproof.reference.model import Head, Target, build
 
+Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
+
 
 def solve(scenario: Scenario, memo: Memo | None = None) -> Script:
     """A function of the scenario only: the same scenario always gives the same script."""
     target, head = build(scenario, memo or Memo())
-    solved = (_Request(scenario, request, target, head).solve() for request in scenario.requests)
-    return Script(requests=tuple(solved))
+    requests = [_Request(scenario, request, target, head) for request in scenario.requests]
+    return Script(requests=tuple(one.chained() if scenario.dynamic else one.solve() for one in requests))
+
+
+def resolve(
+    scenario: Scenario, script: Script, drafts: Mapping[tuple[int, int], int], memo: Memo | None = None
+) -> Script:
+    """The script of a dynamic scenario with its rounds: `drafts` is the K that a subject gave to (request, round).
+
+    K is kept within what the wish and the limits allow; a round that `drafts` lacks gets all of that. Any other script
+    is returned as it is.
+    """
+    if not scenario.dynamic:
+        return script
+    target, head = build(scenario, memo or Memo())
+    requests = []
+    for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
+        given = {round_: count for (of, round_), count in drafts.items() if of == index}
+        requests.append(_Request(scenario, request, target, head).resolve(solved, given))
+    return Script(requests=tuple(requests))
 
 
 class _Request:
@@ -23,6 +49,7 @@ class _Request:
     def __init__(self, scenario: Scenario, request: Request, target: Target, head: Head) -> None:
         self._scenario, self._request, self._target, self._head = scenario, request, target, head
         self._truth = Greedy(target, request.prompt)
+        self._misled: dict[int, int] = {}
         stop = (self._truth.token(request.stop_at),) if request.stop_at >= 0 else ()
         self._limits = Limits.of(request, scenario.memory.max_len, stop)
 
@@ -30,21 +57,44 @@ class _Request:
         emitted: tuple[int, ...] = (self._truth.token(0),)
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
-            rounds.append(self._round(len(rounds) + 1, emitted))
+            wished, count = wish(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
+            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, wished.accept)))
             emitted += rounds[-1].emitted
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
 
-    def _round(self, number: int, emitted: tuple[int, ...]) -> RoundScript:
-        wished = wish(self._request, number)
-        count = round_drafts(self._request, wished.drafts, len(emitted), self._limits.max_len)
+    def chained(self) -> RequestScript:
+        """Without rounds; with the chain of `steps` drafts for every number of emitted tokens and every wish."""
+        emitted: tuple[int, ...] = (self._truth.token(0),)
+        while not self._limits.ended(emitted):
+            emitted += (self._truth.token(len(emitted)),)
+        steps, wishes = self._scenario.steps, self._request.rounds
+        chains: Chains = tuple(
+            tuple(self._chain(done, steps, wished.accept) for wished in wishes) for done in range(1, len(emitted))
+        )
+        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=(), chains=chains)
+
+    def resolve(self, solved: RequestScript, drafts: Mapping[int, int]) -> RequestScript:
+        """The same with its rounds, `drafts` by round."""
+        emitted, rounds = solved.tokens[:1], list[RoundScript]()
+        while not self._limits.ended(emitted):
+            number = len(rounds) + 1
+            allowed = self._allowed(number, len(emitted))
+            count = max(0, min(drafts.get(number, allowed), allowed))
+            rounds.append(self._round(emitted, count, forced(solved, number, len(emitted), count)))
+            emitted += rounds[-1].emitted
+        return RequestScript(tokens=emitted, stop=solved.stop, rounds=tuple(rounds), chains=solved.chains)
+
+    def _allowed(self, number: int, emitted: int) -> int:
+        """K of a round but for what other requests take from it."""
+        return round_drafts(self._request, wish(self._request, number).drafts, emitted, self._limits.max_len)
+
+    def _round(self, emitted: tuple[int, ...], count: int, chain: tuple[int, ...] | None) -> RoundScript:
         tokens = self._request.prompt + emitted
-        forced = None if wished.accept < 0 else self._forced(emitted, count, min(wished.accept, count))
-        drafts = self._own(tokens, count) if forced is None else forced
-        verified = verify(self._target, tokens, drafts)
+        verified = verify(self._target, tokens, self._own(tokens, count) if chain is None else chain)
         return RoundScript(
             context=len(tokens) - 1,
             drafts=count,
-            forced=forced,
+            forced=chain,
             correct_len=verified.correct_len,
             emitted=self._limits.cut(emitted, verified.emitted),
         )
@@ -52,12 +102,26 @@ class _Request:
     def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
         return draft(self._head, tokens, self._target.forward(tokens[:-1]).hidden, count).proposals
 
-    def _forced(self, emitted: tuple[int, ...], count: int, right: int) -> tuple[int, ...]:
-        """`count` drafts of which the first `right` are accepted and no more, though one behind them matches."""
-        drafts = [self._truth.token(len(emitted) + place) for place in range(count)]
+    def _chain(self, emitted: int, count: int, right: int) -> tuple[int, ...] | None:
+        """`count` drafts after `emitted` tokens of which the first `right` are accepted and no more, though one behind
+        them matches; None for -1. A chain of fewer drafts is the beginning of a longer one."""
+        if right < 0:
+            return None
+        drafts = [self._truth.token(emitted + place) for place in range(count)]
         if right < count:
-            drafts[right] = (drafts[right] + 1) % self._scenario.model.vocab
+            drafts[right] = self._wrong(emitted + right)
         if right + 1 < count:
-            wrong = (*self._request.prompt, *emitted, *drafts[: right + 1])
-            drafts[right + 1] = verify(self._target, wrong, ()).emitted[0]
+            drafts[right + 1] = self._after_wrong(emitted + right)
         return tuple(drafts)
+
+    def _wrong(self, number: int) -> int:
+        """A token that the target does not emit as this number."""
+        return (self._truth.token(number) + 1) % self._scenario.model.vocab
+
+    def _after_wrong(self, number: int) -> int:
+        """The target's choice after true tokens up to this number and the wrong one in its place."""
+        if number not in self._misled:
+            true = tuple(self._truth.token(before) for before in range(number))
+            tokens = (*self._request.prompt, *true, self._wrong(number))
+            self._misled[number] = verify(self._target, tokens, ()).emitted[0]
+        return self._misled[number]

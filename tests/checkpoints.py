@@ -13,8 +13,11 @@ from safetensors.numpy import load_file, save_file
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedConfig,
     PreTrainedModel,
     Qwen3_5ForCausalLM,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -105,25 +108,36 @@ def tiny_qwen3(directory: Path, seed: int = 0, **changes: Any) -> Path:
 
 def tiny_qwen3_next(directory: Path, seed: int = 0, mtp: bool = True, **changes: Any) -> Path:
     """Write a random Qwen3NextForCausalLM, with an MTP layer if `mtp`; `changes` are Qwen3NextConfig fields."""
-    fields = {**QWEN3_NEXT, **changes}
-    write(Qwen3NextForCausalLM(Qwen3NextConfig(**fields)), directory, seed)
-    if mtp:
-        config = Qwen3NextConfig(**{**fields, **_ONE_LAYER})
-        _add_mtp(directory, Qwen3NextForCausalLM(config), seed)
-    return directory
+    return _hybrid(Qwen3NextForCausalLM, Qwen3NextConfig, {**QWEN3_NEXT, **changes}, directory, seed, mtp)
 
 
 def tiny_qwen3_5(directory: Path, seed: int = 0, mtp: bool = True, **changes: Any) -> Path:
     """Write a random Qwen3_5ForCausalLM, with an MTP layer if `mtp`; `changes` are Qwen3_5TextConfig fields."""
-    fields = {**QWEN3_5, **changes}
-    write(Qwen3_5ForCausalLM(Qwen3_5TextConfig(**fields)), directory, seed)
+    return _hybrid(Qwen3_5ForCausalLM, Qwen3_5TextConfig, {**QWEN3_5, **changes}, directory, seed, mtp)
+
+
+def tiny_qwen3_5_moe(directory: Path, seed: int = 0, mtp: bool = True, **changes: Any) -> Path:
+    """Write a random Qwen3_5MoeForCausalLM, with an MTP layer if `mtp`; `changes` are Qwen3_5MoeTextConfig fields."""
+    experts = {name: value for name, value in QWEN3_NEXT.items() if "expert" in name or "moe" in name}
+    fields = {name: value for name, value in {**QWEN3_5, **experts, **changes}.items() if name != "intermediate_size"}
+    return _hybrid(Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, fields, directory, seed, mtp)
+
+
+def _hybrid(
+    model: type[PreTrainedModel],
+    config: type[PreTrainedConfig],
+    fields: dict[str, Any],
+    directory: Path,
+    seed: int,
+    mtp: bool,
+) -> Path:
+    write(model(config(**fields)), directory, seed)
     if mtp:
-        config = Qwen3_5TextConfig(**{**fields, "num_hidden_layers": 1, "layer_types": ["full_attention"]})
-        _add_mtp(directory, Qwen3_5ForCausalLM(config), seed)
+        layer = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+        if "mlp_only_layers" in fields:
+            layer |= {"mlp_only_layers": [], "decoder_sparse_step": 1}
+        _add_mtp(directory, model(config(**{**fields, **layer})), seed)
     return directory
-
-
-_ONE_LAYER: dict[str, Any] = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_only_layers": []}
 
 
 def _add_mtp(directory: Path, model: PreTrainedModel, seed: int) -> None:
@@ -162,7 +176,7 @@ def randomize(model: PreTrainedModel, seed: int) -> None:
     0.5 of noise.
     """
     source = torch.Generator().manual_seed(seed)
-    offset = model.config.model_type in ("qwen3_next", "qwen3_5_text")
+    offset = model.config.model_type in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=source)
@@ -186,19 +200,26 @@ def _deviation(name: str, weight: torch.Tensor) -> float:
 
 
 def tiny_head(directory: Path, target: Path, seed: int = 0) -> Path:
-    """Write the random EAGLE head of `random_head` for the checkpoint in `target`. Returns `directory`."""
+    """Write the random EAGLE head of `random_head` for the checkpoint in `target`. Returns `directory`.
 
+    A hybrid target's is a Qwen3 layer with the full rotation of the target's base.
+    """
     config = json.loads((target / "config.json").read_text())
+    fields = {name: value for name, value in config.items() if name != "layer_types"}
+    if config.get("num_experts"):
+        fields["intermediate_size"] = config["moe_intermediate_size"]
+    if "layer_types" in config and "linear_attention" in config["layer_types"]:
+        rope = {"rope_type": "default", "rope_theta": config["rope_parameters"]["rope_theta"]}
+        fields |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_parameters": rope}
     sizes = HeadSizes(
         hidden=config["hidden_size"],
-        intermediate=config.get("moe_intermediate_size") or config["intermediate_size"],
+        intermediate=fields["intermediate_size"],
         heads=config["num_attention_heads"],
         kv_heads=config["num_key_value_heads"],
         head_dim=config["head_dim"],
-        qk_norm=config["architectures"] != ["LlamaForCausalLM"],
+        qk_norm=fields["architectures"] == ["Qwen3ForCausalLM"],
     )
     directory.mkdir(parents=True, exist_ok=True)
-    fields = {name: value for name, value in config.items() if name != "layer_types"}
     (directory / "config.json").write_text(json.dumps({**fields, "num_hidden_layers": 1}))
     save_file(random_head(sizes, seed), directory / "model.safetensors")
     return directory

@@ -28,8 +28,10 @@ Examples = Annotated[
     int | None,
     typer.Option("--examples", min=1, help=f"Scenarios to run ({EXAMPLES}; {MODEL_EXAMPLES} with --model)."),
 ]
-Model = Annotated[Path | None, typer.Option("--model", help="A Hugging Face checkpoint directory (Llama, Qwen3).")]
+_MODELS = "A Hugging Face checkpoint directory (Llama, Qwen3, Qwen3-Next, Qwen3.5)."
+Model = Annotated[Path | None, typer.Option("--model", help=_MODELS)]
 Head = Annotated[Path | None, typer.Option("--head", help="An EAGLE head for --model; without it one is made up.")]
+Mtp = Annotated[bool, typer.Option("--mtp", help="Draft with the MTP layer that the checkpoint of --model brings.")]
 Contracts = Annotated[list[str] | None, typer.Option("--contract", help="Only this contract (may be repeated).")]
 
 
@@ -40,20 +42,21 @@ def check(
     contract: Contracts = None,
     model: Model = None,
     head: Head = None,
+    mtp: Mtp = False,
     json: inputs.Json = None,
 ) -> None:
     """Run generated scenarios on the engine and on the reference, and hold them to every contract."""
     of_traces, of_kernels = inputs.contracts(contract)
     count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
     inputs.device(device)
-    scenarios = _scenarios(model, head, seed, count) if of_traces else []
+    scenarios = _scenarios(model, head, mtp, seed, count) if of_traces else []
     calls = {} if model else _calls(of_kernels, seed, min(count, KERNEL_CALLS))
     subject = inputs.engine(device)
     started = time.monotonic()
     with screen.progress("scenarios", len(scenarios)) as advance:
         report = Checker(subject, of_traces, work=() if contract else WORK).check(scenarios, seed, advance)
     report = _with_kernels(report, calls, device)
-    again = _again(seed, count, device, contract, model, head)
+    again = _again(seed, count, device, contract, model, head) + (" --mtp" if mtp else "")
     show(report, time.monotonic() - started, again)
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -74,17 +77,20 @@ def _with_kernels(report: CheckReport, calls: dict[str, tuple[KernelCase, ...]],
     return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
 
 
-def _scenarios(model: Path | None, head: Path | None, seed: int, count: int) -> list[Scenario]:
+def _scenarios(model: Path | None, head: Path | None, mtp: bool, seed: int, count: int) -> list[Scenario]:
+    if head is not None and mtp:
+        raise inputs.BadInput(f"--head is {head}, allowed: a head or --mtp, not both")
     if model is None:
-        if head is not None:
-            raise inputs.BadInput(f"--head is {head}, allowed: only together with --model")
+        if head is not None or mtp:
+            given = "--mtp is given" if mtp else f"--head is {head}"
+            raise inputs.BadInput(f"{given}, allowed: only together with --model")
         from draftproof.properties.strategies.scenarios import generate
 
         return generate(seed, count)
     from draftproof.fuzz.real import real_scenarios
 
     try:
-        return real_scenarios(model, head, seed, count)
+        return real_scenarios(model, head, seed, count, built_in=mtp)
     except (ValueError, OSError) as error:
         raise inputs.BadInput(f"--model {model}: {error}") from None
 

@@ -30,14 +30,15 @@ class Eagle:
         drafts, positions, rows = views["drafts"], views["positions"], views["rows"]
         token, hidden = views["first"], views["hidden"]
         drafts[:, 0].copy_(token)
-        for step in range(1, self._config.steps):
+        steps = drafts.shape[1]
+        for step in range(1, steps):
             where = self._slots(rows, positions, views["counts"], step)
             self._tap_inputs("draft", token, hidden, where, step)
             hidden = self.head.forward(token, hidden, where, self.cache)
             token = self._choose("draft", hidden, step)
             drafts[:, step].copy_(token)
             positions.add_(1)
-        positions.sub_(self._config.steps - 1)
+        positions.sub_(steps - 1)
         return {"drafts": drafts}
 
     def extend(self, views: Views) -> Outputs:

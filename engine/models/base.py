@@ -1,6 +1,7 @@
 """What the engine asks of a model and of a draft head.
 
-`T` packed tokens, `D` hidden width, `V` vocabulary, `N` heads, `H` head size, `S` KV slots.
+`T` packed tokens, `D` hidden width, `V` vocabulary, `N` heads, `H` head size, `S` KV slots. Of linear layers: `B` rows
+of a launch, `R` sequences, `U` value heads, `E` value size, `C` conv width, `Q` channels of the convolution.
 """
 
 from __future__ import annotations
@@ -12,12 +13,39 @@ import torch
 
 
 @dataclass(frozen=True)
+class VerifyRows:
+    """Tokens in rows of one width, each row from the committed state of its slot: slots int64 [B]."""
+
+    slots: torch.Tensor
+    width: int
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Packed sequences that advance the state of their slots: slots [R]; tokens starts[r] .. starts[r + 1] - 1 of each.
+
+    `fresh` lists the slots among them whose request begins here. The state after token keep_steps[r] of a sequence
+    (-1: none) is kept in slot keep_slots[r] of the checkpoints. All int64.
+    """
+
+    slots: torch.Tensor
+    starts: torch.Tensor
+    fresh: torch.Tensor
+    keep_slots: torch.Tensor
+    keep_steps: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Where:
-    """Where each of T packed tokens belongs: request table row, position, and KV slot; all int64 [T]."""
+    """Where each of T packed tokens belongs: request table row, position, and KV slot; all int64 [T].
+
+    `states` says the same of recurrent layers; a model without any is not asked for it.
+    """
 
     rows: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
+    states: VerifyRows | Chunks | None = None
 
 
 @dataclass(frozen=True)
@@ -31,8 +59,40 @@ class CacheShape:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True)
+class StateShape:
+    """What the recurrent layers keep of one request: in each of `layers` the last C - 1 inputs of the convolution, of
+    `dtype`, and U matrices [key_dim, value_dim] of `state_dtype`."""
+
+    layers: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
+    dtype: torch.dtype
+    state_dtype: torch.dtype
+
+    @property
+    def channels(self) -> int:
+        """Q: queries and keys of all key heads, values of all value heads."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+
+@dataclass(frozen=True)
+class RecurrentWeights:
+    """A gated delta net layer's own: conv [Q, C], a_log [U], dt_bias [U]; and the state that a new request begins with,
+    start_conv [C - 1, Q] and start_ssm [U, H, E], zero if None."""
+
+    conv: torch.Tensor
+    a_log: torch.Tensor
+    dt_bias: torch.Tensor
+    start_conv: torch.Tensor | None = None
+    start_ssm: torch.Tensor | None = None
+
+
 class Cache(Protocol):
-    """Paged KV memory of one model."""
+    """Memory of one model: paged KV of its full attention layers, states of its linear ones. Layers count by kind."""
 
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
@@ -40,11 +100,20 @@ class Cache(Protocol):
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots, then attend with q [T, Nq, Hk]: [T, Nq, Hv]."""
         ...
 
+    def recur(
+        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where
+    ) -> torch.Tensor:
+        """Convolution inputs x [T, Q] and gate inputs a, b [T, U] through the recurrence: [T, U, E]."""
+        ...
+
 
 class Target(Protocol):
-    """A target language model."""
+    """A target language model. `layer_types` are "full_attention" or "linear_attention"; `state_shape` is None without
+    the latter, and `cache_shape` counts the former only."""
 
     cache_shape: CacheShape
+    state_shape: StateShape | None
+    layer_types: tuple[str, ...]
     width: int
     vocab: int
     hidden_dtype: torch.dtype

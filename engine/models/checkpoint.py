@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints of dense models: config.json and safetensors, read lazily.
+"""Hugging Face checkpoints: safetensors, read lazily, and config.json of dense models.
 
 `D` hidden width, `V` vocabulary, `N` heads, `H` head size. Names of fields and tensors are those of transformers.
 """
@@ -14,13 +14,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from draftproof.engine.models.config_fields import CheckpointError, divisor, number, only, positive
+
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
 ROPE_TYPES = ("default", "llama3")
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: says which field, file or tensor, what it is, and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,15 @@ class Tensors(Mapping[str, torch.Tensor]):
         self._read: set[str] = set()
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        return self.stored(name).to(self._dtype)
+
+    def stored(self, name: str) -> torch.Tensor:
+        """The tensor in the dtype of its file."""
         self._read.add(name)
         tensor = _open(self._files[name], self._device).get_tensor(name)
         if not tensor.is_floating_point():
             raise CheckpointError(f"tensor {name} in {self._files[name]} is {tensor.dtype}; allowed: floating point")
-        return tensor.to(self._dtype)
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
@@ -70,17 +72,26 @@ class Tensors(Mapping[str, torch.Tensor]):
         return len(self._files)
 
     def refuse_unread(self, *ignored: str) -> None:
-        """Raise CheckpointError if a tensor was never read: a bias or a further layer makes it another model."""
-        known = self._read.union(ignored)
+        """Raise CheckpointError if a tensor was never read: a bias or a further layer makes it another model.
+
+        `ignored` are names, or with a dot at the end prefixes.
+        """
+        prefixes = tuple(name for name in ignored if name.endswith("."))
+        known = {name for name in self if name in self._read or name in ignored or name.startswith(prefixes)}
         # Early Llama checkpoints store the rotary frequencies, which follow from config.json.
         unread = sorted(name for name in self if name not in known and not name.endswith("rotary_emb.inv_freq"))
         if unread:
             raise CheckpointError(f"tensor {unread[0]} in {self._files[unread[0]]} is unknown to the architecture")
 
 
+def read_json(directory: str | Path) -> dict[str, Any]:
+    """The object in config.json. Raises CheckpointError."""
+    return _read_json(_existing(Path(directory)) / "config.json")
+
+
 def read_config(directory: str | Path) -> DenseConfig:
     """Read config.json. Raises CheckpointError."""
-    return parse_config(_read_json(_existing(Path(directory)) / "config.json"))
+    return parse_config(read_json(directory))
 
 
 def open_tensors(directory: str | Path, device: str | torch.device, dtype: torch.dtype) -> Tensors:
@@ -107,34 +118,40 @@ def take(tensors: Mapping[str, torch.Tensor], name: str, *shape: int) -> torch.T
     return tensor
 
 
+def take_wide(tensors: Mapping[str, torch.Tensor], name: str, *shape: int) -> torch.Tensor:
+    """As `take`, in float32 at least, without a rounding to the model's dtype on the way."""
+    taken = take(tensors, name, *shape)
+    stored = tensors.stored(name) if isinstance(tensors, Tensors) else taken
+    return stored.to(torch.promote_types(taken.dtype, torch.float32))
+
+
 def parse_config(raw: Mapping[str, Any]) -> DenseConfig:
     """Check the fields of a config.json. Raises CheckpointError."""
     architecture = _architecture(raw)
-    _only(raw, "hidden_act", ("silu",))
+    only(raw, "hidden_act", ("silu",))
     for field in ("attention_bias", "mlp_bias", "use_sliding_window"):
-        _only(raw, field, (False,))
-    _only(raw, "quantization_config", (None,))
+        only(raw, field, (False,))
+    only(raw, "quantization_config", (None,))
     odd = sorted({str(kind) for kind in raw.get("layer_types") or ()} - {"full_attention"})
     if odd:
         raise CheckpointError(f"layer_types has {odd[0]!r}; allowed: 'full_attention'")
-    width, heads = _positive(raw, "hidden_size"), _positive(raw, "num_attention_heads")
-    kv_heads = _positive(raw, "num_key_value_heads", heads)
-    if heads % kv_heads:
-        raise CheckpointError(f"num_key_value_heads is {kv_heads}; allowed: a divisor of num_attention_heads ({heads})")
+    width, heads = positive(raw, "hidden_size"), positive(raw, "num_attention_heads")
+    kv_heads = positive(raw, "num_key_value_heads", heads)
+    divisor(kv_heads, "num_key_value_heads", heads, "num_attention_heads")
     # Qwen3's default is 128 whatever the width; Llama's follows from the width.
-    head_dim = _positive(raw, "head_dim", 128 if architecture == "Qwen3ForCausalLM" else width // heads)
+    head_dim = positive(raw, "head_dim", 128 if architecture == "Qwen3ForCausalLM" else width // heads)
     if head_dim % 2:
         raise CheckpointError(f"head_dim is {head_dim}; allowed: even numbers")
     return DenseConfig(
-        vocab=_positive(raw, "vocab_size"),
+        vocab=positive(raw, "vocab_size"),
         width=width,
-        layers=_positive(raw, "num_hidden_layers"),
+        layers=positive(raw, "num_hidden_layers"),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate=_positive(raw, "intermediate_size"),
-        norm_eps=_number(raw, "rms_norm_eps", 1e-6),
-        max_len=_positive(raw, "max_position_embeddings", 2048 if architecture == "LlamaForCausalLM" else 32768),
+        intermediate=positive(raw, "intermediate_size"),
+        norm_eps=number(raw, "rms_norm_eps", 1e-6),
+        max_len=positive(raw, "max_position_embeddings", 2048 if architecture == "LlamaForCausalLM" else 32768),
         tied=bool(raw.get("tie_word_embeddings", False)),
         qk_norm=architecture == "Qwen3ForCausalLM",
         rope=_rope(raw),
@@ -148,47 +165,31 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     return found[0]
 
 
-def _rope(raw: Mapping[str, Any]) -> Rope:
-    """`rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling` before it."""
+def rope_fields(raw: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """(kind, fields) of `rope_parameters` (transformers 5), or of `rope_scaling` before it. Raises CheckpointError."""
     found = raw.get("rope_parameters")
     key = "rope_parameters" if found is not None else "rope_scaling"
     fields = raw.get(key) or {}
     if not isinstance(fields, dict):
         raise CheckpointError(f"{key} is {fields!r}; allowed: an object or null")
     kind = fields.get("rope_type", fields.get("type", "default"))
-    if kind not in ROPE_TYPES:
-        raise CheckpointError(f"rope_type in {key} is {kind!r}; allowed: {', '.join(ROPE_TYPES)}")
+    if kind not in kinds:
+        raise CheckpointError(f"rope_type in {key} is {kind!r}; allowed: {', '.join(kinds)}")
+    return kind, fields
+
+
+def _rope(raw: Mapping[str, Any]) -> Rope:
+    kind, fields = rope_fields(raw, ROPE_TYPES)
     for holder in (raw, fields):
-        _only(holder, "partial_rotary_factor", (1.0,))
-    theta = _number(fields, "rope_theta", _number(raw, "rope_theta", 10000.0))
+        only(holder, "partial_rotary_factor", (1.0,))
+    theta = number(fields, "rope_theta", number(raw, "rope_theta", 10000.0))
     if kind == "default":
         return Rope(theta)
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-    factor, low, high, original = (_number(fields, name) for name in names)
+    factor, low, high, original = (number(fields, name) for name in names)
     if high <= low:
         raise CheckpointError(f"high_freq_factor is {high}; allowed: above low_freq_factor ({low})")
     return Rope(theta, (factor, low, high, original))
-
-
-def _positive(raw: Mapping[str, Any], field: str, default: int | None = None) -> int:
-    value = raw.get(field)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"{field} is {value!r}; allowed: a positive integer")
-    return value
-
-
-def _number(raw: Mapping[str, Any], field: str, default: float | None = None) -> float:
-    value = raw.get(field, default)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise CheckpointError(f"{field} is {value!r}; allowed: a positive number")
-    return float(value)
-
-
-def _only(raw: Mapping[str, Any], field: str, allowed: tuple[object, ...]) -> None:
-    value = raw.get(field, allowed[0])
-    if value is not None and value not in allowed:
-        raise CheckpointError(f"{field} is {value!r}; allowed: {', '.join(map(repr, allowed))}")
 
 
 def _existing(path: Path) -> Path:

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.base import Cache, StateShape, Where
 from draftproof.engine.models.checkpoint import DenseConfig, open_tensors, read_config, take
+from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.models.layers import (
     Attention,
     cache_shape,
@@ -30,9 +31,12 @@ from draftproof.engine.models.layers import (
 class Dense:
     """A `Target`. `tensors` are named as in a Hugging Face checkpoint; their device and dtype are the model's."""
 
+    state_shape: StateShape | None = None
+
     def __init__(self, config: DenseConfig, tensors: Mapping[str, torch.Tensor]) -> None:
         self.config = config
         self.width, self.vocab = config.width, config.vocab
+        self.layer_types = (FULL,) * config.layers
         self.embedding = take(tensors, "model.embed_tokens.weight", config.vocab, config.width)
         # Some writers leave a tied lm_head out, some repeat it; config.json decides.
         self.lm_head = self.embedding if config.tied else take(tensors, "lm_head.weight", config.vocab, config.width)
@@ -42,7 +46,8 @@ class Dense:
         # One more than there are layers: the last is the final norm.
         self.norms = tuple(take(tensors, name, config.width) for name in names)
         self.hidden_dtype = self.embedding.dtype
-        self.cache_shape = cache_shape(config, self.hidden_dtype)
+        self.cache_shape, self.state_shape = cache_shape(config, self.hidden_dtype), None
+        self.layer_types = ("full_attention",) * config.layers
         self._attention = Attention(config, inverse_frequencies(config.rope, config.head_dim).to(self.embedding.device))
 
     def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:

@@ -10,23 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 
 from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.checkpoint import CheckpointError, DenseConfig, open_tensors, read_config, take
-from draftproof.engine.models.dense import Dense
+from draftproof.engine.models.hybrid_config import HybridConfig, eagle_config
 from draftproof.engine.models.layers import Attention, cache_shape, inverse_frequencies, mlp, read_layer, rms_norm
 
 EMBEDDING = "embed_tokens.weight"
 
 
+class Lender(Protocol):
+    """A target whose embedding [V, D] and lm_head [V, D] its drafts use."""
+
+    width: int
+    vocab: int
+    embedding: torch.Tensor
+    lm_head: torch.Tensor
+
+
 class EagleHead:
     """A `Head`. Tensors: fc.weight [D, 2D], layers.0.self_attn.*, layers.0.mlp.*, layers.0.post_attention_layernorm."""
 
-    def __init__(self, config: DenseConfig, tensors: Mapping[str, torch.Tensor], target: Dense) -> None:
-        _check_fits(config, target.config)
+    def __init__(self, config: DenseConfig, tensors: Mapping[str, torch.Tensor], target: Lender) -> None:
+        _check_fits(config, target)
         self.config = config
         self.fc = take(tensors, "fc.weight", config.width, 2 * config.width)
         self.layer = read_layer(config, tensors, "layers.0")
@@ -53,12 +63,12 @@ class EagleHead:
         return (*shared, self.fc, *self.layer.tensors(), self._attention.inv_freq)
 
 
-def head_config(target: DenseConfig) -> DenseConfig:
+def head_config(target: DenseConfig | HybridConfig) -> DenseConfig:
     """The config of a head of the target's own sizes."""
-    return replace(target, layers=1)
+    return eagle_config(target) if isinstance(target, HybridConfig) else replace(target, layers=1)
 
 
-def load_head(directory: str | Path, target: Dense, device: str | torch.device, dtype: torch.dtype) -> EagleHead:
+def load_head(directory: str | Path, target: Lender, device: str | torch.device, dtype: torch.dtype) -> EagleHead:
     """Read a head's checkpoint directory. Raises CheckpointError."""
     tensors = open_tensors(directory, device, dtype)
     head = EagleHead(read_config(directory), tensors, target)
@@ -66,7 +76,7 @@ def load_head(directory: str | Path, target: Dense, device: str | torch.device, 
     return head
 
 
-def _check_fits(head: DenseConfig, target: DenseConfig) -> None:
+def _check_fits(head: DenseConfig, target: Lender) -> None:
     expected = {
         "num_hidden_layers": (head.layers, 1),
         "hidden_size": (head.width, target.width),

@@ -37,16 +37,16 @@ class LayerWeights:
 
 def read_layer(config: DenseConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> LayerWeights:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
-    width, inner, size = config.width, config.intermediate, config.head_dim
+    width, size = config.width, config.head_dim
     sizes = {"q": config.heads * size, "k": config.kv_heads * size, "v": config.kv_heads * size}
-    attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+    attention = f"{prefix}.self_attn"
     qkv = [take(tensors, f"{attention}.{name}_proj.weight", rows, width) for name, rows in sizes.items()]
-    gate_up = [take(tensors, f"{mlp}.{name}_proj.weight", inner, width) for name in ("gate", "up")]
+    inside = read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate)
     return LayerWeights(
         qkv=torch.cat(qkv),
         out=take(tensors, f"{attention}.o_proj.weight", width, sizes["q"]),
-        gate_up=torch.cat(gate_up),
-        down=take(tensors, f"{mlp}.down_proj.weight", width, inner),
+        gate_up=inside.gate_up,
+        down=inside.down,
         mlp_norm=take(tensors, f"{prefix}.post_attention_layernorm.weight", width),
         q_norm=take(tensors, f"{attention}.q_norm.weight", size) if config.qk_norm else None,
         k_norm=take(tensors, f"{attention}.k_norm.weight", size) if config.qk_norm else None,
@@ -103,7 +103,28 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return out
 
 
-def mlp(weights: LayerWeights, x: torch.Tensor) -> torch.Tensor:
+@dataclass(frozen=True)
+class Mlp:
+    """gate_up [2F, D], down [D, F]."""
+
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, D] -> [T, D]."""
+        return mlp(self, x)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return (self.gate_up, self.down)
+
+
+def read_mlp(tensors: Mapping[str, torch.Tensor], prefix: str, width: int, inner: int) -> Mlp:
+    """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
+    gate_up = [take(tensors, f"{prefix}.{name}_proj.weight", inner, width) for name in ("gate", "up")]
+    return Mlp(torch.cat(gate_up), take(tensors, f"{prefix}.down_proj.weight", width, inner))
+
+
+def mlp(weights: LayerWeights | Mlp, x: torch.Tensor) -> torch.Tensor:
     """[T, D] -> [T, D]: down(silu(gate) * up)."""
     gate_up = F.linear(x, weights.gate_up)
     active = gate_up.new_empty((x.shape[0], gate_up.shape[1] // 2))

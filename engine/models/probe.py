@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.base import Cache, CacheShape, StateShape, Where
+from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
+from draftproof.engine.models.probe_linear import ProbeLinear
+from draftproof.engine.models.probe_ops import linear, mix, shift
 
 BOOST = 1 << 23
 
@@ -20,40 +24,39 @@ BOOST = 1 << 23
 class ProbeShape:
     """Sizes of one side (target or head)."""
 
-    layers: int
     heads: int
     kv_heads: int
     key_dim: int
     value_dim: int
 
-    @property
-    def cache(self) -> CacheShape:
-        return CacheShape(self.layers, self.kv_heads, self.key_dim, self.value_dim, torch.int64)
+    def cache(self, layers: int) -> CacheShape:
+        """Of so many full attention layers."""
+        return CacheShape(layers, self.kv_heads, self.key_dim, self.value_dim, torch.int64)
 
 
-def _linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    out = torch.empty((x.shape[0], weight.shape[0]), dtype=torch.int64, device=x.device)
-    kernels.ring_linear(out, x, weight)
-    return out
+@dataclass(frozen=True)
+class LinearShape:
+    """Sizes of a probe's linear layers."""
 
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
 
-def _mix(x: torch.Tensor) -> torch.Tensor:
-    """Mixed in place."""
-    kernels.ring_mix(x, x, 0)
-    return x
-
-
-def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """Logical shift right."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    def state(self, layers: int) -> StateShape:
+        """Of so many linear layers."""
+        sizes = (self.key_heads, self.value_heads, self.key_dim, self.value_dim, self.conv)
+        return StateShape(layers, *sizes, torch.int64, torch.int64)
 
 
 class ProbeLayer:
     """Attention over mixed keys and queries with positions in them, then a mixing layer; residual throughout."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], index: int, shape: ProbeShape) -> None:
+    def __init__(self, weights: Mapping[str, torch.Tensor], index: int, order: int, shape: ProbeShape) -> None:
+        """Layer `index` of the model, number `order` among the full attention ones."""
         prefix = f"layers.{index}"
-        self.index, self.shape = index, shape
+        self._order, self.shape = order, shape
         self.qkv = torch.cat([weights[f"{prefix}.{name}.weight"] for name in "qkv"]).contiguous()
         self.position = torch.cat([weights[f"{prefix}.{name}.position"] for name in "qkv"])
         self.gate = weights[f"{prefix}.q.gate"]
@@ -65,44 +68,65 @@ class ProbeLayer:
     def forward(self, x: torch.Tensor, where: Where, cache: Cache) -> tuple[torch.Tensor, torch.Tensor]:
         """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T])."""
         count, shape = x.shape[0], self.shape
-        mixed = _mix(torch.addcmul(_linear(x, self.qkv), where.positions.unsqueeze(1), self.position))
+        mixed = mix(torch.addcmul(linear(x, self.qkv), where.positions.unsqueeze(1), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
         q = (mixed[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
         k = mixed[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
         v = mixed[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
-        attended = cache.attend(self.index, q, k, v, where, 1.0)
-        x = x + _mix(_linear(attended.view(count, -1), self.o))
-        return x + _mix(_linear(x, self.mlp)), attended[:, 0, 0]
+        attended = cache.attend(self._order, q, k, v, where, 1.0)
+        x = x + mix(linear(attended.view(count, -1), self.o))
+        return x + mix(linear(x, self.mlp)), attended[:, 0, 0]
 
 
 def _logits(hidden: torch.Tensor, unembed: torch.Tensor, bits: int, agreement: int, rows: torch.Tensor) -> torch.Tensor:
     """Integers below 2^24 as float32; the favourite of the carry is raised above the rest in `agreement` / 256."""
-    base = _shift(_mix(_linear(hidden, unembed)), 64 - bits)
+    base = shift(mix(linear(hidden, unembed)), 64 - bits)
     carry = torch.empty_like(hidden[:, 0])
     kernels.ring_mix(carry, hidden[:, 0], 0)
-    favourite = torch.where((carry & 255) < agreement, _shift(carry, 33) % unembed.shape[0], -1)
+    favourite = torch.where((carry & 255) < agreement, shift(carry, 33) % unembed.shape[0], -1)
     return torch.add(base, rows == favourite.unsqueeze(1), alpha=BOOST).to(torch.float32)
 
 
 class ProbeTarget:
-    """The target; weights as `properties.values.probe.target_weights` names them, as int64 tensors."""
+    """The target; weights as `properties.values.probe.target_weights` names them, as int64 tensors.
+
+    `config` is in the form of Hugging Face's, shared with the head, and is only read.
+    """
 
     hidden_dtype = torch.int64
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int, agreement: int) -> None:
-        self.cache_shape = shape.cache
+    def __init__(
+        self,
+        weights: Mapping[str, torch.Tensor],
+        config: Any,
+        shape: ProbeShape,
+        linear_shape: LinearShape | None,
+        logit_bits: int,
+        agreement: int,
+    ) -> None:
+        self.layer_types = layer_types(target_fields(config))
         self.embed, self.unembed = weights["embed"], weights["unembed"]
         self.vocab, self.width = self.embed.shape
-        self._layers = tuple(ProbeLayer(weights, index, shape) for index in range(shape.layers))
+        layers: list[ProbeLayer | ProbeLinear] = []
+        for index, kind in enumerate(self.layer_types):
+            order = self.layer_types[:index].count(kind)
+            layers.append(
+                ProbeLayer(weights, index, order, shape) if kind == FULL else ProbeLinear(weights, index, order)
+            )
+        self._layers = tuple(layers)
+        full = self.layer_types.count(FULL)
+        self.cache_shape = shape.cache(full)
+        self.state_shape = linear_shape.state(len(layers) - full) if linear_shape else None
         self._bits, self._agreement = logit_bits, agreement
         self._ids = torch.arange(self.vocab, device=self.embed.device)
 
     def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        x = self.embed.index_select(0, ids)
-        x, carry = self._layers[0].forward(x, where, cache)
-        for layer in self._layers[1:]:
-            x, _ = layer.forward(x, where, cache)
-        hidden = _mix(x)
+        x, carry = self.embed.index_select(0, ids), None
+        for layer in self._layers:
+            x, first = layer.forward(x, where, cache)
+            carry = first if carry is None else carry
+        assert carry is not None, "a probe has a full attention layer"
+        hidden = mix(x)
         hidden[:, 0].copy_(carry)
         return hidden
 
@@ -117,20 +141,21 @@ class ProbeTarget:
 class ProbeHead:
     """The EAGLE head; weights as `properties.values.probe.head_weights` names them, as int64 tensors."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int) -> None:
-        self.cache_shape = shape.cache
+    def __init__(self, weights: Mapping[str, torch.Tensor], config: Any, shape: ProbeShape, logit_bits: int) -> None:
+        self.layer_types = layer_types(draft_fields(config))
+        self.cache_shape = shape.cache(len(self.layer_types))
         self.embed, self.unembed = weights["embed"], weights["unembed"]
         self.fc, self.out, self.carry = weights["fc"], weights["out"], weights["carry.position"]
-        self._layer = ProbeLayer(weights, 0, shape)
+        self._layer = ProbeLayer(weights, 0, 0, shape)
         self._bits = logit_bits
         self._ids = torch.arange(self.embed.shape[0], device=self.embed.device)
 
     def forward(self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
         embedded = self.embed.index_select(0, ids)
-        carry = hidden[:, 0] + _mix(embedded[:, 0] + (where.positions + 1) * self.carry)
-        x = _mix(_linear(torch.cat([embedded, hidden], dim=1), self.fc))
+        carry = hidden[:, 0] + mix(embedded[:, 0] + (where.positions + 1) * self.carry)
+        x = mix(linear(torch.cat([embedded, hidden], dim=1), self.fc))
         x, _ = self._layer.forward(x, where, cache)
-        handed = _mix(_linear(x, self.out))
+        handed = mix(linear(x, self.out))
         handed[:, 0].copy_(carry)
         return handed
 

@@ -6,6 +6,7 @@ import torch
 
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.recorder import Recorder
@@ -15,7 +16,8 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 
-UNTAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("round", "accept", "commit", "graph", "pool"))
+_TAPPED = ("draft", "verify", "extend")
+UNTAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] not in _TAPPED)
 STEP_LIMIT = 10_000
 
 
@@ -34,9 +36,10 @@ class EngineSubject:
             return self._run(scenario, script)
 
     def _run(self, scenario: Scenario, script: Script) -> Trace:
-        target, head = build.models(scenario, self._device)
-        recorder = Recorder(script, RecordingTaps() if scenario.taps else None)
-        engine = Engine(target, head, build.config(scenario), self._device, recorder)
+        models = build.models(scenario, self._device)
+        recorder = Recorder(scenario, script, RecordingTaps() if scenario.taps else None)
+        recorder.configured(models.seen)
+        engine = Engine(models.target, models.head, build.config(scenario), self._device, recorder)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)
@@ -51,6 +54,7 @@ class EngineSubject:
             if steps > STEP_LIMIT:
                 raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
         recorder.pool(steps)
+        recorder.configured((fingerprint(models.config),), first=len(models.seen))
         channels = self.channels if scenario.taps else UNTAPPED
         return Trace(self.name, channels, tuple(recorder.observations))
 

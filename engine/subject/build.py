@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 
+from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.models.base import Head, Target
+from draftproof.engine.models.config_fields import fingerprint
+from draftproof.engine.models.probe import LinearShape, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe import ProbeHead as EngineProbeHead
-from draftproof.engine.models.probe import ProbeShape, ProbeTarget
 from draftproof.engine.stages import GenerationRequest
 from draftproof.properties.values.probe import head_weights, target_weights
 from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, ProbeHead, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
 
-def models(scenario: Scenario, device: torch.device) -> tuple[Target, Head]:
-    """The target and head that a scenario names."""
+@dataclass(frozen=True)
+class Models:
+    """The target and the head that a scenario names. `config` is the configuration object that both were built from,
+    `seen` its fingerprint before, after the target, and after the head was built."""
+
+    target: Target
+    head: Head
+    config: Any
+    seen: tuple[tuple[int, ...], ...]
+
+
+def models(scenario: Scenario, device: torch.device) -> Models:
+    """Build what a scenario names; scenarios of the same models share them."""
     if isinstance(scenario.model, Checkpoint):
         assert isinstance(scenario.head, CheckpointHead)
         return _checkpoint(scenario.model, scenario.head, device)
@@ -27,31 +42,41 @@ def models(scenario: Scenario, device: torch.device) -> tuple[Target, Head]:
 
 
 @lru_cache(maxsize=32)
-def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> tuple[Target, Head]:
+def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Models:
     def tensors(weights: dict) -> dict[str, torch.Tensor]:
         return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}
 
-    def shape(spec: ProbeModel | ProbeHead, layers: int) -> ProbeShape:
-        return ProbeShape(layers, spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
+    def shape(spec: ProbeModel | ProbeHead) -> ProbeShape:
+        return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
 
-    target = ProbeTarget(tensors(target_weights(model)), shape(model, model.layers), model.logit_bits, model.agreement)
-    return target, EngineProbeHead(tensors(head_weights(head, model)), shape(head, 1), model.logit_bits)
+    shared = {"num_hidden_layers": model.layers, "layer_types": list(model.types), "vocab_size": model.vocab}
+    seen = [fingerprint(shared)]
+    sizes = model.linear
+    linear = sizes and LinearShape(sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.conv)
+    weights = tensors(target_weights(model))
+    target = ProbeTarget(weights, shared, shape(model), linear, model.logit_bits, model.agreement)
+    seen.append(fingerprint(shared))
+    built = EngineProbeHead(tensors(head_weights(head, model)), shared, shape(head), model.logit_bits)
+    seen.append(fingerprint(shared))
+    return Models(target, built, shared, tuple(seen))
 
 
 @lru_cache(maxsize=1)
-def _checkpoint(model: Checkpoint, head: CheckpointHead, device: torch.device) -> tuple[Target, Head]:
+def _checkpoint(model: Checkpoint, head: CheckpointHead, device: torch.device) -> Models:
     from draftproof.engine.subject.checkpoints import load
 
-    return load(model, head, device)
+    return Models(*load(model, head, device))
 
 
 def config(scenario: Scenario) -> EngineConfig:
     memory, schedule = scenario.memory, scenario.schedule
     order = list(range(1, memory.pages + 1))
+    states = list(range(1, memory.request_slots + 1))
     if memory.page_seed:
         random.Random(memory.page_seed).shuffle(order)
+        random.Random(-memory.page_seed).shuffle(states)
     return EngineConfig(
-        steps=scenario.steps,
+        steps=scenario.adaptive.initial if scenario.adaptive else scenario.steps,
         page_size=memory.page_size,
         pages=memory.pages,
         request_slots=memory.request_slots,
@@ -62,6 +87,26 @@ def config(scenario: Scenario) -> EngineConfig:
         capture=scenario.graphs.capture,
         row_seed=schedule.row_seed,
         page_order=tuple(order),
+        state_order=tuple(states),
+        adaptive=_adaptive(scenario),
+        draft_batch=schedule.draft_batch,
+        commit=scenario.states.commit,
+        checkpoint=scenario.states.checkpoint,
+    )
+
+
+def _adaptive(scenario: Scenario) -> AdaptiveConfig | None:
+    given = scenario.adaptive
+    if given is None:
+        return None
+    return AdaptiveConfig(
+        initial=given.initial,
+        candidates=given.candidates,
+        alpha=given.alpha,
+        interval=given.interval,
+        warmup=given.warmup,
+        down=given.down,
+        up=given.up,
     )
 
 

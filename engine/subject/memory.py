@@ -1,10 +1,13 @@
 """Memory under test: poison in what nobody owns, and what each launch changed.
 
-`S` KV slots. A changed slot is named (region, slot): region 0 target KV, 1 draft KV, 2 anything else of the arena
-(then the slot is a byte offset).
+What changed is named (region, place): region 0 target KV and 1 draft KV with a slot, 3 states of the target and 5 their
+checkpoints with a state slot, 4 states after verify rows with row * A + step of the A that are allocated, 2 anything
+else of the arena with a byte offset.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 import numpy as np
 import torch
@@ -12,8 +15,12 @@ import torch
 from draftproof.engine.engine import Engine
 
 POISON_BYTES = (0xFF, 0x5A)
-REGIONS = {"target": 0, "draft": 1}
+REGIONS = {"target": 0, "draft": 1, "states": 3, "steps": 4, "kept": 5}
 ELSEWHERE = 2
+# How many leading dimensions of a tensor of each region come before that of its slots, and how many name a place.
+_AXES = {"target": (0, 1), "draft": (0, 1), "states": (1, 1), "steps": (1, 2), "kept": (1, 1)}
+_STATE_AXES = {"states.inputs": (2, 1), "states.gates": (2, 1), "states.cursor": (0, 1)}
+_INDICES = ("table", "states.cursor")
 
 
 class MemoryWatch:
@@ -21,28 +28,39 @@ class MemoryWatch:
 
     def __init__(self, engine: Engine, poison: int) -> None:
         self._engine, self._arena, self._poison = engine, engine.arena, poison
-        self._slots = (engine.config.pages + 1) * engine.config.page_size
         regions = self._arena.regions
         self._starts = np.array([region.start for region in regions])
-        self._slot_bytes = np.array([max(1, region.size // self._slots) for region in regions])
+        self._sizes = np.array([region.size for region in regions])
+        places = [self._places(region.name) for region in regions]
+        self._count = np.array([count for count, _ in places])
+        self._slot_bytes = np.array([size for _, size in places])
         # A word never spans two slots.
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
         self._before = self._words().clone()
         self._codes = np.array([REGIONS.get(region.name.split(".")[0], ELSEWHERE) for region in regions])
 
+    def _places(self, name: str) -> tuple[int, int]:
+        """Places of a tensor and the bytes of each; a tensor of no region is one place."""
+        tensor, kind = self._arena[name], name.split(".")[0]
+        if kind not in REGIONS:
+            return 1, max(1, tensor.numel() * tensor.element_size())
+        skip, axes = _STATE_AXES.get(name, _AXES[kind])
+        return prod(tensor.shape[skip : skip + axes]), max(1, prod(tensor.shape[skip + axes :])) * tensor.element_size()
+
     def _words(self) -> torch.Tensor:
         return self._arena.memory.view(self._word)
 
     def poison_all(self) -> None:
-        """Poison every value tensor, and the table beyond row 0 with pages that are in range."""
+        """Poison every value tensor, and indices beyond row 0 of the table with what is in range."""
         for region in self._arena.regions:
-            if region.name == "table":
-                continue
-            self._arena.memory[region.start : region.start + region.size] = POISON_BYTES[self._poison]
+            if region.name not in _INDICES:
+                self._arena.memory[region.start : region.start + region.size] = POISON_BYTES[self._poison]
         table = self._arena["table"]
         for row in range(1, table.shape[0]):
             self.poison_row(row)
         self._arena["first"].fill_(self._poison)
+        if self._engine.states:
+            self.poison_states(tuple(range(self._engine.config.request_slots + 1)))
 
     def poison_row(self, row: int) -> None:
         """Page 0 everywhere, or pages that may be another request's: in range, and not what the row will be given."""
@@ -53,24 +71,36 @@ class MemoryWatch:
     def poison_pages(self, pages: tuple[int, ...]) -> None:
         """Overwrite freed pages in every layer of both models."""
         size = self._engine.config.page_size
-        slots = torch.tensor([page * size + i for page in pages for i in range(size)], device=self._arena.memory.device)
-        for region in self._arena.regions:
-            if region.name.split(".")[0] in REGIONS:
-                raw = self._arena.memory[region.start : region.start + region.size].view(self._slots, -1)
-                raw[slots] = POISON_BYTES[self._poison]
+        self._poison_places(("target", "draft"), [page * size + i for page in pages for i in range(size)])
+
+    def poison_states(self, slots: tuple[int, ...]) -> None:
+        """Overwrite freed state slots and their checkpoints in every layer."""
+        self._poison_places(("states", "kept"), list(slots))
+
+    def _poison_places(self, kinds: tuple[str, ...], places: list[int]) -> None:
+        at = torch.tensor(places, device=self._arena.memory.device)
+        for region, count, size in zip(self._arena.regions, self._count, self._slot_bytes, strict=True):
+            if region.name.split(".")[0] in kinds:
+                raw = self._arena.memory[region.start : region.start + region.size].view(-1, int(count), int(size))
+                if region.name in _INDICES:
+                    self._arena[region.name][at] = self._poison
+                else:
+                    raw[:, at] = POISON_BYTES[self._poison]
 
     def before(self) -> None:
         self._before.copy_(self._words())
 
     def changed(self) -> tuple[tuple[int, int], ...]:
-        """(region, slot) of everything that changed since `before`, ascending; slot 0 is anyone's and left out."""
+        """(region, place) of everything that changed since `before`, ascending; slot 0 is anyone's and left out."""
         words = torch.nonzero(self._words() != self._before).flatten().cpu().numpy()
         if not len(words):
             return ()
         offsets = self._word.itemsize * words
         index = np.searchsorted(self._starts, offsets, side="right") - 1
-        slots = (offsets - self._starts[index]) // self._slot_bytes[index]
-        known = (index >= 0) & (slots < self._slots) & (self._codes[index] != ELSEWHERE)
-        codes = np.where(known, self._codes[index], ELSEWHERE)[~known | (slots > 0)]
-        places = np.where(known, slots, offsets)[~known | (slots > 0)]
+        inside = (index >= 0) & (offsets - self._starts[index] < self._sizes[index])
+        known = inside & (self._codes[index] != ELSEWHERE)
+        places = (offsets - self._starts[index]) // self._slot_bytes[index] % self._count[index]
+        anyones = known & (places == 0) & (self._codes[index] != REGIONS["steps"])
+        codes = np.where(known, self._codes[index], ELSEWHERE)[~anyones]
+        places = np.where(known, places, offsets)[~anyones]
         return tuple((code, place) for code, place in sorted(set(zip(codes.tolist(), places.tolist(), strict=True))))

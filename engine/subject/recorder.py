@@ -5,57 +5,89 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
+from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.probes import Probes
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
-from draftproof.engine.subject.memory import MemoryWatch
+from draftproof.engine.states.replay import Replay
+from draftproof.engine.states.snapshot import Snapshot
+from draftproof.engine.subject.memory import REGIONS, MemoryWatch
+from draftproof.engine.subject.states import after_rows, base, kept, logical, pending_inputs, stored
 from draftproof.engine.subject.taps import RecordingTaps, Tapped
-from draftproof.properties.values.script import Script
+from draftproof.engine.subject.vectors import vectors
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script, forced
 from draftproof.properties.values.trace import Datum, Key, Observation
 
-KINDS = {"prefill": 0, "draft": 1, "verify": 2, "extend": 3, "extend_prompt": 4, "capture": 5}
-
-
-def vectors(tensor: torch.Tensor) -> list[Datum]:
-    """Rows of a [R, ..] tensor as trace vectors: bytes of integers, or float64 arrays."""
-    flat = tensor.detach().reshape(tensor.shape[0], -1).cpu()
-    if flat.dtype == torch.int64:
-        return [row.tobytes() for row in flat.numpy()]
-    array = flat.to(torch.float64).numpy().copy()
-    array.setflags(write=False)
-    return list(array)
+KINDS = {
+    "prefill": 0,
+    "draft": 1,
+    "verify": 2,
+    "extend": 3,
+    "extend_prompt": 4,
+    "capture": 5,
+    "commit": 6,
+    "finish": 7,
+}
+STEPS = REGIONS["steps"]
 
 
 class Recorder(Probes):
     """Collects the trace of one run and steers it by the script."""
 
-    def __init__(self, script: Script, taps: RecordingTaps | None) -> None:
+    def __init__(self, scenario: Scenario, script: Script, taps: RecordingTaps | None) -> None:
         super().__init__(taps)
+        self._prompts = [len(request.prompt) for request in scenario.requests]
+        self._checkpoint = scenario.states.checkpoint
         self.observations: list[Observation] = []
         self._recording, self._script = taps, script
-        self._plan = StepPlan(-1, (), ())
+        self._plan = StepPlan(-1, 0, (), ())
         self._launches = 0
-        self._extend_pending: Tapped = {}
+        self._layers_seen, self._first_prefill_done = 0, False
+        self._extend_pending: tuple[Tapped, int] = ({}, 0)
         self._engine: Engine
         self._memory: MemoryWatch
 
     def attach(self, engine: Engine, memory: MemoryWatch) -> None:
         self._engine, self._memory = engine, memory
+        types = engine.verifier.target.layer_types
+        self._full_layers = tuple(layer for layer, kind in enumerate(types) if kind == FULL)
+        self._linear_layers = tuple(layer for layer, kind in enumerate(types) if kind != FULL)
 
     def _add(self, channel: str, key: Key, value: Datum) -> None:
         self.observations.append(Observation(channel, key, value))
+
+    def configured(self, seen: Sequence[tuple[int, ...]], first: int = 0) -> None:
+        """Fingerprints of the configuration at points `first`, first + 1, .. of the run."""
+        for point, fingerprint in enumerate(seen, start=first):
+            self._add("config.seen", Key(-1, 0, step=point), fingerprint)
+
+    def routed(self, layer_type: int) -> None:
+        if not self._first_prefill_done:
+            self._add("config.routing", Key(-1, 0, layer=self._layers_seen), layer_type)
+            self._layers_seen += 1
 
     def planned(self, plan: StepPlan) -> None:
         self._plan, self._launches = plan, 0
         for chunk in plan.prefill:
             seen = -(-chunk.start // self._engine.config.page_size)
             self._table(chunk.row, Key(chunk.request, 0), seen)
+            if not chunk.start:
+                self._state_slot(chunk.state, Key(chunk.request, 0))
         for row in plan.decode:
             self._table(row.row, Key(row.request, row.round), 0)
+            self._state_slot(row.state, Key(row.request, row.round))
+
+    def _state_slot(self, slot: int, key: Key) -> None:
+        if self._engine.states:
+            self._add("round.state", key, slot)
 
     def _table(self, row: int, key: Key, seen: int) -> None:
         """The request's pages, but for the first `seen` columns, which an earlier chunk of the round reported."""
@@ -68,31 +100,41 @@ class Recorder(Probes):
 
     def launched(self, launch: Launch) -> None:
         key = Key(-1, self._plan.step, step=self._launches)
-        self._add("graph.replay", key, (KINDS[launch.kind], launch.size, launch.rows, launch.replays))
-        self._add("commit.written", key, tuple(part for place in self._memory.changed() for part in place))
+        value = (KINDS[launch.kind], launch.size, launch.rows, launch.replays, launch.width)
+        self._add("graph.replay", key, value)
+        self._add("commit.written", key, self._written(launch))
         self._launches += 1
         tapped = self._recording.take() if self._recording else {}
-        if launch.kind == "capture":
+        if launch.kind in ("capture", "commit", "finish"):
             return
         if launch.kind == "prefill":
+            self._first_prefill_done = True
             self._prefill_rows(self._plan.prefill)
         elif launch.kind == "extend_prompt":
             self._prompt_taps(self._plan.prefill, tapped)
         elif launch.kind == "draft":
-            self._draft_taps(self._plan.decode, tapped)
+            self._draft_taps(self._plan.decode, tapped, launch.width)
         elif launch.kind == "verify":
             self._decode_rows(self._plan.decode, launch.size)
-            self._verify_taps(self._plan.decode, tapped)
+            self._verify_taps(self._plan.decode, tapped, launch.width)
+            self._intermediate(self._plan.decode)
         else:
-            self._extend_pending = tapped
+            self._extend_pending = (tapped, launch.width)
+
+    def _written(self, launch: Launch) -> tuple[int, ...]:
+        """What the launch changed, but for the rows of its padding."""
+        live = launch.rows * self._engine.config.most_width
+        changed = self._memory.changed()
+        return tuple(part for region, place in changed if region != STEPS or place < live for part in (region, place))
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         drafts = proposal.drafts.clone()
         for index, row in enumerate(batch):
-            rounds = self._script.requests[row.request].rounds
-            forced = rounds[row.round - 1].forced if row.round <= len(rounds) else None
-            if forced:
-                drafts[index, : len(forced)] = torch.tensor(forced, dtype=torch.int64, device=drafts.device)
+            emitted = row.context + 1 - self._prompts[row.request]
+            tokens = forced(self._script.requests[row.request], row.round, emitted, row.drafts)
+            if tokens:
+                tokens = tokens[: drafts.shape[1]]
+                drafts[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=drafts.device)
         return Proposal(drafts)
 
     def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
@@ -102,23 +144,74 @@ class Recorder(Probes):
             self._add("accept.index", key, tuple(range(correct + 1)))
             self._add("accept.bonus", key, tokens[-1])
 
+    def controlled(self, before: ControllerState, after: ControllerState) -> None:
+        key = Key(-1, self._plan.step)
+        self._add("control.steps", key, (before.steps, before.count))
+        self._add("control.average", key, struct.pack("<d", after.average))
+
     def committed(self, commits: tuple[Commit, ...]) -> None:
         for commit in commits:
             key = Key(commit.request, commit.round)
             self._add("accept.emitted", key, commit.emitted)
             self._add("commit.length", key, commit.context)
             self._entries("commit.kv", self._engine.verifier.cache, commit, commit.before, commit.context)
+        if self._engine.states:
+            self._states(commits)
+
+    def handed_over(self, commits: tuple[Commit, ...]) -> None:
+        if self._engine.states and commits:
+            self._vectors("commit.final", commits, stored(self._engine.states, commits))
+
+    def _states(self, commits: tuple[Commit, ...]) -> None:
+        """The logical states after a round, what they are made of, and checkpoints that are due."""
+        states = self._engine.states
+        if states is None or not commits:
+            return
+        for commit in commits:
+            if commit.round:
+                self._add("commit.step_index", Key(commit.request, commit.round), commit.last_correct_step_index)
+        self._vectors("commit.state", commits, logical(states, commits))
+        if isinstance(states, Replay):
+            for commit, pending in zip(commits, pending_inputs(states, commits), strict=True):
+                self._add("commit.pending", Key(commit.request, commit.round), pending)
+            self._vectors("commit.base", commits, base(states, commits))
+        due = tuple(commit for commit in commits if self._completes(commit))
+        if due:
+            self._vectors("commit.checkpoint", due, kept(states, due))
+
+    def _completes(self, commit: Commit) -> bool:
+        """Whether the round completed a multiple of the checkpoint interval."""
+        every = self._checkpoint
+        return every > 0 and commit.context // every > commit.before // every
+
+    def _vectors(self, channel: str, commits: Sequence[Commit], layers: Mapping[int, list[Datum]]) -> None:
+        for order, values in layers.items():
+            layer = self._linear_layers[order]
+            for commit, value in zip(commits, values, strict=True):
+                self._add(channel, Key(commit.request, commit.round, layer=layer), value)
+
+    def _intermediate(self, batch: tuple[DecodeRow, ...]) -> None:
+        """The states after every row of a verify, where they are kept."""
+        states = self._engine.states
+        if not isinstance(states, Snapshot):
+            return
+        for order, layer in enumerate(self._linear_layers):
+            for index, row in enumerate(batch):
+                for step, value in enumerate(after_rows(states, order, index, row.drafts + 1)):
+                    self._add("commit.intermediate", Key(row.request, row.round, layer=layer, row=step), value)
 
     def extended(self, commits: tuple[Commit, ...]) -> None:
         for commit in commits:
             if self._recording:
                 self._entries("extend.kv", self._engine.draft.cache, commit, commit.before, commit.context)
         if self._recording and commits and commits[0].round:
-            self._extend_taps(commits, self._extend_pending)
+            self._extend_taps(commits, *self._extend_pending)
 
-    def released(self, row: int, pages: tuple[int, ...]) -> None:
+    def released(self, row: int, pages: tuple[int, ...], state: int) -> None:
         self._memory.poison_pages(pages)
         self._memory.poison_row(row)
+        if state:
+            self._memory.poison_states((state,))
 
     def stepped(self, plan: StepPlan) -> None:
         self.pool(plan.step)
@@ -130,6 +223,9 @@ class Recorder(Probes):
         flat = tuple(part for pair in owned for part in pair)
         self._add("pool.owners", Key(-1, step), (scheduler.pool.free, scheduler.table.free, *flat))
         self._add("pool.guards", Key(-1, step), self._engine.arena.damaged())
+        if scheduler.states:
+            slots = sorted((sequence.state, sequence.request.id) for sequence in scheduler.live)
+            self._add("pool.states", Key(-1, step), (scheduler.states.free, *(part for pair in slots for part in pair)))
 
     def _entries(self, channel: str, cache: Any, commit: Commit, start: int, end: int) -> None:
         """KV entries of positions start .. end-1, read where the request's own table says they are, if it does."""
@@ -137,7 +233,8 @@ class Recorder(Probes):
         end = min(end, len(pages) * size)
         slots = torch.tensor([pages[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
         slots = slots.to(cache.table.device)
-        for layer, (keys, values) in enumerate(zip(cache.keys, cache.values, strict=True)):
+        layers = self._full_layers if channel == "commit.kv" else range(len(cache.keys))
+        for layer, keys, values in zip(layers, cache.keys, cache.values, strict=True):
             entries = torch.cat([keys[slots].flatten(1), values[slots].flatten(1)], dim=1)
             for position, entry in zip(range(start, end), vectors(entries), strict=True):
                 self._add(channel, Key(commit.request, commit.round, layer=layer, row=position), entry)
@@ -151,8 +248,8 @@ class Recorder(Probes):
         for index, row in enumerate(batch):
             self._add("round.rows", Key(row.request, row.round, step=0), (index, row.drafts, 1, size, self._plan.step))
 
-    def _draft_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped) -> None:
-        for step in range(1, self._engine.config.steps):
+    def _draft_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        for step in range(1, width - 1):
             if not tapped:
                 return
             columns = self._columns("draft", tapped, step)
@@ -162,13 +259,12 @@ class Recorder(Probes):
                     for channel, values in columns.items():
                         self._add(f"draft.step.{channel}", key, values[index])
 
-    def _verify_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped) -> None:
+    def _verify_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         if not tapped:
             return
         ids, positions, slots = (tapped[f"verify.{name}", -1].tolist() for name in ("ids", "positions", "slots"))
         hidden = vectors(tapped["verify.hidden", -1])
         chosen = self._choices("verify.choice", "verify.margin", tapped)
-        width = self._engine.config.width
         for index, row in enumerate(batch):
             for column in range(row.drafts + 1):
                 key, at = Key(row.request, row.round, row=column), index * width + column
@@ -178,10 +274,9 @@ class Recorder(Probes):
                 self._add("verify.hidden", key, hidden[at])
                 self._add("verify.choice", key, chosen[at])
 
-    def _extend_taps(self, commits: tuple[Commit, ...], tapped: Tapped) -> None:
+    def _extend_taps(self, commits: tuple[Commit, ...], tapped: Tapped, width: int) -> None:
         columns = self._columns("extend", tapped)
         proposals = columns.pop("proposal")
-        width = self._engine.config.width
         for index, commit in enumerate(commits):
             for row, position in enumerate(range(commit.before, commit.context)):
                 for channel, values in columns.items():

@@ -16,7 +16,7 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace, integers
 
-PREFILL, DRAFT, VERIFY, EXTEND, EXTEND_PROMPT, CAPTURE = range(6)
+PREFILL, DRAFT, VERIFY, EXTEND, EXTEND_PROMPT, CAPTURE, COMMIT, FINISH = range(8)
 
 
 class Row(NamedTuple):
@@ -33,7 +33,10 @@ class Row(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One observation of `graph.replay`; `size` is 0 for an eager launch."""
+    """One observation of `graph.replay`; `size` is 0 for an eager launch.
+
+    `width` is the verify width of the runtime state that the launch belongs to, 0 if it belongs to none.
+    """
 
     step: int
     number: int
@@ -41,22 +44,35 @@ class Launch(NamedTuple):
     size: int
     rows: int
     replays: int
+    width: int
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One scenario, run: what the reference says, what the subject did, and its run under the drawn relation."""
+    """One scenario, run: what the reference says, what the subject did, and its run under the drawn relation.
+
+    `related_reference` is what the reference says of the related run, where that is something else.
+    """
 
     scenario: Scenario
     script: Script
     reference: Trace
     subject: Trace
     related: Trace | None = None
+    related_reference: Trace | None = None
 
     @property
     def exact(self) -> bool:
         """Whether vectors are compared bit for bit."""
         return not isinstance(self.scenario.model, Checkpoint)
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether the target has layers with a recurrent state: a real model's reference says so."""
+        model = self.scenario.model
+        if isinstance(model, Checkpoint):
+            return 1 in self.reference.channel("config.routing").values()
+        return "linear_attention" in model.types
 
     @property
     def page_size(self) -> int:
@@ -136,9 +152,19 @@ class Evidence:
         found = [
             Launch(key.round, key.step, *value)
             for key, value in self.subject.channel("graph.replay").items()
-            if isinstance(value, tuple) and len(value) == 4
+            if isinstance(value, tuple) and len(value) == 5
         ]
         return tuple(sorted(found))
+
+    def steps_in_force(self, step: int) -> int:
+        """The most drafts that a round of an engine step may have: the controller's count, by the reference."""
+        said = integers(self.reference.channel("control.steps").get(Key(-1, step)))
+        return said[0] if said else self.scenario.steps
+
+    def width(self, step: int) -> int:
+        """The verify width that the decode batch of an engine step runs at: 1 if no row has drafts."""
+        rows = self.batches.get((step, 1), ())
+        return self.steps_in_force(step) + 1 if any(row.count for row in rows) else 1
 
     @cached_property
     def last_step(self) -> int:
@@ -181,6 +207,24 @@ class Evidence:
             first, last = spans.get(row.request, (row.step, row.step))
             spans[row.request] = (min(first, row.step), max(last, row.step))
         return spans
+
+    def ends(self, row: Row) -> bool:
+        """Whether a request's last row is this one."""
+        return self.spans[row.request][1] == row.step
+
+    def ending(self, step: int, phase: int) -> tuple[Row, ...]:
+        """Rows of a batch whose requests end with it."""
+        return tuple(row for row in self.batches.get((step, phase), ()) if self.ends(row))
+
+    def phase(self, launch: Launch) -> int:
+        """1 for a launch of the decode batch: one after a verify of its step."""
+        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, VERIFY))
+        return int(launch.number > min(verified, default=launch.number))
+
+    def state_slot(self, request: int, round_: int) -> int | None:
+        """The slot of the recurrent state that a request reports in a round."""
+        slot = self.subject.channel("round.state").get(Key(request, round_))
+        return slot if isinstance(slot, int) else None
 
     def context(self, request: int, round_: int) -> int:
         """n of a round: the length that the subject committed before, or that of the script."""

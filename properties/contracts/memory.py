@@ -1,6 +1,8 @@
 """The complete write set of every launch: what its rows announced, slot 0, and nothing else.
 
-`P` page size. Regions: 0 target KV, 1 draft KV, 2 anything else (then the slot is a byte offset).
+`P` page size, `A` steps that intermediate states are allocated for. Regions: 0 target KV, 1 draft KV, 2 anything else
+(then the slot is a byte offset), 3 states of a state slot, 4 intermediate states (row of the batch * A + verify row),
+5 checkpoints of a state slot.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from collections.abc import Iterator
 from draftproof.properties.compare import Place, first_of
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.evidence import (
+    COMMIT,
     DRAFT,
     EXTEND,
     EXTEND_PROMPT,
+    FINISH,
     PREFILL,
     VERIFY,
     Evidence,
@@ -22,9 +26,15 @@ from draftproof.properties.contracts.evidence import (
 from draftproof.properties.values.trace import Key, integers
 from draftproof.properties.values.verdict import Divergence
 
-TARGET, HEAD = 0, 1
+TARGET, HEAD, _OTHER, STATES, INTERMEDIATE, CHECKPOINTS = range(6)
 _REGION = {PREFILL: TARGET, VERIFY: TARGET, DRAFT: HEAD, EXTEND: HEAD, EXTEND_PROMPT: HEAD}
-_NAMES = {TARGET: "target", HEAD: "draft"}
+_NAMES = {
+    TARGET: "target slot",
+    HEAD: "draft slot",
+    STATES: "state slot",
+    INTERMEDIATE: "intermediate state",
+    CHECKPOINTS: "checkpoint slot",
+}
 Written = set[tuple[int, int]]
 
 
@@ -46,11 +56,6 @@ def _rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
     return evidence.batches.get((launch.step, int(launch.kind in (DRAFT, VERIFY, EXTEND))), ())
-
-
-def _ending(evidence: Evidence, row: Row) -> bool:
-    """Whether a request ends with this row: it may be extended all the same, and need not."""
-    return evidence.spans[row.request][1] == row.step
 
 
 def _check(evidence: Evidence) -> Iterator[Divergence]:
@@ -87,9 +92,56 @@ def _sets(evidence: Evidence, launch: Launch) -> tuple[Written, Written]:
     for row in _rows(evidence, launch):
         slots = (evidence.slot(row.request, row.round, position) for position in announced(evidence, launch, row))
         places = {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
-        optional = launch.kind in (EXTEND, EXTEND_PROMPT) and _ending(evidence, row)
+        # A request that ends may be extended all the same, and need not.
+        optional = launch.kind in (EXTEND, EXTEND_PROMPT) and evidence.ends(row)
         (may if optional else must).update(places)
+    if evidence.hybrid:
+        for row in _state_rows(evidence, launch):
+            states_must, states_may = _states(evidence, launch, row)
+            must |= states_must
+            may |= states_may
     return must, may
+
+
+def _state_rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
+    """The rows whose states a launch may touch."""
+    if launch.kind == PREFILL:
+        return evidence.batches.get((launch.step, 0), ())
+    if launch.kind in (VERIFY, COMMIT):
+        return evidence.batches.get((launch.step, 1), ())
+    return evidence.ending(launch.step, evidence.phase(launch)) if launch.kind == FINISH else ()
+
+
+def _states(evidence: Evidence, launch: Launch, row: Row) -> tuple[Written, Written]:
+    """What a launch has to write, and may write, of the states of one row.
+
+    Nobody poisons a state that is given back: a later write may repeat what is there.
+    """
+    slot, states = evidence.state_slot(row.request, row.round), evidence.scenario.states
+    replay = states.commit == "replay"
+    if launch.kind == VERIFY and not replay:
+        first = row.position * (evidence.scenario.steps + 1)
+        written = [(INTERMEDIATE, first + t) for t in range(max(launch.width, row.count + 1))]
+        return set(written[: row.count + 1]), set(written)
+    if slot is None or (launch.kind == FINISH and not replay):
+        return set(), set()
+    own = {(STATES, slot)}
+    if launch.kind in (VERIFY, FINISH):
+        return set(), own
+    kept = {(CHECKPOINTS, slot)} if _completes(evidence, row) else set()
+    return own | kept, set()
+
+
+def _completes(evidence: Evidence, row: Row) -> bool:
+    """Whether a multiple of the checkpoint interval is reached in a round, or in a chunk of a prompt."""
+    interval = evidence.scenario.states.checkpoint
+    if row.phase:
+        start = evidence.contexts[row.request, row.round]
+        end = evidence.subject.channel("commit.length").get(Key(row.request, row.round), start)
+    else:
+        start = evidence.starts[row.request, row.chunk]
+        end = start + row.count
+    return interval > 0 and isinstance(end, int) and end // interval > start // interval
 
 
 def _released(evidence: Evidence, start: int, end: int) -> Written:
@@ -98,7 +150,7 @@ def _released(evidence: Evidence, start: int, end: int) -> Written:
     slots = {
         page * size + offset
         for row in evidence.rows
-        if start <= row.step < end and _ending(evidence, row)
+        if start <= row.step < end and evidence.ends(row)
         for page in evidence.table_at(row).values()
         for offset in range(size)
     }
@@ -110,17 +162,28 @@ def _wrong(
 ) -> Iterator[Place]:
     for region, slot in sorted(changed - allowed):
         expected = "only slots announced, and slot 0"
-        got = f"{_NAMES[region]} slot {slot}" if region in _NAMES else f"byte {slot} of other memory"
+        got = _name(evidence, region, slot)
         yield Place("commit.written", key, expected, got, _owner(evidence, launch, region, slot))
     for region, slot in sorted(must - changed):
-        expected = f"{_NAMES[region]} slot {slot} written"
+        expected = f"{_name(evidence, region, slot)} written"
         yield Place("commit.written", key, expected, "unchanged", _owner(evidence, launch, region, slot))
+
+
+def _name(evidence: Evidence, region: int, slot: int) -> str:
+    if region == INTERMEDIATE:
+        place, row = divmod(slot, evidence.scenario.steps + 1)
+        return f"{_NAMES[region]} {slot} (batch place {place}, row {row})"
+    return f"{_NAMES[region]} {slot}" if region in _NAMES else f"byte {slot} of other memory"
 
 
 def _owner(evidence: Evidence, launch: Launch, region: int, slot: int) -> str:
     """Whose slot it is: of a row of this launch, of another request, of nobody."""
     if region not in _NAMES:
         return "outside the pools"
+    if region == INTERMEDIATE:
+        return _row_of_batch(evidence, launch, slot)
+    if region in (STATES, CHECKPOINTS):
+        return _owner_of_state(evidence, launch, slot)
     batch = {row.request for row in _rows(evidence, launch)}
     for row in reversed(evidence.rows):
         first, last = evidence.spans[row.request]
@@ -132,12 +195,33 @@ def _owner(evidence: Evidence, launch: Launch, region: int, slot: int) -> str:
     return "owned by nobody"
 
 
+def _row_of_batch(evidence: Evidence, launch: Launch, slot: int) -> str:
+    place, t = divmod(slot, evidence.scenario.steps + 1)
+    batch = evidence.batches.get((launch.step, 1), ())
+    return f"row {t} of request {batch[place].request}" if place < len(batch) else "owned by nobody"
+
+
+def _owner_of_state(evidence: Evidence, launch: Launch, slot: int) -> str:
+    batch = {row.request for row in _state_rows(evidence, launch)}
+    for request, (first, last) in evidence.spans.items():
+        if first <= launch.step <= last and evidence.state_slot(request, 0) == slot:
+            return f"of request {request}" if request in batch else f"another row: request {request}"
+    return "owned by nobody"
+
+
 CONTRACTS = (
     Contract(
         name="memory.written",
         needs=frozenset({"commit.written"}),
-        reads=frozenset({"graph.replay", "round.rows", "round.table", "commit.length"}),
-        minimum={"scenarios": 1, "padded_replays": 1, "shrink_below_captured_size": 1},
+        reads=frozenset({"graph.replay", "round.rows", "round.table", "round.state", "commit.length"}),
+        minimum={
+            "scenarios": 1,
+            "padded_replays": 1,
+            "shrink_below_captured_size": 1,
+            "snapshot_rounds": 1,
+            "replays_folded": 1,
+            "hybrid_padded_replays": 1,
+        },
         check=_check,
     ),
 )

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from draftproof.properties.contracts import memory, pools, relations, rounds, schedule, slots
+from draftproof.properties.contracts import (
+    configuration,
+    control,
+    memory,
+    pools,
+    relations,
+    rounds,
+    schedule,
+    slots,
+    states,
+)
 from draftproof.properties.contracts.base import Contract
 
 ALL: tuple[Contract, ...] = (
     *rounds.CONTRACTS,
+    *states.CONTRACTS,
     *slots.CONTRACTS,
     *pools.CONTRACTS,
     *memory.CONTRACTS,
     *schedule.CONTRACTS,
+    *control.CONTRACTS,
+    *configuration.CONTRACTS,
     *relations.CONTRACTS,
 )
 BY_NAME = {contract.name: contract for contract in ALL}

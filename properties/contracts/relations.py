@@ -19,7 +19,7 @@ from draftproof.properties.values.verdict import Divergence
 
 Values = Mapping[Key, Datum]
 _RESIZED = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
-_RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted"})
+_RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
 
 
 def _check(relation: Relation, evidence: Evidence) -> Iterator[Divergence]:

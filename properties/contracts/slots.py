@@ -11,6 +11,7 @@ from typing import cast
 from draftproof.properties.compare import Place, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.memory import CHECKPOINTS, HEAD, INTERMEDIATE, STATES, TARGET
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
@@ -96,13 +97,16 @@ def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Place
 
 
 def _written_outside(evidence: Evidence) -> Iterator[Place]:
-    memory = evidence.scenario.memory
-    slots = (memory.pages + 1) * memory.page_size
+    memory, steps = evidence.scenario.memory, evidence.scenario.steps
+    kv, states = (memory.pages + 1) * memory.page_size, memory.request_slots + 1
+    rows = evidence.scenario.schedule.max_batch * (steps + 1)
+    ends = {TARGET: kv, HEAD: kv, STATES: states, INTERMEDIATE: rows, CHECKPOINTS: states}
     for key, value in evidence.subject.channel("commit.written").items():
         flat = integers(value)
         for region, slot in zip(flat[::2], flat[1::2], strict=False):
-            if region not in (0, 1) or not 0 <= slot < slots:
-                yield Place("commit.written", key, f"slots 0 .. {slots - 1}", (region, slot), "out of range")
+            if not 0 <= slot < ends.get(region, 0):
+                allowed = f"slots 0 .. {ends[region] - 1}" if region in ends else "no other memory"
+                yield Place("commit.written", key, allowed, (region, slot), "out of range")
                 break
 
 

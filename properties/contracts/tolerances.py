@@ -20,6 +20,11 @@ class Tolerance:
 
 _SUM = "sums of up to a few hundred terms of size 4 in {wide}, each step rounded to {ulp}"
 _ROUNDED = "computed in float32, rounded once or twice to the 8 bits of bfloat16: one unit is 2^-8 of the value"
+_DELTA = "up to 9 tokens of sums of up to 9 terms of size 4, keys of length 1, decay below 1,"
+_FOLDED = (
+    "after a convolution that is rounded to the dtype of the inputs: where float32 and float64 fall on two sides of a"
+    " rounding, a key or value moves by a unit of it, so the state, float32 itself, is as coarse"
+)
 
 TABLE = (
     Tolerance("paged_attention", torch.float64, 1e-12, _SUM.format(wide="float64", ulp="2^-53")),
@@ -69,6 +74,26 @@ TABLE = (
         0.03,
         "as narrow_linear, and one addition, in float32, each rounding to 8 bits",
     ),
+    Tolerance("conv_verify", torch.float64, 1e-12, "sums of up to 7 terms of size 8, then one exponential, in float64"),
+    Tolerance("conv_verify", torch.float32, 1e-5, "sums of up to 7 terms of size 8, then one fast exponential"),
+    Tolerance("conv_verify", torch.bfloat16, 8e-3, _ROUNDED),
+    Tolerance("conv_update", torch.float64, 1e-12, "as conv_verify"),
+    Tolerance("conv_update", torch.float32, 1e-5, "as conv_verify"),
+    Tolerance("conv_update", torch.bfloat16, 8e-3, _ROUNDED),
+    Tolerance("gdn_verify", torch.float64, 1e-11, f"{_DELTA} in float64"),
+    Tolerance("gdn_verify", torch.float32, 3e-5, f"{_DELTA} in float32; an error of the softplus is scaled by e^2"),
+    Tolerance("gdn_verify", torch.bfloat16, 8e-3, f"{_ROUNDED}; states are float32"),
+    Tolerance("gdn_update", torch.float64, 1e-11, "as gdn_verify"),
+    Tolerance("gdn_update", torch.float32, 3e-5, "as gdn_verify"),
+    Tolerance("gdn_update", torch.bfloat16, 8e-3, "as gdn_verify"),
+    *(
+        Tolerance(op, dtype, size, f"as gdn_verify, {_FOLDED}")
+        for op in ("gdn_replay", "gdn_flush", "gdn_checkpoint")
+        for dtype, size in ((torch.float64, 1e-10), (torch.float32, 5e-5), (torch.bfloat16, 5e-2))
+    ),
+    Tolerance("gated_norm", torch.float64, 1e-13, "one mean, one root and one exponential in float64"),
+    Tolerance("gated_norm", torch.float32, 6e-6, "as rms_norm and silu_mul, multiplied"),
+    Tolerance("gated_norm", torch.bfloat16, 8e-3, _ROUNDED),
 )
 
 _BOUNDS = {(row.name, row.dtype): row.bound for row in TABLE}
@@ -108,6 +133,10 @@ MODELS = {
     "extend.hidden_in": Bound(256, 0.5, "the target's hidden states, passed on"),
     "commit.kv": Bound(512, 0.5, "a projection of a normed state; norms of massive activations amplify rounding"),
     "extend.kv": Bound(512, 0.5, "as commit.kv, after the head's own projection"),
+    **{
+        f"commit.{name}": Bound(1024, 0.5, "as commit.kv; the delta rule adds up what every token before contributed")
+        for name in ("state", "intermediate", "base", "checkpoint", "final")
+    },
     "logits": Bound(256, 0.5, "one dot product over the hidden width after the last hidden state"),
 }
 # Logits of the checkpoints in use lie within this; the margin alone does not tell their size.

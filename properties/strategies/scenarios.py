@@ -1,70 +1,49 @@
 """Scenarios of probe models: small, valid by construction, and aimed at where bugs were found.
 
 Draws shrink toward what a person wants to read: graphs off, one request, a short prompt, page size 1, one layer.
-`P` page size, `K` drafts of a round. Each profile is a trigger that
-real bugs needed: a batch that shrinks below its captured size, a partial accept in a padded replay, and so on.
+`P` page size, `K` drafts of a round. Each profile (profiles.py) is a trigger that real bugs needed: a batch that
+shrinks below its captured size, a partial accept in a padded replay, and so on.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from draftproof.properties.strategies.models import models
+from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, Profile
+from draftproof.properties.strategies.profiles import ROTATION as _ROTATION
+from draftproof.properties.strategies.wishes import wishes
 from draftproof.properties.values.scenario import (
     RELATIONS,
+    Adaptive,
     Graphs,
     Memory,
-    ProbeHead,
-    ProbeModel,
     Relation,
     Request,
     RoundWish,
     Scenario,
     Schedule,
+    States,
 )
 from draftproof.properties.values.validate import validate
 
 # Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
 # constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
-VERSION = 2
+VERSION = 3
 Draw = st.DrawFn
 
 # The relations that need a graph, or captured sizes, to differ from the base run.
 _NEED_SIZES: frozenset[Relation] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
-_TURNS: tuple[Relation, ...] = (*RELATIONS, "none")
+# Only a hybrid target has two ways to commit.
+_TURNS: tuple[Relation, ...] = (*(relation for relation in RELATIONS if relation != "other_commit"), "none")
+_COMMITS: tuple[Literal["snapshot", "replay"], ...] = ("snapshot", "replay")
 
 
-class Profile(NamedTuple):
-    """What a scenario is about; `requests` and `steps` (K) are the least of them that it takes."""
-
-    name: str
-    requests: int = 1
-    steps: int = 1
-    graphs: bool = False
-    pattern: str = "any"
-    limits: bool = False
-    long: bool = False
-    together: bool = False
-    most_steps: int = 5
-
-
-PROFILES = (
-    Profile("any"),
-    Profile("shrinking_batch", requests=3, steps=2, graphs=True, pattern="uneven", together=True),
-    Profile("partial_in_padding", requests=1, steps=3, graphs=True, pattern="partial"),
-    Profile("alternating", requests=2, steps=2, graphs=True, pattern="alternating"),
-    Profile("switching", requests=2, steps=3, graphs=True, pattern="switching"),
-    Profile("oversized", requests=3, steps=2, graphs=True, pattern="partial", together=True, most_steps=3),
-    Profile("reuse", requests=3, steps=2, graphs=True, pattern="any", long=True),
-    Profile("limits", requests=2, steps=3, graphs=True, pattern="all", limits=True),
-    Profile("boundaries", requests=2, steps=4, graphs=True, pattern="uneven", limits=True),
-)
-BY_NAME = {profile.name: profile for profile in PROFILES}
-# Scenarios in one list take turns at profiles, so that a few examples have seen every trigger.
-_ROTATION = tuple(profile for profile in PROFILES if profile.name != "any")
 _FIRST_BLOCK, _BLOCK = 2, 8
 
 
@@ -83,19 +62,39 @@ def generate(seed_: int, count: int) -> list[Scenario]:
     if count < 0:
         raise ValueError(f"count is {count}; allowed: 0 or more")
     lanes = [_lane(seed_, lane, -(-(count - lane) // len(_ROTATION))) for lane in range(min(count, len(_ROTATION)))]
-    drawn = (lanes[index % len(lanes)][index // len(lanes)] for index in range(count))
-    return [_with_relation(scenario, index + index // len(_TURNS) + seed_) for index, scenario in enumerate(drawn)]
+    drawn = [lanes[index % len(lanes)][index // len(lanes)] for index in range(count)]
+    return list(_taking_turns(drawn, seed_))
 
 
-def _with_relation(scenario: Scenario, turn: int) -> Scenario:
-    """Relations take turns, so that a short list holds them all; one that needs captured sizes lets others go first."""
-    turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
-    relation = next(one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
+def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
+    """Relations and ways to commit take turns, so that a short list holds them all; a relation that needs captured
+    sizes lets others go first. The turn moves on by one more a rotation, so that profiles meet them all."""
+    turn, hybrids = seed_, seed_
+    for index, scenario in enumerate(drawn):
+        turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
+        relation = next(one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
+        commit = scenario.states.commit
+        turn += int(index % len(_ROTATION) == 0)
+        if _hybrid(scenario):
+            commit = _COMMITS[hybrids % 2]
+            hybrids += 1
+        if _hybrid(scenario) and hybrids % 9 in (3, 7):
+            relation = "other_commit"
+        else:
+            turn += 1
+        yield _related(scenario, relation, msgspec.structs.replace(scenario.states, commit=commit))
+
+
+def _related(scenario: Scenario, relation: Relation, states: States) -> Scenario:
     requests = scenario.requests
     if relation == "taps_off":
         # Without taps a draft shows only in what is verified: its own proposals have to be.
         requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
-    return validate(msgspec.structs.replace(scenario, relation=relation, requests=requests))
+    return validate(msgspec.structs.replace(scenario, relation=relation, requests=requests, states=states))
+
+
+def _hybrid(scenario: Scenario) -> bool:
+    return "linear_attention" in scenario.model.types  # type: ignore[union-attr]  # generated: always a probe
 
 
 def _own(scenario: Scenario) -> RoundWish:
@@ -142,80 +141,10 @@ class _Sizes(NamedTuple):
     chunk: int
 
 
-def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
-    """A size that none of `taken` is: sizes that happen to be equal hide swapped axes."""
-    free = [size for size in range(low, high + 1) if size not in taken]
-    size = draw(st.sampled_from(free))
-    taken.add(size)
-    return size
-
-
-@st.composite
-def _models(draw: Draw) -> tuple[ProbeModel, ProbeHead]:
-    """Pairwise distinct head sizes and widths of target and head, grouped queries half the time."""
-    taken: set[int] = set()
-    key, value = _distinct(draw, 2, 4, taken), _distinct(draw, 2, 5, taken)
-    head_key, head_value = _distinct(draw, 1, 6, taken), _distinct(draw, 1, 7, taken)
-    lanes, head_lanes = _distinct(draw, 3, 8, taken), _distinct(draw, 3, 9, taken)
-    kv_heads, groups = draw(st.sampled_from(((1, 2), (2, 1), (2, 2), (1, 3))))
-    head_kv, head_groups = draw(st.sampled_from(((3, 1), (1, 1), (1, 2))))
-    model = ProbeModel(
-        seed=draw(st.integers(0, 15)),
-        layers=draw(st.sampled_from((1, 2, 2, 3))),
-        heads=kv_heads * groups,
-        kv_heads=kv_heads,
-        key_dim=key,
-        value_dim=value,
-        lanes=lanes,
-        vocab=draw(st.sampled_from((37, 23, 61))),
-        logit_bits=draw(st.sampled_from((23, 23, 23, 3, 2))),
-        agreement=draw(st.sampled_from((192, 256, 128, 0))),
-    )
-    head = ProbeHead(
-        seed=draw(st.integers(0, 15)),
-        heads=head_kv * head_groups,
-        kv_heads=head_kv,
-        key_dim=head_key,
-        value_dim=head_value,
-        lanes=head_lanes,
-    )
-    return model, head
-
-
 def _near(draw: Draw, unit: int, low: int, high: int) -> int:
     """A length of k * unit + {-1, 0, 1}, within low .. high."""
     k = draw(st.integers(1, max(1, high // unit)))
     return min(max(k * unit + draw(st.sampled_from((0, 1, -1))), low), high)
-
-
-@st.composite
-def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundWish, ...]:
-    """The wishes of one request: drafts wanted and how many of them are right, by an accept pattern."""
-    if pattern == "any":
-        pattern = draw(st.sampled_from(("all", "none", "partial", "alternating", "switching", "uneven", "unforced")))
-    count = draw(st.integers(1, 4))
-    if pattern == "alternating":
-        drafts = draw(st.integers(min(2, steps), steps))
-        pairs = (RoundWish(drafts=drafts, accept=drafts), RoundWish(drafts=drafts, accept=0))
-        return pairs if draw(st.booleans()) else pairs[::-1]
-    if pattern == "switching":
-        drafts = draw(st.integers(min(2, steps), steps))
-        some = RoundWish(drafts=drafts, accept=draw(st.integers(0, drafts)))
-        none = RoundWish(drafts=0, accept=0)
-        return (some, none, *(draw(_wish("any", steps)) for _ in range(count - 1)))
-    return tuple(draw(_wish(pattern, steps)) for _ in range(count))
-
-
-@st.composite
-def _wish(draw: Draw, pattern: str, steps: int) -> RoundWish:
-    if pattern == "unforced":
-        return RoundWish(drafts=draw(st.integers(1, steps)), accept=-1)
-    if pattern == "partial" and steps > 1:
-        drafts = draw(st.integers(2, steps))
-        return RoundWish(drafts=drafts, accept=draw(st.integers(1, drafts - 1)))
-    drafts = draw(st.integers(1 if pattern in ("all", "none", "partial") else 0, steps))
-    accept = {"all": drafts, "none": 0}.get(pattern)
-    return RoundWish(drafts=drafts, accept=draw(st.integers(-1, drafts)) if accept is None else accept)
 
 
 @st.composite
@@ -226,18 +155,38 @@ def _request(draw: Draw, profile: Profile, sizes: _Sizes, index: int) -> Request
     length = _near(draw, unit, 1, longest)
     start, stride = draw(st.integers(0, sizes.vocab - 1)), draw(st.integers(1, 7))
     prompt = tuple((start + stride * place * (place + 1) // 2) % sizes.vocab for place in range(length))
-    low, high = (1, 4) if profile.long and index else (9, 12) if profile.together and not index else (4, 10)
-    budget = draw(st.integers(low, high))
+    budget = draw(st.integers(*_budget(profile, index)))
     # A stop inside an accepted run; at `budget - 1` stop and budget fall on one token.
     places = (-1, budget - 1) if profile.together else (-1, -1, budget - 1, max(budget - 2, 0), min(2, budget - 1))
     stop = draw(st.sampled_from(places))
     return Request(
-        arrival=draw(st.sampled_from((1, 2) if profile.together else (0, 0, 1, 3))) if index else 0,
+        arrival=draw(st.sampled_from(_arrivals(profile, index))),
         prompt=prompt,
         budget=budget,
-        rounds=draw(_rounds(profile.pattern, sizes.steps)),
+        rounds=draw(wishes(profile.pattern, sizes.steps)),
         stop_at=stop,
     )
+
+
+def _arrivals(profile: Profile, index: int) -> tuple[int, ...]:
+    """`together`: the first is alone at first. "reuse": no more at once than have a slot, the others wait for one."""
+    if not index:
+        return (0,)
+    if _shape(profile) == "reuse":
+        return (0, 1) if index == 1 else (1 + index, 2 + index)
+    return (1, 2) if profile.together else (0, 0, 1, 3)
+
+
+def _budget(profile: Profile, index: int) -> tuple[int, int]:
+    """The least and the most tokens of a request: a controller needs about eight rounds to move twice, and the first
+    request of a batch that has become too large for drafts should see it shrink again."""
+    if profile.adaptive:
+        return 14, 20
+    if profile.draft_batch:
+        return (3, 6) if index else (14, 18)
+    if profile.long and index:
+        return 1, 4
+    return (9, 12) if profile.together and not index else (4, 10)
 
 
 def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Graphs:
@@ -252,7 +201,7 @@ def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Gra
     options.append((1, max(2, max_batch - 1), max_batch + 2))
     if max_batch > 2:
         options.append((2, max_batch))
-    if profile.name in ("shrinking_batch", "partial_in_padding"):
+    if _shape(profile) in ("shrinking_batch", "partial_in_padding"):
         options = [(max_batch + 1,), (max_batch,), (2, max_batch + 2)] if max_batch > 1 else [(2,), (3,)]
     return Graphs(sizes=draw(st.sampled_from(options)))
 
@@ -264,24 +213,65 @@ def _alike(request: Request, shift: int, vocab: int) -> Request:
     return msgspec.structs.replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
 
 
+def _shape(profile: Profile) -> str:
+    return profile.shape or profile.name
+
+
+# Step counts to choose from, with one to begin with that is not the largest.
+_CANDIDATES = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5)))
+
+
+@st.composite
+def _adaptive(draw: Draw) -> Adaptive:
+    """A controller that moves within a few rounds."""
+    initial, candidates = draw(st.sampled_from(_CANDIDATES))
+    return Adaptive(
+        initial=initial,
+        candidates=candidates,
+        alpha=0.5,
+        interval=draw(st.sampled_from((1, 1, 2))),
+        warmup=draw(st.integers(0, 2)),
+        down=draw(st.sampled_from((0.0, -0.25))),
+        up=draw(st.sampled_from((0.0, -0.25))),
+    )
+
+
+@st.composite
+def _schedule(draw: Draw, profile: Profile, count: int, chunk: int) -> Schedule:
+    """Batches of all requests or of some; of few of them if larger ones get no drafts."""
+    least = 2 if count > 1 else 1
+    max_batch = draw(st.integers(min(count, 3) if profile.requests > 2 else least, max(count, least)))
+    if _shape(profile) in ("reuse", "oversized"):
+        max_batch = 2 if _shape(profile) == "reuse" else count
+    few = draw(st.integers(1, max_batch - 1)) if profile.draft_batch else 0
+    return Schedule(max_batch=max_batch, chunk=chunk, row_seed=draw(st.integers(0, 3)), draft_batch=few)
+
+
+@st.composite
+def _requests(draw: Draw, profile: Profile, sizes: _Sizes, count: int) -> tuple[Request, ...]:
+    """Sometimes alike in all but their tokens, so that they all end, or all go without drafts, in one step."""
+    requests = tuple(draw(_request(profile, sizes, index)) for index in range(count))
+    if _shape(profile) == "shrinking_batch" and draw(st.booleans()):
+        return (requests[0], *(_alike(requests[1], shift, sizes.vocab) for shift in range(count - 1)))
+    if (profile.adaptive or _shape(profile) == "switching") and draw(st.sampled_from((False, True, True))):
+        return (requests[0], *(_alike(requests[0], shift, sizes.vocab) for shift in range(1, count)))
+    return requests
+
+
 @st.composite
 def _scenario(draw: Draw, profile: Profile) -> Scenario:
     relation: Relation = draw(st.sampled_from(("none", *RELATIONS)))
-    model, head = draw(_models())
-    steps = draw(st.integers(profile.steps, profile.most_steps))
+    hybrid = draw(st.booleans()) if profile.name == "any" else profile.hybrid
+    model, head = draw(models(hybrid))
+    adaptive = draw(_adaptive()) if profile.adaptive else None
+    steps = max(adaptive.steps) if adaptive else draw(st.integers(profile.steps, profile.most_steps))
     page_size = draw(st.integers(1, 6)) if profile.name == "any" else draw(st.sampled_from((2, 3, 1, 4, 5)))
     chunk = 16 if profile.name == "oversized" else draw(st.sampled_from((4, 3, 5, 16)))
     sizes = _Sizes(model.vocab, steps, page_size, chunk)
-    count = draw(st.integers(profile.requests, 4))
-    requests = tuple(draw(_request(profile, sizes, index)) for index in range(count))
-    if profile.name == "shrinking_batch" and draw(st.booleans()):
-        requests = (requests[0], *(_alike(requests[1], shift, model.vocab) for shift in range(count - 1)))
-    least = 2 if count > 1 else 1
-    max_batch = draw(st.integers(min(count, 3) if profile.requests > 2 else least, max(count, least)))
-    if profile.name in ("reuse", "oversized"):
-        max_batch = 2 if profile.name == "reuse" else count
-    schedule = Schedule(max_batch=max_batch, chunk=chunk, row_seed=draw(st.integers(0, 3)))
-    graphs = _captured(draw, profile, max_batch, relation in _NEED_SIZES)
+    count = draw(st.integers(profile.requests, 3 if profile.adaptive else 4))
+    requests = draw(_requests(profile, sizes, count))
+    schedule = draw(_schedule(profile, count, chunk))
+    graphs = _captured(draw, profile, schedule.max_batch, relation in _NEED_SIZES)
     memory = _memory(draw, profile, requests, sizes, schedule)
     return validate(
         Scenario(
@@ -292,9 +282,16 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
             graphs=graphs,
             schedule=schedule,
             requests=requests,
-            relation=relation,
+            relation=relation if hybrid or relation != "other_commit" else "none",
+            states=draw(_states()) if hybrid else States(),
+            adaptive=adaptive,
         )
     )
+
+
+@st.composite
+def _states(draw: Draw) -> States:
+    return States(commit=draw(st.sampled_from(_COMMITS)), checkpoint=draw(st.sampled_from((0, 2, 3, 4))))
 
 
 def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: _Sizes, schedule: Schedule) -> Memory:
@@ -315,7 +312,7 @@ def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: 
     return Memory(
         page_size=sizes.page_size,
         pages=pages,
-        request_slots=rows if profile.name == "reuse" else rows + draw(st.integers(0, 1)),
+        request_slots=rows if _shape(profile) == "reuse" else rows + draw(st.integers(0, 1)),
         max_len=max(max_len, 4),
         page_seed=draw(st.integers(0, 3)),
         poison=draw(st.integers(0, 1)),

@@ -26,6 +26,7 @@ Relation = Literal[
     "other_poison",
     "other_bucket",
     "taps_off",
+    "other_commit",
 ]
 RELATIONS: tuple[Relation, ...] = Relation.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention"]

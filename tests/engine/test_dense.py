@@ -18,6 +18,7 @@ from draftproof.properties.values.heads import random_head
 from draftproof.reference.dense import Dense as ReferenceDense
 from draftproof.reference.eagle_head import EagleHead as ReferenceHead
 from draftproof.reference.eagle_head import head_sizes
+from tests.engine.naive import NaiveCache, where
 
 # Both sides are float64; they differ in summation order only.
 BOUND = 1e-9
@@ -48,34 +49,6 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
 }
 
 
-class NaiveCache:
-    """Keeps each row's entries in a dict by position and attends to them one token at a time."""
-
-    def __init__(self) -> None:
-        self.entries: dict[tuple[int, int, int], tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
-    ) -> torch.Tensor:
-        rows, positions = where.rows.tolist(), where.positions.tolist()
-        for i, (row, position) in enumerate(zip(rows, positions, strict=True)):
-            self.entries[layer, row, position] = (k[i].clone(), v[i].clone())
-        out = [
-            self._one(layer, row, position, q[i], scale)
-            for i, (row, position) in enumerate(zip(rows, positions, strict=True))
-        ]
-        return torch.stack(out)
-
-    def _one(self, layer: int, row: int, position: int, q: torch.Tensor, scale: float) -> torch.Tensor:
-        seen = [self.entries[layer, row, p] for p in range(position + 1)]
-        keys, values = (
-            torch.stack(part).repeat_interleave(q.shape[0] // seen[0][0].shape[0], 1)
-            for part in zip(*seen, strict=True)
-        )
-        weights = torch.softmax(scale * torch.einsum("nh,pnh->np", q, keys), dim=1)
-        return torch.einsum("np,pnh->nh", weights, values)
-
-
 def save(directory: Path, name: str, **options: str) -> PreTrainedModel:
     """A model with weights large enough that every part of it shows in the output."""
     torch.manual_seed(7)
@@ -87,10 +60,6 @@ def save(directory: Path, name: str, **options: str) -> PreTrainedModel:
             )
     model.save_pretrained(directory, **options)
     return model
-
-
-def where(rows: list[int], positions: list[int]) -> Where:
-    return Where(torch.tensor(rows), torch.tensor(positions), torch.zeros(len(rows), dtype=torch.int64))
 
 
 def run(dense: Dense, ids: torch.Tensor) -> torch.Tensor:

@@ -19,8 +19,11 @@ from draftproof.kernels import (
     triton_cache,
     triton_decisions,
     triton_dense,
+    triton_gdn,
     triton_linear,
+    triton_replay,
     triton_ring,
+    triton_state,
 )
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -88,6 +91,39 @@ def launch_floats(dtype: torch.dtype) -> None:
             triton_linear.linear_add(out, x, matrix)
 
 
+def launch_states(dtype: torch.dtype) -> None:
+    """Launch what linear attention layers have: at a model's sizes in a model's dtype, else at a probe's."""
+    kept = torch.int64 if dtype == torch.int64 else torch.float32
+    # Rows, width, key heads, value heads, key size, value size, taps.
+    sizes = (2, 4, 16, 32, 128, 128, 4) if dtype == torch.bfloat16 else (2, 3, 1, 2, 3, 5, 2)
+    rows, width, keys, heads, k_width, v_width, taps = sizes
+    channels = 2 * keys * k_width + heads * v_width
+    x, gate, index = (
+        values(dtype, rows, width, channels),
+        values(dtype, rows, width, heads),
+        values(torch.int64, rows),
+    )
+    out, states = values(dtype, rows, width, heads, v_width), values(kept, rows, width, heads, k_width, v_width)
+    pool, window, weight = states[:, 0], values(dtype, rows, taps - 1, channels), values(dtype, channels, taps)
+    per_head, starts = (values(kept, heads), values(kept, heads)), torch.arange(rows + 1)
+    triton_state.conv_verify(x, values(dtype, rows, width, taps - 1, channels), x, window, weight, index)
+    triton_state.conv_update(x[:, 0], window, window, x[:, 0], weight, index, starts, index, index)
+    triton_gdn.gdn_verify(out, states, x, gate, gate, *per_head, pool, index)
+    packed = (out[:, 0], pool, pool, x[:, 0], gate[:, 0], gate[:, 0])
+    triton_gdn.gdn_update(*packed, *per_head, index, starts, index, index)
+    triton_gdn.gated_norm(out[0, 0], out[0, 0], out[0, 0], values(kept, v_width), 1e-6)
+    inputs, gates = values(dtype, 2, rows, taps - 1 + width, channels), values(dtype, 2, rows, width, 2, heads)
+    cursor, model = values(torch.int64, rows, 2), (weight, *per_head)
+    triton_replay.gdn_replay(out, pool, inputs, gates, x, gate, gate, *model, cursor, index)
+    triton_replay.gdn_flush(pool, inputs, cursor, gates, *model, index)
+    triton_replay.gdn_checkpoint(pool, window, pool, inputs, gates, *model, cursor, index, index, index)
+    triton_state.state_scatter(pool[None], states[None], index, index)
+    triton_state.state_scatter(pool[None].transpose(2, 3), states[None].transpose(3, 4).contiguous(), index, index)
+    triton_state.checkpoint_steps(index, index, index, 3)
+    triton_state.replay_commit(cursor, index, index)
+    triton_state.replay_rewind(cursor, index)
+
+
 def launch_integers() -> None:
     """Launch the decisions and the ring's arithmetic."""
     for rows, width in ((1, 1), (3, 5)):
@@ -106,6 +142,7 @@ def main() -> None:
     compiled = compile_only()
     for dtype in (torch.int64, torch.float32, torch.bfloat16):
         launch_pools(dtype)
+        launch_states(dtype)
     for dtype in (torch.float32, torch.bfloat16):
         launch_floats(dtype)
     launch_integers()

@@ -18,7 +18,21 @@ from draftproof.properties.strategies.kernels import CASES
 from draftproof.reference import ops
 
 # Ops that have a ring form besides the float one, or take values of either kind.
-RING = ("greedy_choice", "kv_move", "kv_write", "paged_attention")
+RING = (
+    "conv_update",
+    "conv_verify",
+    "gated_norm",
+    "gdn_checkpoint",
+    "gdn_flush",
+    "gdn_replay",
+    "gdn_update",
+    "gdn_verify",
+    "greedy_choice",
+    "kv_move",
+    "kv_write",
+    "paged_attention",
+    "state_scatter",
+)
 FLOAT_ONLY = (
     "add_rms_norm",
     "linear_add",

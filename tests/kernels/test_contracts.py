@@ -5,8 +5,11 @@ import torch
 
 from draftproof.properties.contracts.kernel import CONTRACTS, Buffer, Kernel, KernelCase, check_kv_write, check_rms_norm
 from draftproof.reference import ops
+from tests.kernels import wrong_state
 from tests.kernels.lane import dtypes_of, is_caught
 from tests.kernels.wrong import WRONG
+
+assert wrong_state.__doc__, "importing it lists its implementations in WRONG"
 
 
 @pytest.mark.parametrize(("op", "name", "kernel"), WRONG, ids=[f"{op}-{name}" for op, name, _ in WRONG])

@@ -1,17 +1,23 @@
-"""A passing piece of evidence to break: four requests, shrinking batches, reused pages, one engine run a relation."""
+"""Passing pieces of evidence to break: an ideal subject serves four requests in shrinking batches on reused pages.
+
+`STATIC`: a hybrid target, states committed by snapshot, drafts as wished. `ADAPTIVE`: states committed by replay,
+drafts as a controller allows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 import msgspec
 
-from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.lockstep import evidence as lockstep
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.relations import related
 from draftproof.properties.values.scenario import (
+    Adaptive,
     Graphs,
+    Linear,
     Memory,
     ProbeHead,
     ProbeModel,
@@ -20,13 +26,25 @@ from draftproof.properties.values.scenario import (
     RoundWish,
     Scenario,
     Schedule,
+    States,
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.validate import validate
-from draftproof.reference.run import run
-from draftproof.reference.solve import solve
+from tests.properties.ideal import IdealSubject
 
-MODEL = ProbeModel(seed=7, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=41)
+LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=4, conv=3, start=True)
+MODEL = ProbeModel(
+    seed=7,
+    layers=3,
+    heads=4,
+    kv_heads=2,
+    key_dim=3,
+    value_dim=5,
+    lanes=6,
+    vocab=41,
+    layer_types=("linear_attention", "full_attention", "linear_attention"),
+    linear=LINEAR,
+)
 HEAD = ProbeHead(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
 
 
@@ -40,7 +58,7 @@ def _split(wish: str) -> list[str]:
     return wish.split("/")
 
 
-SCENARIO = validate(
+STATIC = validate(
     Scenario(
         model=MODEL,
         head=HEAD,
@@ -48,6 +66,7 @@ SCENARIO = validate(
         memory=Memory(page_size=3, pages=18, request_slots=3, max_len=30),
         graphs=Graphs(sizes=(2,)),
         schedule=Schedule(max_batch=3, chunk=4),
+        states=States(checkpoint=2),
         requests=(
             request(0, 7, 9, "3/1 2/2 3/0 0/0"),
             request(0, 5, 12, "3/3 3/0 0/0 3/2"),
@@ -58,16 +77,31 @@ SCENARIO = validate(
 )
 
 
+_SWINGS = "3/3 3/3 3/0 3/0 3/0 3/3"
+ADAPTIVE = validate(
+    msgspec.structs.replace(
+        STATIC,
+        states=States(commit="replay", checkpoint=3),
+        adaptive=Adaptive(initial=1, candidates=(1, 3), alpha=0.5, interval=1, warmup=1, down=0.0),
+        schedule=Schedule(max_batch=3, chunk=4, draft_batch=2),
+        requests=(request(0, 7, 14, _SWINGS), request(0, 5, 17, _SWINGS), request(5, 3, 4, "3/1")),
+    )
+)
+
+
 @lru_cache
-def evidence(relation: Relation = "none") -> Evidence:
-    """The engine's own run, judged as it is; with a relation, its second run too."""
-    scenario = msgspec.structs.replace(SCENARIO, relation=relation)
-    script, subject = solve(scenario), EngineSubject()
-    second = None if relation == "none" else subject.run(related(scenario), script)
-    return Evidence(scenario, script, run(scenario, script), subject.run(scenario, script), second)
+def evidence(relation: Relation = "none", scenario: Scenario = STATIC) -> Evidence:
+    """A run without a fault; with a relation, its second run too."""
+    return lockstep(IdealSubject(), msgspec.structs.replace(scenario, relation=relation))
+
+
+def evidence_of(channel: str) -> Evidence:
+    """One that reports on a channel."""
+    known = evidence()
+    return known if known.subject.channel(channel) else evidence(scenario=ADAPTIVE)
 
 
 def with_observations(of: Evidence, observations: Iterable[Observation]) -> Evidence:
     """The same evidence with another trace of the subject."""
     trace = Trace(of.subject.subject, of.subject.channels, tuple(observations))
-    return Evidence(of.scenario, of.script, of.reference, trace, of.related)
+    return replace(of, subject=trace)

@@ -10,7 +10,7 @@ from draftproof.properties.judge import judge, summarise
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
-from tests.properties.evidence import SCENARIO, Evidence, evidence, with_observations
+from tests.properties.evidence import STATIC, Evidence, evidence, with_observations
 
 ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0}
 
@@ -89,8 +89,8 @@ def test_no_scenario_is_inconclusive() -> None:
 
 def test_the_reference_passes_what_it_can_be_held_to_and_skips_the_rest() -> None:
     one = evidence()
-    control = ReferenceSubject().run(SCENARIO, one.script)
-    verdicts = summarise([judge(Evidence(SCENARIO, one.script, one.reference, control))], ENOUGH)
+    control = ReferenceSubject().run(STATIC, one.script)
+    verdicts = summarise([judge(Evidence(STATIC, one.script, one.reference, control))], ENOUGH)
     outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
     assert outcomes["lossless"] is Outcome.PASS
     assert outcomes["memory.written"] is Outcome.SKIP

@@ -16,7 +16,7 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.trace import Datum, Observation
-from tests.properties.evidence import evidence, with_observations
+from tests.properties.evidence import evidence, evidence_of, with_observations
 
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
 WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
@@ -26,9 +26,11 @@ def names(pair: tuple[Contract, str]) -> str:
     return f"{pair[0].name}-{pair[1]}"
 
 
-def evidence_for(contract: Contract) -> Evidence:
+def evidence_for(contract: Contract, channel: str = "") -> Evidence:
+    """Evidence that a contract applies to, with something on the channel."""
     prefix, _, relation = contract.name.partition(".")
-    return evidence(relation) if prefix == "relation" else evidence()  # type: ignore[arg-type]
+    of = evidence_of(channel or min(contract.needs))
+    return evidence(relation, of.scenario) if prefix == "relation" else of  # type: ignore[arg-type]
 
 
 def altered(value: Datum) -> Iterator[Datum]:
@@ -79,7 +81,7 @@ def test_the_unchanged_traces_pass() -> None:
 @pytest.mark.parametrize("pair", PAIRS, ids=names)
 def test_a_changed_value_fails(pair: tuple[Contract, str]) -> None:
     contract, channel = pair
-    of = evidence_for(contract)
+    of = evidence_for(contract, channel)
     if not of.subject.channel(channel):
         pytest.fail(f"nothing was reported on {channel}")
     found = [d for mutant in mutants(of, channel) for d in contract.check(mutant)]
@@ -90,7 +92,7 @@ def test_a_changed_value_fails(pair: tuple[Contract, str]) -> None:
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
 def test_only_contracts_that_look_at_a_channel_mind_it(channel: str) -> None:
-    for mutant in mutants(evidence(), channel):
+    for mutant in mutants(evidence_of(channel), channel):
         for contract in ALL:
             if channel not in contract.needs | contract.reads and contract.applies(mutant):
                 assert not fails(contract, mutant), contract.name
@@ -98,17 +100,16 @@ def test_only_contracts_that_look_at_a_channel_mind_it(channel: str) -> None:
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
 def test_every_channel_has_a_contract_that_minds_every_change(channel: str) -> None:
-    for mutant in mutants(evidence(), channel):
-        changed = [
-            a for a, b in zip(mutant.subject.observations, evidence().subject.observations, strict=True) if a != b
-        ]
+    of = evidence_of(channel)
+    for mutant in mutants(of, channel):
+        changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
         assert judge(mutant).first, f"nobody minds {changed}"
 
 
 @pytest.mark.parametrize("pair", WHOLE, ids=names)
 def test_a_missing_value_fails(pair: tuple[Contract, str]) -> None:
     contract, channel = pair
-    of = evidence_for(contract)
+    of = evidence_for(contract, channel)
     places = [at for at, observation in enumerate(of.subject.observations) if observation.channel == channel]
     for at in (places[0], places[len(places) // 2], places[-1]):
         assert fails(contract, replaced(of, at, ())), of.subject.observations[at]
@@ -124,4 +125,4 @@ def moved(of: Evidence, channel: str, change: Callable[[int], int]) -> Evidence:
 @pytest.mark.parametrize("pair", WHOLE, ids=names)
 def test_a_surplus_value_fails(pair: tuple[Contract, str]) -> None:
     contract, channel = pair
-    assert fails(contract, moved(evidence_for(contract), channel, lambda _: 77))
+    assert fails(contract, moved(evidence_for(contract, channel), channel, lambda _: 77))

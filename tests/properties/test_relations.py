@@ -9,12 +9,12 @@ from draftproof.properties.relations import related, unchanged
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import RELATIONS
 from draftproof.properties.values.validate import validate
-from tests.properties.evidence import SCENARIO, evidence
+from tests.properties.evidence import STATIC, evidence
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_relation_changes_the_scenario_and_keeps_it_valid(relation: str) -> None:
-    scenario = msgspec.structs.replace(SCENARIO, relation=relation)
+    scenario = msgspec.structs.replace(STATIC, relation=relation)
     changed = validate(related(scenario))
     assert changed.relation == "none"
     assert changed != msgspec.structs.replace(scenario, relation="none")
@@ -23,7 +23,7 @@ def test_a_relation_changes_the_scenario_and_keeps_it_valid(relation: str) -> No
 
 def test_no_relation_has_no_pair() -> None:
     with pytest.raises(ValueError, match="allowed: graph_vs_eager"):
-        related(SCENARIO)
+        related(STATIC)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.run import ReferenceSubject
-from tests.properties.evidence import SCENARIO, evidence
+from tests.properties.evidence import STATIC, evidence
 
 LENGTH = Observation("commit.length", Key(0, 0), 7)
 
@@ -32,7 +32,7 @@ class Canned:
 
 @pytest.mark.parametrize("subject", [EngineSubject(), ReferenceSubject()], ids=lambda subject: subject.name)
 def test_our_own_conform(subject: Subject) -> None:
-    assert conformance(subject, SCENARIO, evidence().script) == []
+    assert conformance(subject, STATIC, evidence().script) == []
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_our_own_conform(subject: Subject) -> None:
     ],
 )
 def test_what_does_not_conform_is_named(observations: tuple[Observation, ...], problem: str) -> None:
-    problems = conformance(Canned([observations]), SCENARIO, evidence().script)
+    problems = conformance(Canned([observations]), STATIC, evidence().script)
     assert any(problem in line for line in problems), problems
 
 
 def test_two_runs_must_agree() -> None:
     subject = Canned([(LENGTH,), (LENGTH._replace(value=8),)])
-    assert conformance(subject, SCENARIO, evidence().script) == ["two runs of one scenario differ"]
+    assert conformance(subject, STATIC, evidence().script) == ["two runs of one scenario differ"]

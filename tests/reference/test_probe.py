@@ -8,101 +8,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from draftproof.properties.values.probe import head_weights, splitmix, target_weights
+from draftproof.properties.values.probe import splitmix, target_weights
 from draftproof.properties.values.scenario import ProbeHead, ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe import ProbeEagleHead, ProbeTarget, mix
+from tests.naive_probe import MASK, naive_head, naive_mix, naive_target
 
-MASK = 2**64 - 1
 MODEL = ProbeModel(seed=3, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=7, vocab=61, agreement=160)
 HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
 TOKENS = tuple(int(token) for token in np.random.default_rng(11).integers(0, MODEL.vocab, 24))
-
-
-def naive_mix(x: int) -> int:
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def dot(a: list[int], b: list[int]) -> int:
-    total = 0
-    for left, right in zip(a, b, strict=True):
-        total += left * right
-    return total & MASK
-
-
-def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeHead, xs: list[list[int]]) -> tuple:
-    """Returns (outputs, entries as (k, v), o[0, 0]) of each position."""
-    heads, group = spec.heads, spec.heads // spec.kv_heads
-    queries, entries, outputs, firsts = [], [], [], []
-
-    def project(name: str, x: list[int], p: int) -> list[int]:
-        rows, places = w[f"{prefix}.{name}.weight"], w[f"{prefix}.{name}.position"]
-        return [naive_mix((dot(row, x) + p * place) & MASK) for row, place in zip(rows, places, strict=True)]
-
-    for p, x in enumerate(xs):
-        gate = w[f"{prefix}.q.gate"]
-        queries.append([(q * g) & MASK for q, g in zip(project("q", x, p), gate, strict=True)])
-        entries.append((project("k", x, p), project("v", x, p)))
-        o = []
-        for u in range(heads):
-            n = u // group
-            query = queries[p][u * spec.key_dim : (u + 1) * spec.key_dim]
-            for e in range(spec.value_dim):
-                total = 0
-                for s in range(p + 1):
-                    key, value = entries[s]
-                    score = dot(query, key[n * spec.key_dim : (n + 1) * spec.key_dim])
-                    total += (naive_mix(score) | 1) * value[n * spec.value_dim + e]
-                o.append(total & MASK)
-        firsts.append(o[0])
-        y = [(a + naive_mix(dot(row, o))) & MASK for a, row in zip(x, w[f"{prefix}.o.weight"], strict=True)]
-        outputs.append(
-            [(a + naive_mix(dot(row, y))) & MASK for a, row in zip(y, w[f"{prefix}.mlp.weight"], strict=True)]
-        )
-    return outputs, entries, firsts
-
-
-def naive_logits(w: dict[str, list], h: list[int], bits: int, agreement: int) -> list[int]:
-    logits = [naive_mix(dot(row, h)) >> (64 - bits) for row in w["unembed"]]
-    m = naive_mix(h[0])
-    if m % 256 < agreement:
-        logits[(m >> 33) % len(logits)] += 2**23
-    return logits
-
-
-def lists(weights: dict[str, np.ndarray]) -> dict[str, list]:
-    return {name: array.tolist() for name, array in weights.items()}
-
-
-def naive_target(spec: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list, list]:
-    """(hidden, logits, entries by layer)."""
-    w = lists(target_weights(spec))
-    xs, kv, carry = [w["embed"][token] for token in tokens], [], []
-    for layer in range(spec.layers):
-        xs, entries, firsts = naive_layer(w, f"layers.{layer}", spec, xs)
-        kv.append([k + v for k, v in entries])
-        carry = carry or firsts
-    hidden = [[first] + [naive_mix(a) for a in x[1:]] for first, x in zip(carry, xs, strict=True)]
-    return hidden, [naive_logits(w, h, spec.logit_bits, spec.agreement) for h in hidden], kv
-
-
-def naive_head(head: ProbeHead, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
-    """(g, logits, entries)."""
-    w = lists(head_weights(head, spec))
-    xs = []
-    for token, x_in in zip(tokens, hidden, strict=True):
-        both = w["embed"][token] + x_in
-        xs.append([naive_mix(dot(row, both)) for row in w["fc"]])
-    xs, entries, _ = naive_layer(w, "layers.0", head, xs)
-    states = []
-    for p, (token, x_in, x) in enumerate(zip(tokens, hidden, xs, strict=True)):
-        g = [naive_mix(dot(row, x)) for row in w["out"]]
-        g[0] = (x_in[0] + naive_mix((w["embed"][token][0] + (p + 1) * w["carry.position"][0]) & MASK)) & MASK
-        states.append(g)
-    return states, [naive_logits(w, g, spec.logit_bits, 256) for g in states], [k + v for k, v in entries]
 
 
 def target(spec: ProbeModel = MODEL) -> ProbeTarget:
@@ -119,7 +34,7 @@ def test_equals_the_naive_twin(bits: int) -> None:
         seed=bits, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=13, logit_bits=bits
     )
     tokens = tuple(token % 13 for token in TOKENS[:6])
-    hidden, logits, kv = naive_target(spec, tokens)
+    hidden, logits, kv, _ = naive_target(spec, tokens)
     got = target(spec).forward(tokens)
     assert got.hidden.tolist() == hidden
     assert got.logits.tolist() == logits

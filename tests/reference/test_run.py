@@ -3,99 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.scenario import (
-    Graphs,
-    Memory,
-    ProbeHead,
-    ProbeModel,
-    Request,
-    RoundWish,
-    Scenario,
-    Schedule,
-    wish,
-)
+from draftproof.properties.values.scenario import Request, RoundWish, Scenario, wish
 from draftproof.properties.values.script import RequestScript, RoundScript
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.values.validate import validate
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import accept
-from draftproof.reference.memo import Memo
+from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import build
 from draftproof.reference.run import ReferenceSubject, run
 from draftproof.reference.solve import solve
-
-BRIEF = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
-
-
-def model(**changes: int) -> ProbeModel:
-    sizes = {"layers": 2, "heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 5, "lanes": 7, "vocab": 23} | changes
-    return ProbeModel(seed=3, **sizes)
-
-
-def scenario(*requests: Request, steps: int = 4, max_len: int = 64, of: ProbeModel | None = None) -> Scenario:
-    return validate(
-        Scenario(
-            model=of or model(),
-            head=HEAD,
-            steps=steps,
-            memory=Memory(page_size=4, pages=64, request_slots=8, max_len=max_len),
-            graphs=Graphs(),
-            schedule=Schedule(max_batch=4, chunk=8),
-            requests=requests,
-        )
-    )
-
-
-def request(
-    prompt: int = 5, budget: int = 12, rounds: tuple[tuple[int, int], ...] = ((3, 1),), stop: int = -1
-) -> Request:
-    wishes = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in rounds)
-    return Request(arrival=0, prompt=tuple(range(1, prompt + 1)), budget=budget, rounds=wishes, stop_at=stop)
-
-
-def drawn_wish(rng: random.Random, steps: int) -> RoundWish:
-    drafts = rng.randint(0, steps)
-    return RoundWish(drafts=drafts, accept=rng.randint(-1, drafts))
-
-
-def drawn(seed: int) -> Scenario:
-    """Few tokens and few logit bits, so that ties, repeated tokens and early stops are frequent."""
-    rng = random.Random(seed)
-    steps = rng.randint(1, 5)
-    of = model(
-        layers=rng.randint(1, 2),
-        vocab=rng.randint(4, 12),
-        logit_bits=rng.choice([1, 2, 23]),
-        agreement=rng.choice([0, 128, 256]),
-    )
-    requests = [
-        Request(
-            arrival=0,
-            prompt=tuple(rng.randrange(of.vocab) for _ in range(rng.randint(1, 7))),
-            budget=rng.randint(1, 15),
-            rounds=tuple(drawn_wish(rng, steps) for _ in range(rng.randint(1, 4))),
-            stop_at=rng.choice([-1, -1, rng.randint(0, 9)]),
-        )
-        for _ in range(rng.randint(1, 2))
-    ]
-    return scenario(*requests, steps=steps, max_len=rng.randint(8, 24), of=of)
-
-
-def scenarios() -> st.SearchStrategy[Scenario]:
-    """Drawn from one seed each: Hypothesis' own lists and integers are mostly short and small, as are their runs."""
-    return st.integers(0, 2**32 - 1).map(drawn)
+from tests.reference.scenarios import BRIEF, model, request, scenario, scenarios
 
 
 def test_the_drawn_scenarios_reach_what_matters() -> None:
@@ -226,17 +152,35 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
     trace = run(made, script)
     assert trace.duplicates == ()
     assert {observation.channel for observation in trace.observations} <= trace.channels <= set(CHANNELS)
+    assert trace.channels == declared(made)
     found = {name: set(trace.channel(name)) for name in trace.channels}
     wanted: dict[str, set[Key]] = {name: set() for name in trace.channels}
+    wanted["config.routing"] = {Key(-1, 0, layer=layer) for layer in range(made.model.layers)}
     for index, (asked, solved) in enumerate(zip(made.requests, script.requests, strict=True)):
         for name, key in request_keys(made, index, asked, solved):
             wanted[name].add(key)
     assert found == wanted
 
 
+def declared(made: Scenario) -> set[str]:
+    """By elimination: what a subject alone can know, and states where there are none or in another form."""
+    alone = ("round.", "pool.", "graph.", "control.")
+    without = {"config.seen", "commit.written"} | {name for name in CHANNELS if name.endswith(".slots")}
+    if made.model.linear is None:
+        without |= {f"commit.{name}" for name in ("step_index", "state", "final", "intermediate")}
+    if made.model.linear is None or made.states.commit == "snapshot":
+        without |= {"commit.pending", "commit.base"}
+    else:
+        without.add("commit.intermediate")
+    if made.model.linear is None or not made.states.checkpoint:
+        without.add("commit.checkpoint")
+    return {name for name in CHANNELS if not name.startswith(alone)} - without
+
+
 def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScript) -> list[tuple[str, Key]]:
     n, last = len(asked.prompt), len(solved.rounds)
     keys = [*window(made, index, 0, range(n), last == 0), ("accept.emitted", Key(index, 0))]
+    keys += state_keys(made, index, 0, n, last == 0)
     for number, round_ in enumerate(solved.rounds, start=1):
         keys += [
             (f"draft.step.{name}", Key(index, number, step=step))
@@ -251,14 +195,38 @@ def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScri
         keys += [(f"accept.{name}", Key(index, number)) for name in ("correct_len", "index", "bonus", "emitted")]
         keys += window(made, index, number, range(n, n + len(round_.emitted)), number == last)
         n += len(round_.emitted)
+        keys += state_keys(made, index, number, n, number == last, round_)
     return keys
+
+
+def state_keys(
+    made: Scenario, index: int, number: int, length: int, ends: bool, round_: RoundScript | None = None
+) -> list[tuple[str, Key]]:
+    """`length` is that after the round."""
+    linear = [layer for layer, kind in enumerate(made.model.types) if kind == "linear_attention"]
+    if not linear:
+        return []
+    replay, every = made.states.commit == "replay", made.states.checkpoint
+    names = ["commit.state"] + ["commit.base"] * replay + ["commit.final"] * ends
+    if every and any(token % every == 0 for token in range((round_.context if round_ else 0) + 1, length + 1)):
+        names.append("commit.checkpoint")
+    keys = [(name, Key(index, number, layer=layer)) for name in names for layer in linear]
+    keys += [("commit.pending", Key(index, number))] * replay
+    if round_ is None:
+        return keys
+    rows = 0 if replay else round_.drafts + 1
+    keys += [
+        ("commit.intermediate", Key(index, number, layer=layer, row=row)) for layer in linear for row in range(rows)
+    ]
+    return [*keys, ("commit.step_index", Key(index, number))]
 
 
 def window(made: Scenario, index: int, number: int, positions: range, ends: bool) -> list[tuple[str, Key]]:
     keys = [("commit.length", Key(index, number))]
     keys += [
         ("commit.kv", Key(index, number, layer=layer, row=row))
-        for layer in range(made.model.layers)
+        for layer, kind in enumerate(made.model.types)
+        if kind == "full_attention"
         for row in positions
     ]
     if not ends:
@@ -304,7 +272,8 @@ def test_values_follow_from_one_pass_over_the_final_sequence(made: Scenario) -> 
             check_verify(told, tokens, length - len(solved.rounds[number - 1].emitted), solved.rounds[number - 1])
         assert told("commit.length") == length
         for key, value in trace.of("commit.kv", round=number):
-            assert value == true.kv[key.layer][key.row].tobytes()
+            assert value == true.kv[among(made, "full_attention", key.layer)][key.row].tobytes()
+        check_states(made, trace, number, true, length)
         for row, value in told.rows("extend.hidden_in", "row").items():
             assert value == true.hidden[row].tobytes()
             assert told("extend.kv", layer=0, row=row) == entries.kv[0][row].tobytes()
@@ -312,6 +281,35 @@ def test_values_follow_from_one_pass_over_the_final_sequence(made: Scenario) -> 
             assert told("extend.positions", layer=0, row=row) == row
         if number < len(solved.rounds):
             assert told("extend.proposal", layer=0) == tuple(choose(entries.logits[length - 1]))
+
+
+def among(made: Scenario, kind: str, layer: int) -> int:
+    """Which layer of its kind a layer is."""
+    return made.model.types[:layer].count(kind)
+
+
+def check_states(made: Scenario, trace: Trace, number: int, true: Pass, length: int) -> None:
+    """States of a round after which the context has `length` tokens, against those of one pass over all tokens."""
+
+    def after(layer: int, tokens: int) -> bytes:
+        return true.states[among(made, "linear_attention", layer)][tokens - 1].tobytes()
+
+    told = Told(trace, number)
+    before = length - len(trace.channel("accept.emitted")[Key(0, number)]) if number else length
+    every = max(1, made.states.checkpoint)
+    for name, tokens in {
+        "commit.state": length,
+        "commit.final": length,
+        "commit.base": before,
+        "commit.checkpoint": length - length % every,
+    }.items():
+        for layer, value in told.rows(name, "layer").items():
+            assert value == after(layer, tokens), (name, number)
+    for key, value in trace.of("commit.intermediate", round=number):
+        if before + key.row < length:
+            assert value == after(key.layer, before + key.row + 1)
+    for name, value in (("commit.step_index", length - before - 1), ("commit.pending", length - before)):
+        assert all(got == value for _, got in trace.of(name, round=number)), name
 
 
 def check_verify(told: Told, tokens: tuple[int, ...], n: int, round_: RoundScript) -> None:

@@ -1,0 +1,161 @@
+"""What is timed: each op of a verify round, both ways to commit as whole rounds, decoding, and flash-linear-attention.
+
+Letters as in gdn_buffers. Bytes are what the work must move: each element of an input read once and each of an output
+written once, from the shapes; index tensors, which are a few hundred bytes, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gdn_buffers import Buffers, Setup
+
+from draftproof import kernels
+
+BF16, FLOAT32 = 2, 4
+FLA = "fla fused_recurrent"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`launches` do the same work, each on buffers of its own; `bytes` is what one of them moves."""
+
+    name: str
+    bytes: int
+    launches: tuple[Callable[[], object], ...]
+
+
+def conv_verify(on: Buffers) -> None:
+    """The convolution of a verify, with the window after each token."""
+    kernels.conv_verify(on.qkv, on.windows, on.x, on.conv, on.weight, on.slots)
+
+
+def gdn_verify(on: Buffers) -> None:
+    """The delta rule of a verify, with the state after each token."""
+    kernels.gdn_verify(on.out, on.states, on.qkv, on.a, on.b, on.a_log, on.dt_bias, on.ssm, on.slots)
+
+
+def scatter_ssm(on: Buffers) -> None:
+    """Commit the state after the last correct token, of one layer."""
+    kernels.state_scatter(on.ssm[None], on.states[None], on.slots, on.last)
+
+
+def scatter_conv(on: Buffers) -> None:
+    """Commit its window."""
+    kernels.state_scatter(on.conv[None], on.windows[None], on.slots, on.last)
+
+
+def snapshot_round(on: Buffers) -> None:
+    """Verify and commit by snapshots."""
+    conv_verify(on)
+    gdn_verify(on)
+    scatter_ssm(on)
+    scatter_conv(on)
+
+
+def gdn_replay(on: Buffers) -> None:
+    """Fold the pending tokens, then verify, convolution included."""
+    kernels.gdn_replay(
+        on.out,
+        on.ssm,
+        on.inputs,
+        on.gates,
+        on.x,
+        on.a,
+        on.b,
+        on.weight,
+        on.a_log,
+        on.dt_bias,
+        on.cursor,
+        on.slots,
+    )
+
+
+def replay_round(on: Buffers) -> None:
+    """Verify and commit by replay. The committed tokens are those pending in the next launch on these buffers."""
+    gdn_replay(on)
+    kernels.replay_commit(on.cursor, on.slots, on.last)
+
+
+def gdn_update(on: Buffers) -> None:
+    """Decode: W tokens a row, of which the state after the last is kept, in place."""
+    kernels.gdn_update(
+        on.out.flatten(0, 1),
+        on.ssm,
+        on.no_track,
+        on.qkv.flatten(0, 1),
+        on.a.flatten(0, 1),
+        on.b.flatten(0, 1),
+        on.a_log,
+        on.dt_bias,
+        on.slots,
+        on.starts,
+        on.untracked,
+        on.untracked,
+    )
+
+
+OPS: dict[str, Callable[[Buffers], None]] = {
+    "conv_verify": conv_verify,
+    "gdn_verify": gdn_verify,
+    "state_scatter": scatter_ssm,
+    "snapshot round": snapshot_round,
+    "gdn_replay": gdn_replay,
+    "replay round": replay_round,
+    "gdn_update": gdn_update,
+}
+
+
+def moved_bytes(given: Setup, batch: int, tokens: int) -> dict[str, int]:
+    """Bytes that each case must move."""
+    row, window = given.channels * BF16, (given.conv - 1) * given.channels * BF16
+    state = given.value_heads * given.key_dim * given.value_dim * FLOAT32
+    out, gates = given.value_heads * given.value_dim * BF16, 2 * given.value_heads * BF16
+    weight, constants = given.channels * given.conv * BF16, 2 * given.value_heads * FLOAT32
+    token = row + gates + out
+    scatters = {"state": 2 * batch * state, "window": 2 * batch * window}
+    moved = {
+        "conv_verify": batch * (window + tokens * (2 * row + window)) + weight,
+        "gdn_verify": batch * (state + tokens * (token + state)) + constants,
+        "state_scatter": scatters["state"],
+        # Both halves: pending inputs and gates read, the new ones written.
+        "gdn_replay": batch * (2 * state + 2 * window + tokens * (2 * (row + gates) + token)) + weight + constants,
+        "gdn_update": batch * (2 * state + tokens * token) + constants,
+        # Its decay and beta come computed, the decay in float32.
+        FLA: batch * (2 * state + tokens * (row + out + given.value_heads * (FLOAT32 + BF16))),
+    }
+    moved["snapshot round"] = moved["conv_verify"] + moved["gdn_verify"] + sum(scatters.values())
+    moved["replay round"] = moved["gdn_replay"]
+    return moved
+
+
+def cases(given: Setup, sets: Sequence[Buffers], fla: Callable[..., Any] | None) -> list[Case]:
+    """Every case on every set of buffers."""
+    batch, tokens = sets[0].x.shape[:2]
+    moved = moved_bytes(given, batch, tokens)
+    made = [Case(name, moved[name], tuple(_bound(run, on) for on in sets)) for name, run in OPS.items()]
+    if fla is not None:
+        made.append(Case(FLA, moved[FLA], tuple(fla_launch(given, on, fla) for on in sets)))
+    return made
+
+
+def _bound(run: Callable[[Buffers], None], on: Buffers) -> Callable[[], None]:
+    return lambda: run(on)
+
+
+def fla_launch(given: Setup, on: Buffers, fla: Callable[..., Any]) -> Callable[[], Any]:
+    """The same work as gdn_update, in flash-linear-attention's form: contiguous arguments, results in new tensors."""
+    shape, keys = on.qkv.shape[:2], given.key_heads * given.key_dim
+    q, k, v = on.qkv.split((keys, keys, given.channels - 2 * keys), -1)
+    arguments = {
+        "q": q.reshape(*shape, given.key_heads, given.key_dim).contiguous(),
+        "k": k.reshape(*shape, given.key_heads, given.key_dim).contiguous(),
+        "v": v.reshape(*shape, given.value_heads, given.value_dim).contiguous(),
+        "g": -on.a_log.exp() * torch.nn.functional.softplus(on.a.float() + on.dt_bias),
+        "beta": on.b.sigmoid(),
+        "initial_state": on.ssm[on.slots],
+    }
+    return lambda: fla(**arguments, output_final_state=True, use_qk_l2norm_in_kernel=True)

@@ -1,0 +1,175 @@
+"""Speed of the gated delta net kernels at the sizes of Qwen3-Next, beside flash-linear-attention (`make bench-gpu`).
+
+Each case is a CUDA graph of launches one after the other, so a time includes the gap between two dependent launches.
+"cold" goes round in buffers of 2 GiB, more than any cache holds; "hot" stays on one set, which a cache holds in small
+batches. The few bytes of a small batch's convolution may be held in both. "of copy" is the cold case's bytes per second
+over those of a large device-to-device copy, read plus written, measured in the same run. Bytes follow from shapes, see
+gdn_cases.py; in replay every token of a round is accepted, the most there is to fold. `--tiny --device cpu` tries the
+script itself, without graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from gdn_buffers import Buffers, Setup, buffers, setup
+from gdn_cases import FLA, Case, cases
+from gdn_check import check
+from gdn_timing import bandwidth, seconds
+from rich.console import Console
+from rich.table import Table
+
+MOST_SETS = 256
+FLA_DIFFERS = "its decay and beta are computed before, its states are contiguous (no slots), its results new tensors"
+COPY_GOAL, LATENCY_GOAL, REPLAY_GOAL = 0.9, 6e-6, 3.0
+
+
+def main() -> None:
+    """Check, measure, print tables, write JSON."""
+    arguments = _arguments()
+    given, console = _setup(arguments), Console(width=120)
+    with torch.inference_mode():
+        result = measure(given, console)
+    for tokens in given.tokens:
+        console.print(_table(result, tokens))
+    console.print(f"{FLA}: {result['fla']}")
+    console.print(_goals_table(result["goals"]) if given.judged else "goals: not judged at chosen sizes")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def measure(given: Setup, console: Console) -> dict[str, Any]:
+    """Everything measured; times in seconds, bandwidth in bytes per second."""
+    fla, said = _fla(given)
+    copy = bandwidth(given)
+    rows: list[dict[str, Any]] = []
+    for batch in given.batches:
+        for tokens in given.tokens:
+            with console.status(f"batch {batch}, {tokens} tokens"):
+                check(given, batch, tokens, fla)
+                rows.extend(_measured(given, batch, tokens, fla, copy))
+    return {
+        "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "seed": given.seed,
+        "copy_bandwidth": copy,
+        "fla": said,
+        "rows": rows,
+        "goals": list(goals(given, rows)) if given.judged else [],
+    }
+
+
+def _measured(
+    given: Setup, batch: int, tokens: int, fla: Callable[..., Any] | None, copy: float
+) -> Iterator[dict[str, Any]]:
+    for case in cases(given, _sets(given, batch, tokens), fla):
+        yield _row(given, case, copy) | {"batch": batch, "tokens": tokens}
+
+
+def _row(given: Setup, case: Case, copy: float) -> dict[str, Any]:
+    cold, hot = seconds(given, case.launches), seconds(given, case.launches[:1])
+    rate = case.bytes / cold
+    return {"op": case.name, "bytes": case.bytes, "cold": cold, "hot": hot, "rate": rate, "of_copy": rate / copy}
+
+
+def _sets(given: Setup, batch: int, tokens: int) -> list[Buffers]:
+    """As many sets of buffers as fill the rotation, at least two."""
+    first = buffers(given, batch, tokens, given.seed)
+    count = max(2, min(MOST_SETS, -(-given.rotation // first.nbytes)))
+    return [first, *(buffers(given, batch, tokens, given.seed + index) for index in range(1, count))]
+
+
+def goals(given: Setup, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What the kernels are held to at the smallest and the largest batch, and whether they reach it."""
+    found = {(row["op"], row["batch"], row["tokens"]): row for row in rows}
+    small, large, most = min(given.batches), max(given.batches), max(given.tokens)
+    for tokens in given.tokens:
+        share = found["gdn_verify", large, tokens]["of_copy"]
+        yield _goal(f"gdn_verify, batch {large}, {tokens} tokens: of copy", share, COPY_GOAL, share >= COPY_GOAL)
+    few = given.tokens[len(given.tokens) // 2]
+    row = found["gdn_verify", small, few]
+    for heat in ("cold", "hot"):
+        name = f"gdn_verify, batch {small}, {few} tokens, {heat}: seconds"
+        yield _goal(name, row[heat], LATENCY_GOAL, row[heat] < LATENCY_GOAL)
+    for batch in given.batches:
+        times = found["snapshot round", batch, most]["cold"] / found["replay round", batch, most]["cold"]
+        name = f"replay round, batch {batch}, {most} tokens: times as fast as the snapshot round"
+        yield _goal(name, times, REPLAY_GOAL, times >= REPLAY_GOAL)
+
+
+def _goal(name: str, value: float, bound: float, met: bool) -> dict[str, Any]:
+    return {"goal": name, "value": value, "bound": bound, "met": met}
+
+
+def _fla(given: Setup) -> tuple[Callable[..., Any] | None, str]:
+    """flash-linear-attention's kernel and how its work differs, or None and why it is left out."""
+    if given.device != "cuda":
+        return None, "left out: it runs on CUDA only"
+    try:
+        module = importlib.import_module("fla.ops.gated_delta_rule")
+    # A witness that is not needed: whatever its import dies of, the rest is measured, and the reason printed.
+    except Exception as error:
+        return None, f"left out: it cannot be imported: {type(error).__name__}: {error}"
+    return module.fused_recurrent_gated_delta_rule, f"works as gdn_update does, but {FLA_DIFFERS}"
+
+
+def _table(result: dict[str, Any], tokens: int) -> Table:
+    copy = result["copy_bandwidth"] / 1e9
+    table = Table(title=f"{result['device']}: {tokens} tokens a row, copy {copy:.0f} GB/s")
+    for name in ("batch", "op", "MB moved", "us cold", "us hot", "GB/s cold", "of copy"):
+        table.add_column(name, justify="left" if name == "op" else "right")
+    batch = None
+    for row in (row for row in result["rows"] if row["tokens"] == tokens):
+        if batch not in (None, row["batch"]):
+            table.add_section()
+        batch = row["batch"]
+        table.add_row(
+            str(batch),
+            row["op"],
+            f"{row['bytes'] / 1e6:.2f}",
+            f"{1e6 * row['cold']:.2f}",
+            f"{1e6 * row['hot']:.2f}",
+            f"{row['rate'] / 1e9:.0f}",
+            f"{100 * row['of_copy']:.1f} %",
+        )
+    return table
+
+
+def _goals_table(found: list[dict[str, Any]]) -> Table:
+    table = Table(title="goals")
+    for name in ("goal", "measured", "wanted", ""):
+        table.add_column(name, justify="left" if name == "goal" else "right")
+    for goal in found:
+        table.add_row(goal["goal"], f"{goal['value']:.3g}", f"{goal['bound']:.3g}", "met" if goal["met"] else "NOT MET")
+    return table
+
+
+def _setup(arguments: argparse.Namespace) -> Setup:
+    given = setup(arguments.device, arguments.tiny, arguments.seed)
+    if arguments.batch:
+        given = replace(given, batches=tuple(sorted(set(arguments.batch))), judged=False)
+    if arguments.tokens:
+        given = replace(given, tokens=tuple(sorted(set(arguments.tokens))), judged=False)
+    return given
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script itself")
+    parser.add_argument("--batch", type=int, action="append", help="batch size, may be given several times")
+    parser.add_argument("--tokens", type=int, action="append", help="tokens a row, may be given several times")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

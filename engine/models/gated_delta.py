@@ -1,0 +1,95 @@
+"""A gated delta net layer of Qwen3-Next and Qwen3.5.
+
+`T` packed tokens, `D` hidden width, `Q` channels of the convolution, `N` key heads, `U` value heads (G for each key
+head), `H` key size, `E` value size, `C` conv width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from draftproof import kernels
+from draftproof.engine.models.base import Cache, RecurrentWeights, StateShape, Where
+from draftproof.engine.models.checkpoint import take, take_wide
+from draftproof.engine.models.hybrid_config import HybridConfig, LinearSizes
+
+
+@dataclass(frozen=True)
+class GatedDelta:
+    """`index` counts the linear layers. projection [Q + UE + 2U, D] gives q, k, v of all heads, then z, b, a."""
+
+    index: int
+    sizes: LinearSizes
+    eps: float
+    projection: torch.Tensor
+    recurrent: RecurrentWeights
+    norm: torch.Tensor
+    out: torch.Tensor
+
+    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        """[T, D] -> [T, D]."""
+        sizes = self.sizes
+        parts = [sizes.channels, sizes.values, sizes.value_heads, sizes.value_heads]
+        mixed, z, b, a = F.linear(x, self.projection).split(parts, dim=1)
+        rows = cache.recur(self.index, self.recurrent, mixed, a, b, where).reshape(-1, sizes.value_dim)
+        normed = torch.empty_like(rows)
+        kernels.gated_norm(normed, rows, z.reshape(-1, sizes.value_dim), self.norm, self.eps)
+        return F.linear(normed.view(x.shape[0], sizes.values), self.out)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        recurrent = (self.recurrent.conv, self.recurrent.a_log, self.recurrent.dt_bias)
+        return (self.projection, *recurrent, self.norm, self.out)
+
+
+def read_gated_delta(config: HybridConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int) -> GatedDelta:
+    """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
+    sizes, width = config.linear, config.width
+    read = _interleaved if config.interleaved else _split
+    conv = take(tensors, f"{prefix}.conv1d.weight", sizes.channels, 1, sizes.conv)
+    return GatedDelta(
+        index=index,
+        sizes=sizes,
+        eps=config.norm_eps,
+        projection=torch.cat(read(sizes, tensors, prefix, width)),
+        recurrent=RecurrentWeights(
+            conv=conv.squeeze(1).contiguous(),
+            a_log=take_wide(tensors, f"{prefix}.A_log", sizes.value_heads),
+            dt_bias=take_wide(tensors, f"{prefix}.dt_bias", sizes.value_heads),
+        ),
+        norm=take_wide(tensors, f"{prefix}.norm.weight", sizes.value_dim),
+        out=take(tensors, f"{prefix}.out_proj.weight", width, sizes.values),
+    )
+
+
+def state_shape(config: HybridConfig, layers: int, dtype: torch.dtype) -> StateShape | None:
+    """What `layers` linear layers keep of a request; None without any."""
+    sizes = config.linear
+    if not layers:
+        return None
+    heads = (sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim)
+    return StateShape(layers, *heads, sizes.conv, dtype, torch.promote_types(dtype, torch.float32))
+
+
+def _split(
+    sizes: LinearSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
+) -> tuple[torch.Tensor, ...]:
+    """Qwen3.5: stored in the order that we use."""
+    rows = {"qkv": sizes.channels, "z": sizes.values, "b": sizes.value_heads, "a": sizes.value_heads}
+    return tuple(take(tensors, f"{prefix}.in_proj_{name}.weight", count, width) for name, count in rows.items())
+
+
+def _interleaved(
+    sizes: LinearSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
+) -> tuple[torch.Tensor, ...]:
+    """Qwen3-Next: for each key head its query, key, the values and the z of its G value heads; likewise b and a."""
+    heads, group = sizes.key_heads, sizes.value_heads // sizes.key_heads
+    values = group * sizes.value_dim
+    qkvz = take(tensors, f"{prefix}.in_proj_qkvz.weight", 2 * (sizes.keys + sizes.values), width)
+    ba = take(tensors, f"{prefix}.in_proj_ba.weight", 2 * sizes.value_heads, width)
+    by_head = qkvz.view(heads, -1, width).split([sizes.key_dim, sizes.key_dim, values, values], dim=1)
+    gates = ba.view(heads, -1, width).split([group, group], dim=1)
+    return tuple(part.reshape(-1, width) for part in (*by_head, *gates))

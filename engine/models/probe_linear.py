@@ -1,0 +1,45 @@
+"""A gated delta net layer of a probe, in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
+
+`T` packed tokens, `L` lanes, `Q` channels of the convolution, `U` value heads, `E` value size; all int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from draftproof import kernels
+from draftproof.engine.models.base import Cache, RecurrentWeights, Where
+from draftproof.engine.models.probe_ops import linear, mix
+
+
+class ProbeLinear:
+    """Layer `index` of the model, number `order` among the linear ones."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], index: int, order: int) -> None:
+        prefix = f"layers.{index}"
+        own = {
+            name: weights[f"{prefix}.{name}"] for name in ("conv.weight", "a_log", "dt_bias", "start.conv", "start.ssm")
+        }
+        projected = [weights[f"{prefix}.{name}.weight"] for name in ("qkv", "z", "a", "b")]
+        self._order = order
+        self._project = torch.cat(projected).contiguous()
+        self._sizes = [len(part) for part in projected]
+        self._norm = weights[f"{prefix}.norm.weight"]
+        self._o, self._mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
+        self._own = RecurrentWeights(*own.values())
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        own = self._own
+        return (self._project, self._norm, self._o, self._mlp, own.conv, own.a_log, own.dt_bias)
+
+    def forward(self, x: torch.Tensor, where: Where, cache: Cache) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """x [T, L] -> (x [T, L], no carry)."""
+        qkv, z, a, b = (part.contiguous() for part in linear(x, self._project).split(self._sizes, dim=1))
+        out = cache.recur(self._order, self._own, qkv, a, b, where)
+        flat = out.view(-1, out.shape[2])
+        gated = torch.empty_like(flat)
+        kernels.gated_norm(gated, flat, z.view(flat.shape), self._norm, 0.0)
+        x = x + mix(linear(gated.view(x.shape[0], -1), self._o))
+        return x + mix(linear(x, self._mlp)), None

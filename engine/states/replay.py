@@ -1,0 +1,125 @@
+"""Commit by replay: verify keeps the inputs of its rows; commit says how many of them count; the next verify folds
+those into the state before it goes on.
+
+A slot has two halves of inputs: a launch reads the pending ones from one half and writes its own to the other. `cursor`
+[S, 2] is (m, h): m pending inputs in half h. `S` state slots, `B` rows of a launch, `W` verify width, `A` allocated
+steps, `L` linear layers, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from draftproof import kernels
+from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, VerifyRows
+from draftproof.engine.states.base import Plain, Pools, Shapes, kept_shapes, start
+from draftproof.engine.states.snapshot import update
+
+
+class Replay:
+    """Base states "states.ssm", inputs "states.inputs" [L, 2, S, C-1+A, Q] behind a window of C - 1 before them,
+    gate inputs "states.gates" [L, 2, S, A, 2, U], and "states.cursor"."""
+
+    def __init__(self, pools: Pools) -> None:
+        self.ssm, self.inputs, self.gates = (pools[f"states.{name}"] for name in ("ssm", "inputs", "gates"))
+        self.cursor = pools["states.cursor"]
+        self.kept_conv, self.kept_ssm = pools["kept.conv"], pools["kept.ssm"]
+        self._window = self.kept_conv.shape[2]
+        self._weights: dict[int, RecurrentWeights] = {}
+
+    @staticmethod
+    def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
+        """The arena entries: `slots` state slots, `steps` the largest width ever; rows of a launch need nothing."""
+        matrix = (shape.value_heads, shape.key_dim, shape.value_dim)
+        inputs = (shape.layers, 2, slots, shape.conv - 1 + steps, shape.channels)
+        return {
+            "states.ssm": ((shape.layers, slots, *matrix), shape.state_dtype),
+            "states.inputs": (inputs, shape.dtype),
+            "states.gates": ((shape.layers, 2, slots, steps, 2, shape.value_heads), shape.dtype),
+            "states.cursor": ((slots, 2), torch.int64),
+            **kept_shapes(shape, slots),
+        }
+
+    def begin(self, chunks: Chunks) -> None:
+        """Nothing is pending, and the window of a prefill is that of half 0."""
+        self.cursor[chunks.fresh] = 0
+
+    def prefill(
+        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, chunks: Chunks
+    ) -> torch.Tensor:
+        """See StateCache."""
+        self._weights[layer] = weights
+        conv, ssm = self.inputs[layer, 0][:, : self._window], self.ssm[layer]
+        start(conv, chunks.fresh, weights.start_conv)
+        start(ssm, chunks.fresh, weights.start_ssm)
+        return update(conv, ssm, (self.kept_conv[layer], self.kept_ssm[layer]), weights, x, a, b, chunks)
+
+    def verify(
+        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, rows: VerifyRows
+    ) -> torch.Tensor:
+        """See StateCache."""
+        size, width, ssm = rows.slots.shape[0], rows.width, self.ssm[layer]
+        x, a, b = (part.view(size, width, -1) for part in (x, a, b))
+        out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
+        kernels.gdn_replay(
+            out,
+            ssm,
+            self.inputs[layer],
+            self.gates[layer],
+            x,
+            a,
+            b,
+            weights.conv,
+            weights.a_log,
+            weights.dt_bias,
+            self.cursor,
+            rows.slots,
+        )
+        return out.view(size * width, ssm.shape[1], ssm.shape[3])
+
+    def commit(self, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+        """See StateCache."""
+        kernels.replay_commit(self.cursor, slots, last_correct_step_indices)
+
+    def checkpoint(self, slots: torch.Tensor, steps: torch.Tensor) -> None:
+        """See StateCache."""
+        self._fold((self.kept_conv, self.kept_ssm), slots, slots, steps)
+
+    def flush(self, slots: torch.Tensor) -> None:
+        """See StateCache."""
+        for layer, weights in self._weights.items():
+            pools = (self.ssm[layer], self.inputs[layer], self.cursor, self.gates[layer])
+            kernels.gdn_flush(*pools, weights.conv, weights.a_log, weights.dt_bias, slots)
+        kernels.replay_rewind(self.cursor, slots)
+
+    def plain(self, slots: torch.Tensor) -> Plain:
+        """See StateCache."""
+        pending, half = self.cursor[slots].unbind(1)
+        conv = self.inputs[:, half, slots, : self._window].clone()
+        ssm = self.ssm[:, slots].clone()
+        rows = torch.arange(len(slots), device=slots.device)
+        self._fold((conv, ssm), slots, rows, pending - 1)
+        return conv, ssm
+
+    def base(self, slots: torch.Tensor) -> Plain:
+        """Copies of the states before what is pending, as in `plain`."""
+        half = self.cursor[slots, 1]
+        return self.inputs[:, half, slots, : self._window], self.ssm[:, slots]
+
+    def _fold(self, into: Plain, slots: torch.Tensor, rows: torch.Tensor, steps: torch.Tensor) -> None:
+        """States after pending input `steps` of slots (-1: none), to `rows` of other pools."""
+        for layer, weights in self._weights.items():
+            kernels.gdn_checkpoint(
+                into[1][layer],
+                into[0][layer],
+                self.ssm[layer],
+                self.inputs[layer],
+                self.gates[layer],
+                weights.conv,
+                weights.a_log,
+                weights.dt_bias,
+                self.cursor,
+                slots,
+                rows,
+                steps,
+            )

@@ -1,0 +1,22 @@
+"""Who owns which state slot. Slot 0 is reserved for padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StateSlots:
+    """A stack of free state slots. `order` lists slots 1 .. in the order in which they are handed out."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._free = list(reversed(order))
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        return self._free.pop()
+
+    def give_back(self, slot: int) -> None:
+        self._free.append(slot)

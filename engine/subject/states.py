@@ -1,0 +1,68 @@
+"""States as a trace has them: of each linear layer the convolution's window, then the matrices of all value heads.
+
+`L` linear layers, `B` requests, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size. All return
+order of the layer among the linear ones -> a vector for each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from draftproof.engine.stages import Commit
+from draftproof.engine.states.base import StateCache
+from draftproof.engine.states.replay import Replay
+from draftproof.engine.states.snapshot import Snapshot
+from draftproof.engine.subject.vectors import vectors
+from draftproof.properties.values.trace import Datum
+
+Layers = dict[int, list[Datum]]
+
+
+def logical(states: StateCache, commits: Sequence[Commit]) -> Layers:
+    """What has been committed, pending inputs folded in."""
+    return _layers(*states.plain(_slots(states, commits)))
+
+
+def stored(states: StateCache, commits: Sequence[Commit]) -> Layers:
+    """What lies in the pools as it is: the state, once nothing is pending."""
+    slots = _slots(states, commits)
+    return _layers(*(states.base(slots) if isinstance(states, Replay) else states.plain(slots)))
+
+
+def base(states: Replay, commits: Sequence[Commit]) -> Layers:
+    """States before what is pending."""
+    return _layers(*states.base(_slots(states, commits)))
+
+
+def pending_inputs(states: Replay, commits: Sequence[Commit]) -> list[int]:
+    """How many inputs of each request are still to be folded in."""
+    return states.cursor[_slots(states, commits), 0].tolist()
+
+
+def kept(states: StateCache, commits: Sequence[Commit]) -> Layers:
+    """The checkpoints of these requests."""
+    slots = _slots(states, commits)
+    return _layers(states.kept_conv[:, slots], states.kept_ssm[:, slots])
+
+
+def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Datum]:
+    """The states after verify rows 0 .. count-1 of one row of the batch."""
+    conv, ssm = states.steps_conv[layer, row, :count], states.steps_ssm[layer, row, :count]
+    return vectors(_flat(conv, ssm))
+
+
+def _slots(states: StateCache, commits: Sequence[Commit]) -> torch.Tensor:
+    return torch.tensor([commit.state for commit in commits], dtype=torch.int64, device=states.ssm.device)
+
+
+def _layers(conv: torch.Tensor, ssm: torch.Tensor) -> Layers:
+    """conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""
+    return {layer: vectors(_flat(conv[layer], ssm[layer])) for layer in range(conv.shape[0])}
+
+
+def _flat(conv: torch.Tensor, ssm: torch.Tensor) -> torch.Tensor:
+    """Of one layer, in the wider dtype of the two."""
+    dtype = torch.promote_types(conv.dtype, ssm.dtype)
+    return torch.cat([conv.flatten(1).to(dtype), ssm.flatten(1).to(dtype)], dim=1)

@@ -1,0 +1,118 @@
+"""Eager arithmetic of a linear attention layer: convolution, gates, delta rule; on numpy arrays, floats or the ring.
+
+`B` rows, `W` tokens a row, `N` key heads, `U` value heads (value head u uses key head u // (U / N)), `H` key size,
+`E` value size, `C` conv width, `D` = 2*N*H + U*E channels: all queries, then all keys, then all values.
+What is read beyond a row's own tokens is computed and thrown away, so that rows of different length run together.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from draftproof.kernels.arrays import wide
+from draftproof.kernels.eager_ring import mix_in_place
+
+_NORM_EPS = 1e-6
+
+
+def numbers(held: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """Return values of `dtype`, held as `arrays.words` has them, in the dtype of arithmetic."""
+    if dtype in (torch.int64, torch.float32, torch.float64):
+        return held
+    return torch.from_numpy(held).view(dtype).to(wide(dtype)).numpy()
+
+
+def rounded(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """Return values rounded to `dtype`, held as `arrays.words` has them."""
+    if dtype in (torch.int64, torch.float32, torch.float64):
+        return values
+    narrow = torch.from_numpy(values).to(dtype)
+    return narrow.view(torch.int16).numpy() if dtype == torch.bfloat16 else narrow.numpy()
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """Mix a fresh int64 array in place and return it."""
+    return mix_in_place(values.view(np.uint64)).view(np.int64)
+
+
+@lru_cache(maxsize=256)
+def spans(count: int, width: int) -> np.ndarray:
+    """Return the places [W,C] of the inputs of each token's convolution among window and tokens."""
+    return np.arange(count)[:, None] + np.arange(width)
+
+
+def convolve(near: np.ndarray, weight: torch.Tensor) -> np.ndarray:
+    """Return the convolution [B,W,D] of inputs near [B,W,C,D], held as words in the dtype of weight [D,C], likewise."""
+    dtype = weight.dtype
+    if dtype == torch.int64:
+        return mixed(np.einsum("bwcd,dc->bwd", near, weight.numpy()))
+    kernel = weight.to(wide(dtype)).numpy()
+    sums = np.einsum("bwcd,dc->bwd", numbers(near, dtype), kernel)
+    return rounded(torch.nn.functional.silu(torch.from_numpy(sums)).numpy(), dtype)
+
+
+def decay_and_beta(
+    a: np.ndarray, b: np.ndarray, dtype: torch.dtype, a_log: torch.Tensor, dt_bias: torch.Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return decay and beta [B,W,U] of raw gates a and b, held as words of `dtype`; a_log and dt_bias are [U]."""
+    if dtype == torch.int64:
+        decay, beta = mixed(a_log.numpy() * (a + dt_bias.numpy())), mixed(b.copy())
+        decay |= 1
+        beta |= 1
+        return decay, beta
+    step = torch.nn.functional.softplus(torch.from_numpy(numbers(a, dtype)) + dt_bias)
+    decay = torch.exp(-a_log.exp() * step)
+    return decay.numpy(), torch.sigmoid(torch.from_numpy(numbers(b, dtype))).numpy()
+
+
+def delta(
+    state: np.ndarray, qkv: np.ndarray, dtype: torch.dtype, decay: np.ndarray, beta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs [B,W,U,E] and the states after each token [B,W,U,H,E], both in the dtype of arithmetic.
+
+    state [B,U,H,E] comes before the first token; qkv [B,W,D] is held as words of `dtype`; decay and beta are [B,W,U].
+    """
+    rows, tokens, channels = qkv.shape
+    heads, size, width = state.shape[1:]
+    keys = (channels - heads * width) // 2
+    grouped = (rows, tokens, keys // size, heads * size // keys)
+    values = numbers(qkv, dtype)
+    q = values[..., :keys].reshape(*grouped[:3], 1, size)
+    k = values[..., keys : 2 * keys].reshape(*grouped[:3], 1, size)
+    v = values[..., 2 * keys :].reshape(*grouped, width)
+    run = _ring_states if dtype == torch.int64 else _float_states
+    if dtype != torch.int64:
+        q, k = _unit(q) * size**-0.5, _unit(k)
+    start = state.reshape(rows, *grouped[2:], size, width)
+    states = run(start, k, v, decay.reshape(*grouped, 1), beta.reshape(*grouped, 1))
+    outputs = np.matmul(q[..., None, :], states)
+    return outputs.reshape(rows, tokens, heads, width), states.reshape(rows, tokens, heads, size, width)
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.square(x).sum(-1, keepdims=True) + x.dtype.type(_NORM_EPS))
+
+
+def _ring_states(state: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """One matrix a token: S = (decay - decay beta k k^T) S + k (beta v)^T, the same in a ring, in two calls a token."""
+    column = k[..., None]
+    turn = np.eye(k.shape[-1], dtype=np.int64) - beta[..., None] * (column * k[..., None, :])
+    turn *= decay[..., None]
+    states = column * (beta * v)[..., None, :]
+    for t in range(states.shape[1]):
+        after = states[:, t]
+        after += np.matmul(turn[:, t], state)
+        state = after
+    return states
+
+
+def _float_states(state: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    states = np.empty((*v.shape[:4], *state.shape[3:]), dtype=state.dtype)
+    for t in range(states.shape[1]):
+        after, key = states[:, t], k[:, t, ..., None]
+        np.multiply(state, decay[:, t, ..., None], out=after)
+        held = np.matmul(k[:, t, ..., None, :], after)[..., 0, :]
+        after += key * (beta[:, t] * (v[:, t] - held))[..., None, :]
+        state = after
+    return states

@@ -1,0 +1,87 @@
+"""What the gated delta rule's Triton kernels share: one token's arithmetic, floats or ring, and the shape of a tile.
+
+`B` rows, `U` value heads, `H` key size, `E` value size, `C` conv width.
+
+A program holds the tile [H, BLOCK_E] of one row's and value head's state in registers, over all its tokens; columns of
+a state never meet, so nothing goes between programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from draftproof.kernels.triton_common import mix, power_of_two
+
+_NORM_EPS = tl.constexpr(1e-6)
+# Programs that fill a GPU of 132 multiprocessors, two to each.
+_PROGRAMS = 264
+_WIDEST = 32
+_NARROWEST = 8
+# Elements of a tile that one warp holds: 64 registers a thread.
+_WARP_ELEMENTS = 2048
+
+
+@triton.jit
+def widened(x, RING: tl.constexpr):
+    """Return x in the dtype of arithmetic."""
+    if RING:
+        return x
+    else:
+        return x.to(tl.float32)
+
+
+@triton.jit
+def convolved(b_taps, b_weight, RING: tl.constexpr):
+    """Return act(sum over axis 0 of taps * weight), rounded to the dtype of the taps and widened again."""
+    b_sum = tl.sum(widened(b_taps, RING) * widened(b_weight, RING), 0)
+    if RING:
+        return mix(b_sum)
+    else:
+        return (b_sum / (1.0 + tl.exp(-b_sum))).to(b_taps.dtype).to(tl.float32)
+
+
+@triton.jit
+def delta_token(b_state, b_q, b_k, b_v, a, b, a_log, dt_bias, scale, RING: tl.constexpr):
+    """Return state [H, BLOCK_E] and output after one token.
+
+    Both sums over the old state come first, side by side: S^T q of the new one is decay * S^T q + (k . q) * w.
+    """
+    if RING:
+        decay = mix(a_log * (a + dt_bias)) | 1
+        beta = mix(b) | 1
+    else:
+        step = a + dt_bias
+        step = tl.where(step > 20.0, step, tl.log(1.0 + tl.exp(step)))
+        decay = tl.exp(-tl.exp(a_log) * step)
+        beta = 1.0 / (1.0 + tl.exp(-b))
+        b_q = b_q * (tl.rsqrt(tl.sum(b_q * b_q, 0) + _NORM_EPS) * scale)
+        b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k, 0) + _NORM_EPS)
+    b_held = tl.sum(b_state * b_k[:, None], 0)
+    b_read = tl.sum(b_state * b_q[:, None], 0)
+    b_write = beta * (b_v - decay * b_held)
+    b_out = decay * b_read + tl.sum(b_k * b_q, 0) * b_write
+    return decay * b_state + b_k[:, None] * b_write[None, :], b_out
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Columns of a state that a program holds, rows padded, and warps."""
+
+    block_e: int
+    block_h: int
+    warps: int
+
+
+def tile_of(rows: int, state: torch.Tensor) -> Tile:
+    """Return the tile for `rows` rows of state [S,U,H,E]: narrow where wide ones would leave the GPU idle."""
+    heads, size, width = state.shape[1:]
+    most = power_of_two(width)
+    block = min(_WIDEST, most)
+    while block > _NARROWEST and rows * heads * triton.cdiv(width, block) < _PROGRAMS:
+        block //= 2
+    padded = power_of_two(size)
+    return Tile(block, padded, min(8, max(1, block * padded // _WARP_ELEMENTS)))

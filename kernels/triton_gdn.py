@@ -1,0 +1,191 @@
+"""Triton gated delta rule from states: verify rows with a snapshot of every state, packed sequences, gated norm.
+
+Letters as in triton_delta; `S` state slots, `W` tokens a row, `T` packed tokens, `R` sequences, `A` allocated steps,
+`N` key heads, `D` channels, `M` rows of a norm. One source serves rows of fixed width, which leave their base state and
+write every state after it, and packed sequences, which move their state on in place and may write one state besides.
+
+A token's vectors are asked for a token ahead, so that they are there when the state is. At a model's sizes the time
+goes into writing states.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
+from draftproof.kernels.triton_delta import delta_token, tile_of, widened
+
+_NORM_ELEMENTS = 1024
+
+
+@triton.jit
+def _token(
+    p_q, p_k, p_v, p_a, p_b, i_t, count, s_qt, s_at, s_bt, o_h, o_e,
+    RING: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Return the vectors and raw gates of token i_t, zeros from `count` on."""
+    live = i_t < count
+    h_mask, e_mask = o_h < tl.where(live, K_WIDTH, 0), o_e < tl.where(live, V_WIDTH, 0)
+    b_q = tl.load(p_q + i_t * s_qt, mask=h_mask, other=0)
+    b_k = tl.load(p_k + i_t * s_qt, mask=h_mask, other=0)
+    b_v = tl.load(p_v + i_t * s_qt, mask=e_mask, other=0)
+    a = tl.load(p_a + i_t * s_at, mask=live, other=0)
+    b = tl.load(p_b + i_t * s_bt, mask=live, other=0)
+    return widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), widened(a, RING), widened(b, RING)
+
+
+@triton.jit(
+    do_not_specialize=["size", "kept_size", "tokens", "s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step"]
+)
+def _delta_kernel(
+    p_out, p_kept, p_qkv, p_a, p_b, p_a_log, p_dt_bias, p_ssm, p_slots, p_starts, p_targets, p_steps,
+    size, kept_size, tokens, scale,
+    s_ob, s_ot, s_ou, s_oe, s_sb, s_st, s_su, s_sh, s_se, s_qb, s_qt, s_qd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
+    s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step,
+    RING: tl.constexpr, SNAPSHOT: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
+    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
+    if SNAPSHOT:
+        first, count, kept, step = i_b * 0, tokens.to(tl.int64), i_b, i_b * 0
+    else:
+        first = tl.load(p_starts + i_b * s_start).to(tl.int64)
+        count = tl.load(p_starts + (i_b + 1) * s_start).to(tl.int64) - first
+        kept = tl.load(p_targets + i_b * s_target).to(tl.int64)
+        step = tl.load(p_steps + i_b * s_step).to(tl.int64)
+        step = tl.where((kept >= 0) & (kept < kept_size), step, -1)
+    o_h = tl.arange(0, BLOCK_H).to(tl.int64)
+    o_e = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
+    h_mask, e_mask = o_h < K_WIDTH, o_e < V_WIDTH
+    mask = h_mask[:, None] & e_mask[None, :]
+    p_out += i_b * s_ob + first * s_ot + i_u * s_ou + o_e * s_oe
+    if (slot >= 0) & (slot < size):
+        p_state = p_ssm + slot * s_ms + i_u * s_mu + o_h[:, None] * s_mh + o_e[None, :] * s_me
+        b_state = tl.load(p_state, mask=mask, other=0)
+        p_kept_state = p_kept + kept * s_sb + i_u * s_su + o_h[:, None] * s_sh + o_e[None, :] * s_se
+        p_row = p_qkv + i_b * s_qb + first * s_qt
+        p_q = p_row + (i_u // GROUP * K_WIDTH + o_h) * s_qd
+        p_k = p_q + KEYS * s_qd
+        p_v = p_row + (2 * KEYS + i_u * V_WIDTH + o_e) * s_qd
+        p_row_a = p_a + i_b * s_ab + first * s_at + i_u * s_au
+        p_row_b = p_b + i_b * s_bb + first * s_bt + i_u * s_bu
+        a_log = widened(tl.load(p_a_log + i_u * s_log), RING)
+        dt_bias = widened(tl.load(p_dt_bias + i_u * s_bias), RING)
+        b_q, b_k, b_v, a, b = _token(
+            p_q, p_k, p_v, p_row_a, p_row_b, 0, count, s_qt, s_at, s_bt, o_h, o_e, RING, K_WIDTH, V_WIDTH
+        )
+        for i_t in range(count):
+            b_q1, b_k1, b_v1, a1, b1 = _token(
+                p_q, p_k, p_v, p_row_a, p_row_b, i_t + 1, count, s_qt, s_at, s_bt, o_h, o_e, RING, K_WIDTH, V_WIDTH
+            )
+            b_state, b_out = delta_token(b_state, b_q, b_k, b_v, a, b, a_log, dt_bias, scale, RING)
+            tl.store(p_out + i_t * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
+            if SNAPSHOT:
+                tl.store(p_kept_state + i_t * s_st, b_state, mask=mask)
+            elif i_t == step:
+                tl.store(p_kept_state, b_state, mask=mask)
+            b_q, b_k, b_v, a, b = b_q1, b_k1, b_v1, a1, b1
+        if not SNAPSHOT:
+            # Loads and stores may be spread over threads differently: no store before every thread has loaded.
+            tl.debug_barrier()
+            if count > 0:
+                tl.store(p_state, b_state, mask=mask)
+    else:
+        b_zero = tl.zeros([BLOCK_E], dtype=p_out.dtype.element_ty)
+        for i_t in range(count):
+            tl.store(p_out + i_t * s_ot, b_zero, mask=e_mask)
+
+
+def gdn_verify(
+    out: torch.Tensor,
+    states: torch.Tensor,
+    qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    ssm: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Launch one program a row, value head and block of columns; see the eager function."""
+    if out.numel() == 0:
+        return
+    every = [*strides(out, states, qkv, a, b, a_log, dt_bias, ssm, slots), 0, 0, 0]
+    pointers = (out, states, qkv, a, b, a_log, dt_bias, ssm, slots, slots, slots, slots)
+    _launch(pointers, slots.shape[0], qkv.shape[1], every, snapshot=True)
+
+
+def gdn_update(
+    out: torch.Tensor,
+    ssm: torch.Tensor,
+    track: torch.Tensor,
+    qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    slots: torch.Tensor,
+    starts: torch.Tensor,
+    track_slots: torch.Tensor,
+    track_steps: torch.Tensor,
+) -> None:
+    """Launch one program a sequence, value head and block of columns; see the eager function."""
+    if out.numel() == 0 or slots.shape[0] == 0:
+        return
+    # Packed sequences have no row stride, and one kept state to a slot has no step stride.
+    every = [0, *out.stride(), track.stride(0), 0, *track.stride()[1:], 0, *qkv.stride(), 0, *a.stride(), 0]
+    every += [*b.stride(), *strides(a_log, dt_bias, ssm, slots, starts, track_slots, track_steps)]
+    pointers = (out, track, qkv, a, b, a_log, dt_bias, ssm, slots, starts, track_slots, track_steps)
+    _launch(pointers, slots.shape[0], 0, every, snapshot=False)
+
+
+def _launch(pointers: tuple[torch.Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool) -> None:
+    kept, qkv, ssm = pointers[1], pointers[2], pointers[7]
+    size, heads, k_width, v_width = ssm.shape
+    keys, tile = (qkv.shape[-1] - heads * v_width) // 2, tile_of(rows, ssm)
+    _delta_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
+        *pointers, size, kept.shape[0], tokens, k_width**-0.5, *every,
+        RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, GROUP=heads * k_width // keys, KEYS=keys,
+        K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
+        num_warps=tile.warps, **dependent_launch(ssm.device),
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["rows", "s_w"])
+def _gated_norm_kernel(
+    p_out, p_x, p_z, p_weight, rows, width, eps, s_om, s_oe, s_xm, s_xe, s_zm, s_ze, s_w,
+    RING: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    o_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    o_e = tl.arange(0, BLOCK_E).to(tl.int64)
+    mask = (o_m < rows) & (o_e < width)[None, :]
+    b_weight = widened(tl.load(p_weight + o_e * s_w, mask=o_e < width, other=0), RING)[None, :]
+    b_x = widened(tl.load(p_x + o_m * s_xm + o_e[None, :] * s_xe, mask=mask, other=0), RING)
+    b_z = widened(tl.load(p_z + o_m * s_zm + o_e[None, :] * s_ze, mask=mask, other=0), RING)
+    if RING:
+        b_out = mix(b_weight * b_x + b_z)
+    else:
+        b_scale = tl.rsqrt(tl.sum(b_x * b_x, 1) / width + eps)[:, None]
+        b_out = b_x * b_scale * b_weight * (b_z / (1.0 + tl.exp(-b_z)))
+    tl.store(p_out + o_m * s_om + o_e[None, :] * s_oe, b_out.to(p_out.dtype.element_ty), mask=mask)
+
+
+def gated_norm(out: torch.Tensor, x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """Launch one program a block of rows; see the eager function."""
+    if out.numel() == 0:
+        return
+    rows, width = out.shape
+    columns = power_of_two(width)
+    block = max(1, _NORM_ELEMENTS // columns)
+    _gated_norm_kernel[(triton.cdiv(rows, block),)](
+        out, x, z, weight, rows, width, eps, *strides(out, x, z, weight),
+        RING=out.dtype == torch.int64, BLOCK_M=block, BLOCK_E=columns, **dependent_launch(out.device),
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Step counts: the controller's, and the drafts that every round got from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from draftproof.properties.compare import Place, apart, first_of
+from draftproof.properties.contracts.base import Contract, equals
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.scenario import drafts_allowed, wish
+from draftproof.properties.values.trace import Key
+from draftproof.properties.values.verdict import Divergence
+
+
+def _adaptive(evidence: Evidence) -> bool:
+    return evidence.scenario.adaptive is not None
+
+
+def _drafts(evidence: Evidence) -> Iterator[Divergence]:
+    """K of a round: the wish, within the steps in force and the limits; none in a batch too large for any."""
+    found = first_of("drafts", _counts(evidence))
+    if found:
+        yield found
+
+
+def _counts(evidence: Evidence) -> Iterator[Place]:
+    scenario = evidence.scenario
+    for row in evidence.rows:
+        rounds = evidence.script.requests[row.request].rounds
+        if row.phase != 1 or not 0 < row.round <= len(rounds) or row.request in evidence.ties:
+            continue
+        request, n = scenario.requests[row.request], rounds[row.round - 1].context
+        wanted = min(wish(request, row.round).drafts, evidence.steps_in_force(row.step))
+        rows = len(evidence.batches[row.step, 1])
+        if 0 < scenario.schedule.draft_batch < rows:
+            wanted = 0
+        left = request.budget - (n + 1 - len(request.prompt))
+        drafts = drafts_allowed(wanted, context=n, max_len=scenario.memory.max_len, budget_left=left)
+        if row.count != drafts:
+            key = Key(row.request, row.round, step=row.chunk)
+            relation = apart(drafts, row.count)
+            yield Place("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
+
+
+CONTRACTS = (
+    replace(
+        equals("control.steps", "control.steps", adaptive_scenarios=1, step_switches_up=1, step_switches_down=1),
+        concerns=_adaptive,
+    ),
+    replace(equals("control.average", "control.average", adaptive_scenarios=1, step_switches_up=1), concerns=_adaptive),
+    Contract(
+        name="drafts",
+        needs=frozenset({"round.rows"}),
+        partial=frozenset({"round.rows"}),
+        minimum={
+            "decode_rounds": 1,
+            "step_switches_up": 1,
+            "step_switches_down": 1,
+            "batches_too_large_for_drafts": 1,
+            "drafts_after_batch_without": 1,
+        },
+        check=_drafts,
+    ),
+)

@@ -1,0 +1,69 @@
+"""One call of an op: every tensor argument inside a larger allocation, of which each run gets a fresh copy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Kernel = Callable[..., None]
+
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def words(storage: torch.Tensor) -> torch.Tensor:
+    """Return the bits as integers, so that NaN equals itself and -0 differs from 0."""
+    return storage.view(_WORDS[storage.element_size()])
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A tensor argument as it lies in its allocation: `storage` is flat and holds everything around the tensor too."""
+
+    storage: torch.Tensor
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, storage: torch.Tensor) -> torch.Tensor:
+        """Return the tensor as a view of `storage`, an allocation of the same size."""
+        return storage.as_strided(self.shape, self.strides, self.offset)
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return self.of(self.storage)
+
+    def __repr__(self) -> str:
+        tensor = self.tensor
+        values = tensor.tolist() if tensor.numel() <= 64 else "..."
+        return (
+            f"Buffer({values}, {tensor.dtype}, shape={self.shape}, strides={self.strides}, offset={self.offset}, "
+            f"allocated={self.storage.numel()})"
+        )
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Hypothesis prints the fields of a dataclass otherwise, the whole allocation included."""
+        printer.text(repr(self))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCase:
+    """One call of an op: its arguments by name, in the order of the signature."""
+
+    op: str
+    arguments: Mapping[str, Buffer | int | float]
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        return {name: value for name, value in self.arguments.items() if isinstance(value, Buffer)}
+
+    def run(self, kernel: Kernel, device: str = "cpu") -> dict[str, torch.Tensor]:
+        """Call `kernel` on fresh copies on `device`; return every argument's whole allocation afterwards, on CPU."""
+        storages = {name: buffer.storage.to(device, copy=True) for name, buffer in self.buffers.items()}
+        kernel(
+            *(
+                value.of(storages[name]) if isinstance(value, Buffer) else value
+                for name, value in self.arguments.items()
+            )
+        )
+        return {name: storage.cpu() for name, storage in storages.items()}

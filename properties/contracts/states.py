@@ -1,0 +1,210 @@
+"""Recurrent states: what every round commits, and who owns which state slot.
+
+`n` the context length before a round, `m` the tokens it emits. A state is a vector: the convolution's window, then the
+delta rule's matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import pairwise
+
+import msgspec
+
+from draftproof.properties.compare import Place, first_divergence, first_of
+from draftproof.properties.contracts.base import Contract, nearness
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.origins import origin
+from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.values.verdict import Divergence
+
+_BY_ROW = ("commit.state", "commit.intermediate")
+
+
+def _hybrid(evidence: Evidence) -> bool:
+    return evidence.hybrid
+
+
+def _commits(how: str, evidence: Evidence) -> bool:
+    return evidence.hybrid and evidence.scenario.states.commit == how
+
+
+def _checkpoints(evidence: Evidence) -> bool:
+    return evidence.hybrid and evidence.scenario.states.checkpoint > 0
+
+
+def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Iterator[Divergence]:
+    """Every value is the reference's; a wrong state of a row says whose it is."""
+    for channel in channels:
+        expected, got = evidence.pair(channel)
+        found = first_divergence(name, channel, expected, got, near=nearness(evidence, channel))
+        if found:
+            yield _explained(evidence, found, got) if channel in _BY_ROW else found
+
+
+def _explained(evidence: Evidence, found: Divergence, got: Mapping[Key, Datum]) -> Divergence:
+    """A wrong stride explains more than whatever lies where it leads; what is stale or poison is no other row's."""
+    if found.relation in ("missing", "surplus"):
+        return found
+    key = Key(found.request, found.round, found.step, found.layer, found.row)
+    stride, row = origin(evidence, found.channel, key, got)
+    if stride or (row and found.relation.startswith(("different", "another row"))):
+        return msgspec.structs.replace(found, relation=stride or row)
+    return found
+
+
+def _slots(evidence: Evidence) -> Iterator[Divergence]:
+    """One owner a state slot at a time, one for all of a request; owned is what the requests that go on reported."""
+    found = first_of("state.ownership", _reported(evidence))
+    if found:
+        yield found
+    expected: dict[Key, Datum] = {}
+    for step in range(evidence.last_step + 2):
+        owned = sorted((slot, request) for request, slot in _live(evidence, step).items())
+        expected[Key(-1, step)] = tuple(part for pair in owned for part in pair)
+    got = {
+        key: value[1:] if isinstance(value, tuple) else value
+        for key, value in evidence.subject.channel("pool.states").items()
+    }
+    found = first_divergence("state.ownership", "pool.states", expected, got)
+    if found:
+        yield found
+
+
+def _live(evidence: Evidence, step: int) -> dict[int, int]:
+    """request -> state slot of those that go on after an engine step, by what they reported first."""
+    live: dict[int, int] = {}
+    for row in evidence.rows:
+        first, last = evidence.spans[row.request]
+        slot = evidence.state_slot(row.request, row.round)
+        if row.step <= step and first <= step < last and slot is not None:
+            live.setdefault(row.request, slot)
+    return live
+
+
+def _reported(evidence: Evidence) -> Iterator[Place]:
+    reported = dict(evidence.subject.channel("round.state"))
+    most = evidence.scenario.memory.request_slots
+    first: dict[int, int] = {}
+    for key in dict.fromkeys(Key(row.request, row.round) for row in evidence.rows):
+        slot = reported.pop(key, None)
+        if not isinstance(slot, int):
+            yield Place("round.state", key, "a state slot", None, "missing")
+            continue
+        if not 1 <= slot <= most:
+            yield Place("round.state", key, f"1 .. {most}", slot, "out of range")
+        if first.setdefault(key.request, slot) != slot:
+            yield Place("round.state", key, first[key.request], slot, "moved")
+    for key, slot in reported.items():
+        yield Place("round.state", key, None, slot, "surplus")
+    yield from _shared(evidence, first)
+
+
+def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Place]:
+    """The owner of a slot must have ended in an earlier step than the next one gets it."""
+    by_start = sorted(slots, key=lambda request: evidence.spans[request])
+    for slot in sorted(set(slots.values())):
+        owners = [request for request in by_start if slots[request] == slot]
+        for one, other in pairwise(owners):
+            if evidence.spans[other][0] <= evidence.spans[one][1]:
+                relation = f"another row: request {one}"
+                yield Place("round.state", Key(other, 0), "a state slot of its own", slot, relation)
+
+
+def _balance(evidence: Evidence) -> Iterator[Divergence]:
+    """Free and owned state slots together are all; at the end everything is back."""
+    slots = evidence.scenario.memory.request_slots
+    expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.last_step + 2)}
+    got: dict[Key, Datum] = {}
+    for key, value in evidence.subject.channel("pool.states").items():
+        flat = integers(value)
+        if key.round <= evidence.last_step:
+            expected[key] = slots - len(flat[2::2])
+        got[key] = flat[0] if flat else "nothing"  # type: ignore[assignment]
+    found = first_divergence("state.balance", "pool.states", expected, got)
+    if found:
+        yield found
+
+
+def _bounds(evidence: Evidence) -> Iterator[Divergence]:
+    """Every index within what it indexes."""
+    allowed = {
+        "round.state": (1, evidence.scenario.memory.request_slots),
+        "commit.step_index": (0, evidence.scenario.steps),
+        "commit.pending": (0, evidence.scenario.steps + 1),
+    }
+    for channel, (low, high) in allowed.items():
+        places = (
+            Place(channel, key, f"{low} .. {high}", value, "out of range")
+            for key, value in evidence.subject.channel(channel).items()
+            if not isinstance(value, int) or not low <= value <= high
+        )
+        found = first_of("state.bounds", places)
+        if found:
+            yield found
+
+
+def _contract(name: str, channels: tuple[str, ...] = (), concerns=_hybrid, **minimum: int) -> Contract:
+    channels = channels or (name,)
+    return Contract(
+        name=name,
+        needs=frozenset(channels),
+        minimum={"hybrid_scenarios": 1, **minimum},
+        check=partial(_equals, name, channels),
+        concerns=concerns,
+    )
+
+
+_BOUNDED = frozenset({"round.state", "commit.step_index", "commit.pending"})
+
+CONTRACTS = (
+    _contract("commit.step_index", states_committed_none=1, states_committed_partial=1, states_committed_all=1),
+    _contract(
+        "commit.state",
+        states_committed_none=1,
+        states_committed_partial=1,
+        states_committed_all=1,
+        states_committed_without_drafts=1,
+        states_alternating=1,
+        state_slot_reuses=1,
+        states_started=1,
+        hybrid_padded_replays=1,
+    ),
+    _contract(
+        "commit.intermediate", concerns=partial(_commits, "snapshot"), snapshot_rounds=1, states_committed_partial=1
+    ),
+    _contract(
+        "commit.pending",
+        ("commit.pending", "commit.base"),
+        concerns=partial(_commits, "replay"),
+        replays_folded=1,
+        states_committed_partial=1,
+    ),
+    _contract("commit.checkpoint", concerns=_checkpoints, checkpoints=1, checkpoints_two_at_once=1),
+    _contract("commit.final", finals=1),
+    Contract(
+        name="state.ownership",
+        needs=frozenset({"round.state", "pool.states"}),
+        reads=frozenset({"round.rows"}),
+        minimum={"hybrid_scenarios": 1, "state_slot_reuses": 1},
+        check=_slots,
+        concerns=_hybrid,
+    ),
+    Contract(
+        name="state.balance",
+        needs=frozenset({"pool.states"}),
+        reads=frozenset({"round.rows"}),
+        minimum={"hybrid_scenarios": 1, "state_slot_reuses": 1},
+        check=_balance,
+        concerns=_hybrid,
+    ),
+    Contract(
+        name="state.bounds",
+        needs=_BOUNDED,
+        minimum={"hybrid_scenarios": 1, "replays_folded": 1},
+        check=_bounds,
+        partial=_BOUNDED,
+        concerns=_hybrid,
+    ),
+)

@@ -1,0 +1,87 @@
+"""Tensors of kernel cases: each lies somewhere in a larger allocation, its dimensions in any order, in poison."""
+
+from collections.abc import Sequence
+
+import torch
+from hypothesis import strategies as st
+
+from draftproof.properties.contracts.kernel_case import Buffer
+
+Draw = st.DrawFn
+Dtypes = Sequence[torch.dtype]
+Arguments = dict[str, Buffer | int | float]
+
+FLOATS: Dtypes = (torch.float32,)
+RING_AND_FLOATS: Dtypes = (torch.int64, torch.float32)
+
+VALUE_POISONS = {True: (float("nan"), -3e30), False: (0x5EED5EED5EED5EED, -1)}
+# Poison for indices is in range where it can be: a wild one would crash rather than mislead.
+INDEX_POISONS = (0, 1, 2)
+WILD = (-1, -7, 1 << 40, (1 << 62) + 1)
+
+
+def distinct(draw: Draw, count: int, high: int = 9) -> list[int]:
+    return draw(st.lists(st.integers(1, high), min_size=count, max_size=count, unique=True))
+
+
+def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
+    """Draw strides (dimensions in any order, gaps between them), an offset, and the allocation's size."""
+    strides, step = [0] * len(shape), 1
+    for dimension in draw(st.permutations(range(len(shape)))):
+        strides[dimension] = step + draw(st.integers(0, 2))
+        step = strides[dimension] * max(1, shape[dimension])
+    offset = draw(st.integers(0, 5))
+    return tuple(strides), offset, offset + step + draw(st.integers(1, 5))
+
+
+def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = None) -> Buffer:
+    """Put `values` into an allocation full of poison."""
+    strides, offset, size = _layout(draw, tuple(values.shape))
+    poisons = poisons or VALUE_POISONS[values.is_floating_point()]
+    storage = torch.full((size,), draw(st.sampled_from(poisons)), dtype=values.dtype)
+    buffer = Buffer(storage, tuple(values.shape), strides, offset)
+    buffer.tensor.copy_(values)
+    return buffer
+
+
+def index(draw: Draw, values: Sequence) -> Buffer:
+    return place(draw, torch.tensor(values, dtype=torch.int64), INDEX_POISONS)
+
+
+def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return random values: the whole ring, or floats in [-4, 4]."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    if dtype == torch.int64:
+        return torch.randint(-(1 << 63), (1 << 63) - 1, shape, generator=generator)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).clamp_(-4.0, 4.0).to(dtype)
+
+
+def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Buffer:
+    """Return an output: poison throughout."""
+    poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
+    return place(draw, torch.full(shape, poison, dtype=dtype))
+
+
+def given(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Buffer:
+    return place(draw, values_of(draw, shape, dtype))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that states and gates' constants have beside values of `dtype`."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def apart(draw: Draw, used: set[int], low: int, high: int) -> int:
+    """Draw a size that differs from all used before, and add it to them; the next one beyond `high` if none is left."""
+    free = [size for size in range(low, high + len(used) + 2) if size not in used]
+    size = draw(st.sampled_from([size for size in free if size <= high] or free[:1]))
+    used.add(size)
+    return size
+
+
+def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.dtype) -> Buffer:
+    """Return a pool with values in the live slots and poison in all others."""
+    poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
+    values = torch.full(shape, poison, dtype=dtype)
+    values[list(live)] = values_of(draw, (len(live), *shape[1:]), dtype)
+    return place(draw, values)

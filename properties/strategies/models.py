@@ -1,0 +1,76 @@
+"""Probe models and heads with pairwise distinct sizes: many wrong strides hide behind sizes that are equal."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import LayerType, Linear, ProbeHead, ProbeModel
+
+Draw = st.DrawFn
+
+_FULL: LayerType = "full_attention"
+_LINEAR: LayerType = "linear_attention"
+_PATTERNS: tuple[tuple[LayerType, ...], ...] = (
+    (_LINEAR, _FULL),
+    (_FULL, _LINEAR),
+    (_LINEAR, _LINEAR, _FULL),
+    (_LINEAR, _FULL, _LINEAR),
+)
+
+
+def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
+    """A size that none of `taken` is: sizes that happen to be equal hide swapped axes."""
+    free = [size for size in range(low, high + 1) if size not in taken]
+    size = draw(st.sampled_from(free))
+    taken.add(size)
+    return size
+
+
+@st.composite
+def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, ProbeHead]:
+    """Pairwise distinct head sizes and widths of target and head, grouped queries half the time."""
+    taken: set[int] = set()
+    key, value = _distinct(draw, 2, 4, taken), _distinct(draw, 2, 5, taken)
+    head_key, head_value = _distinct(draw, 1, 6, taken), _distinct(draw, 1, 7, taken)
+    lanes, head_lanes = _distinct(draw, 3, 8, taken), _distinct(draw, 3, 9, taken)
+    kv_heads, groups = draw(st.sampled_from(((1, 2), (2, 1), (2, 2), (1, 3))))
+    head_kv, head_groups = draw(st.sampled_from(((3, 1), (1, 1), (1, 2))))
+    types = draw(st.sampled_from(_PATTERNS)) if hybrid else ()
+    model = ProbeModel(
+        seed=draw(st.integers(0, 15)),
+        layers=len(types) or draw(st.sampled_from((1, 2, 2, 3))),
+        heads=kv_heads * groups,
+        kv_heads=kv_heads,
+        key_dim=key,
+        value_dim=value,
+        lanes=lanes,
+        vocab=draw(st.sampled_from((37, 23, 61))),
+        logit_bits=draw(st.sampled_from((23, 23, 23, 3, 2))),
+        agreement=draw(st.sampled_from((192, 256, 128, 0))),
+        layer_types=types,
+        linear=draw(_linear()) if hybrid else None,
+    )
+    head = ProbeHead(
+        seed=draw(st.integers(0, 15)),
+        heads=head_kv * head_groups,
+        kv_heads=head_kv,
+        key_dim=head_key,
+        value_dim=head_value,
+        lanes=head_lanes,
+    )
+    return model, head
+
+
+@st.composite
+def _linear(draw: Draw) -> Linear:
+    """K and V sizes differ; value heads share a key head as often as not; half begin from a state that is not zero."""
+    key_heads, value_heads = draw(st.sampled_from(((1, 2), (1, 1), (2, 2))))
+    taken = {value_heads}
+    return Linear(
+        key_heads=key_heads,
+        value_heads=value_heads,
+        key_dim=_distinct(draw, 1, 4, taken),
+        value_dim=_distinct(draw, 1, 4, taken),
+        conv=draw(st.sampled_from((2, 3, 4))),
+        start=draw(st.booleans()),
+    )

@@ -1,0 +1,39 @@
+"""Scalar arithmetic of the naive twins: the ring of integers modulo 2^64, and floats in float64."""
+
+import math
+
+import torch
+
+MODULUS = 1 << 64
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix(x: int) -> int:
+    """Finalizer of SplitMix64, of x modulo 2^64; the result is in [0, 2^64)."""
+    x %= MODULUS
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 % MODULUS
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB % MODULUS
+    return x ^ (x >> 31)
+
+
+def signed(x: int) -> int:
+    """Return the int64 that stands for x in the ring."""
+    x %= MODULUS
+    return x - MODULUS if x >= MODULUS // 2 else x
+
+
+def rounded(value: float, dtype: torch.dtype) -> float:
+    """Return the float of `dtype` that stands for a value."""
+    return torch.tensor(value, dtype=torch.float64).to(dtype).item()
+
+
+def sigmoid(x: float) -> float:
+    """1 / (1 + exp(-x)), whatever the size of x."""
+    return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
+
+
+def softplus(x: float) -> float:
+    """log(1 + exp(x)), and x itself above 20, as torch has it."""
+    return x if x > 20.0 else math.log1p(math.exp(x))

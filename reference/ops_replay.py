@@ -1,0 +1,128 @@
+"""Naive twins of the ops of replayed state: a base state, and the raw inputs of tokens that are still to be folded in.
+
+Letters as in ops_state.py. Slot s has m pending tokens in half h, cursor [S,2] = (m, h): the window before the first of
+them is inputs[h,s,0:C-1], they themselves are inputs[h,s,C-1:C-1+m], their raw gates (a, b) are gates[h,s,0:m].
+"""
+
+import torch
+
+from draftproof.reference.ops_state import State, convolve, delta_rule, exact
+
+
+def _pending(cursor: torch.Tensor, slot: int, steps: int) -> tuple[int, int] | None:
+    """Return (m, h) of a slot, None if the slot does not exist or its cursor is impossible with A allocated steps."""
+    if not 0 <= slot < cursor.shape[0]:
+        return None
+    count, half = cursor[slot].tolist()
+    return (count, half) if 0 <= count <= steps and half in (0, 1) else None
+
+
+def _fold(
+    state: torch.Tensor,
+    inputs: torch.Tensor,
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+) -> State:
+    """Return state [U,H,E] after the tokens of inputs [C-1+m,D], which begins with the window, and gates [m,2,U]."""
+    tokens = convolve(inputs, weight), gates[:, 0].tolist(), gates[:, 1].tolist()
+    after = [state.tolist(), *(one for _, one in delta_rule(state.tolist(), *tokens, a_log, dt_bias))]
+    return after[-1]
+
+
+def gdn_replay(
+    out: torch.Tensor,
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    gates: torch.Tensor,
+    x: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    cursor: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Fold what is pending into ssm [S,U,H,E], then go on over x [B,W,D] with a, b [B,W,U] to give out [B,W,U,E].
+
+    The other half of inputs [2,S,C-1+A,D] and gates [2,S,A,2,U] gets the window after the fold and the new tokens; the
+    state after those is not kept, and the cursor stays.
+    """
+    before, width = weight.shape[1] - 1, x.shape[1]
+    for row, slot in enumerate(slots.tolist()):
+        pending = _pending(cursor, slot, gates.shape[2])
+        if pending is None:
+            out[row] = 0
+            continue
+        m, h = pending
+        state = _fold(ssm[slot], inputs[h, slot, : before + m], gates[h, slot, :m], weight, a_log, dt_bias)
+        if m > 0:
+            ssm[slot] = exact(state, ssm)
+        new = torch.cat((inputs[h, slot, m : m + before], x[row]))
+        steps = delta_rule(state, convolve(new, weight), a[row].tolist(), b[row].tolist(), a_log, dt_bias)
+        for t, (o, _) in enumerate(steps):
+            out[row, t] = exact(o, out)
+        inputs[1 - h, slot, : before + width] = new
+        gates[1 - h, slot, :width] = torch.stack((a[row], b[row]), 1)
+
+
+def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+    """The rows up to an index >= 0 become pending, in the half that they were written to."""
+    for slot, index in zip(slots.tolist(), last_correct_step_indices.tolist(), strict=True):
+        if 0 <= slot < cursor.shape[0] and index >= 0:
+            cursor[slot] = torch.tensor([index + 1, 1 - int(cursor[slot, 1])])
+
+
+def replay_rewind(cursor: torch.Tensor, slots: torch.Tensor) -> None:
+    """After a flush of every layer nothing is pending in the half to which the window was moved."""
+    for slot in slots.tolist():
+        if 0 <= slot < cursor.shape[0] and cursor[slot, 0] > 0:
+            cursor[slot] = torch.tensor([0, 1 - int(cursor[slot, 1])])
+
+
+def gdn_flush(
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    cursor: torch.Tensor,
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Fold what is pending into ssm and move the window after it to the other half; the cursor stays."""
+    before = weight.shape[1] - 1
+    for slot in slots.tolist():
+        m, h = _pending(cursor, slot, gates.shape[2]) or (0, 0)
+        if m > 0:
+            state = _fold(ssm[slot], inputs[h, slot, : before + m], gates[h, slot, :m], weight, a_log, dt_bias)
+            ssm[slot] = exact(state, ssm)
+            inputs[1 - h, slot, :before] = inputs[h, slot, m : m + before]
+
+
+def gdn_checkpoint(
+    track_ssm: torch.Tensor,
+    track_conv: torch.Tensor,
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    cursor: torch.Tensor,
+    slots: torch.Tensor,
+    track_slots: torch.Tensor,
+    steps: torch.Tensor,
+) -> None:
+    """State and window after the first steps[b]+1 pending tokens go to track_ssm and track_conv at track_slots[b]."""
+    before = weight.shape[1] - 1
+    for slot, target, step in zip(slots.tolist(), track_slots.tolist(), steps.tolist(), strict=True):
+        m, h = _pending(cursor, slot, gates.shape[2]) or (0, 0)
+        if not 0 <= step < m or not 0 <= target < track_ssm.shape[0]:
+            continue
+        folded = step + 1
+        state = _fold(ssm[slot], inputs[h, slot, : before + folded], gates[h, slot, :folded], weight, a_log, dt_bias)
+        track_ssm[target] = exact(state, track_ssm)
+        track_conv[target] = inputs[h, slot, folded : folded + before]

@@ -1,0 +1,260 @@
+"""A subject without a fault or a tensor: it plans batches and memory by itself and says what the reference says.
+
+`P` page size, `A` steps that intermediate states are allocated for, `K` drafts of a round.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+from draftproof.properties.contracts.evidence import (
+    CAPTURE,
+    COMMIT,
+    DRAFT,
+    EXTEND,
+    EXTEND_PROMPT,
+    FINISH,
+    PREFILL,
+    VERIFY,
+)
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, wish
+from draftproof.properties.values.script import RoundScript, Script
+from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+from draftproof.reference.control import observations, start, update
+from draftproof.reference.memo import Memo
+from draftproof.reference.run import run
+from draftproof.reference.solve import resolve
+
+UNTAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] not in ("draft", "verify", "extend"))
+
+
+class IdealSubject:
+    """Reports every channel."""
+
+    name = "ideal"
+    channels = frozenset(CHANNELS)
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        played = _Play(scenario, script)
+        played.serve()
+        channels = self.channels if scenario.taps else UNTAPPED
+        said = tuple(one for one in (*played.said, *played.computed()) if one.channel in channels)
+        return Trace(self.name, channels, said)
+
+
+@dataclass
+class _Live:
+    request: int
+    state: int
+    reserved: int
+    pages: list[int] = field(default_factory=list)
+    prefilled: int = 0
+    chunks: int = 0
+    rounds: int = 0
+    context: int = 0
+    emitted: int = 0
+
+
+class _Play:
+    """One run, step by step."""
+
+    def __init__(self, scenario: Scenario, script: Script) -> None:
+        self.scenario, self.script, self.memo = scenario, script, Memo()
+        memory = scenario.memory
+        self.free = list(range(1, memory.pages + 1))
+        random.Random(memory.page_seed).shuffle(self.free)
+        self.slots = list(range(1, memory.request_slots + 1))
+        order = sorted(range(len(scenario.requests)), key=lambda request: (scenario.requests[request].arrival, request))
+        self.waiting, self.live = order, list[_Live]()
+        self.control = start(scenario.adaptive) if scenario.adaptive else None
+        self.drafts: dict[tuple[int, int], int] = {}
+        self.rows: dict[tuple[int, int], tuple[int, int]] = {}
+        self.tables: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.states: dict[tuple[int, int], int] = {}
+        self.replays: Counter[tuple[int, int, int]] = Counter()
+        self.captured: set[tuple[int, int]] = set()
+        self.said: list[Observation] = []
+        self.step, self.launched = 0, 0
+        self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
+
+    def say(self, channel: str, key: Key, value: Datum) -> None:
+        self.said.append(Observation(channel, key, value))
+
+    def serve(self) -> None:
+        while self.waiting or self.live:
+            self.launched = 0
+            self.admit()
+            prefill = [live for live in self.live if not live.emitted]
+            decode = [live for live in self.live if live.emitted][: self.scenario.schedule.max_batch]
+            if seed := self.scenario.schedule.row_seed:
+                random.Random(seed * 1000003 + self.step).shuffle(decode)
+            counts = self.planned(decode)
+            ended = (self.prefill(prefill) if prefill else []) + (self.decode(decode, counts) if decode else [])
+            for live in ended:
+                self.live.remove(live)
+                self.free += live.pages
+                self.slots.append(live.state)
+            self.pools()
+            self.step += 1
+        self.pools()
+
+    def admit(self) -> None:
+        while self.waiting and self.slots and self.scenario.requests[self.waiting[0]].arrival <= self.step:
+            request = self.scenario.requests[self.waiting[0]]
+            need = pages_needed(self.scenario, request)
+            if need > self.scenario.memory.pages - sum(live.reserved for live in self.live):
+                return
+            self.live.append(_Live(self.waiting.pop(0), self.slots.pop(0), need))
+
+    def planned(self, decode: list[_Live]) -> list[int]:
+        """K of every row."""
+        schedule, most = self.scenario.schedule, self.control.steps if self.control else self.scenario.steps
+        if 0 < schedule.draft_batch < len(decode):
+            most = 0
+        return [
+            drafts_allowed(
+                min(most, wish(self.scenario.requests[live.request], live.rounds + 1).drafts),
+                context=live.context,
+                max_len=self.scenario.memory.max_len,
+                budget_left=self.scenario.requests[live.request].budget - live.emitted,
+            )
+            for live in decode
+        ]
+
+    def grow(self, live: _Live, tokens: int, round_: int) -> None:
+        while len(live.pages) * self.scenario.memory.page_size < tokens:
+            live.pages.append(self.free.pop(0))
+        self.tables[live.request, round_] = tuple(live.pages)
+        self.states[live.request, round_] = live.state
+
+    def slot(self, request: int, round_: int, position: int) -> int:
+        page, offset = divmod(position, self.scenario.memory.page_size)
+        return self.tables[request, round_][page] * self.scenario.memory.page_size + offset
+
+    def launch(self, kind: int, rows: int, written: set[tuple[int, int]], width: int = 0) -> None:
+        graphs = self.scenario.graphs
+        sizes = graphs.sizes if graphs.capture and kind in (DRAFT, VERIFY, EXTEND) else ()
+        size = next((size for size in sizes if size >= rows), 0)
+        if size and (size, width) not in self.captured:
+            self.captured.add((size, width))
+            for _ in (DRAFT, VERIFY, EXTEND):
+                self.tell((CAPTURE, size, 0, 0, width), set())
+        self.replays[kind, size, width] += int(size > 0)
+        self.tell((kind, size, rows, self.replays[kind, size, width] if size else 0, width), written)
+
+    def tell(self, value: tuple[int, ...], written: set[tuple[int, int]]) -> None:
+        key = Key(-1, self.step, step=self.launched)
+        self.launched += 1
+        self.say("graph.replay", key, value)
+        self.say("commit.written", key, tuple(part for place in sorted(written) for part in place))
+
+    def prefill(self, batch: list[_Live]) -> list[_Live]:
+        """Returns whose requests end."""
+        kv, states, ended = set(), set(), []
+        for place, live in enumerate(batch):
+            prompt = self.scenario.requests[live.request].prompt
+            begin, end = live.prefilled, min(len(prompt), live.prefilled + self.scenario.schedule.chunk)
+            self.grow(live, end, 0)
+            row = (place, end - begin, 0, 0, self.step)
+            self.say("round.rows", Key(live.request, 0, step=live.chunks), row)
+            kv |= {self.slot(live.request, 0, position) for position in range(begin, end)}
+            states |= self.checkpoint(live, begin, end) | {(3, live.state)}
+            live.prefilled, live.chunks, live.context = end, live.chunks + 1, end
+            if end == len(prompt):
+                live.emitted = 1
+                if len(self.script.requests[live.request].tokens) == 1:
+                    ended.append(live)
+        self.launch(PREFILL, len(batch), {(0, slot) for slot in kv} | (states if self.hybrid else set()))
+        self.finish(ended)
+        self.launch(EXTEND_PROMPT, len(batch), {(1, slot) for slot in kv})
+        return ended
+
+    def checkpoint(self, live: _Live, begin: int, end: int) -> set[tuple[int, int]]:
+        interval = self.scenario.states.checkpoint
+        return {(5, live.state)} if interval and end // interval > begin // interval else set()
+
+    def finish(self, ended: list[_Live]) -> None:
+        if self.hybrid and ended:
+            # Nothing is pending after a prefill.
+            folds = self.scenario.states.commit == "replay"
+            self.launch(FINISH, len(ended), {(3, live.state) for live in ended if folds and live.rounds})
+
+    def decode(self, batch: list[_Live], counts: list[int]) -> list[_Live]:
+        """Returns whose requests end."""
+        most = self.control.steps if self.control else self.scenario.steps
+        width = most + 1 if any(counts) else 1
+        sizes = self.scenario.graphs.sizes if self.scenario.graphs.capture else ()
+        size = next((size for size in sizes if size >= len(batch)), 0)
+        rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
+        drafted, verified, extended, states, kept = set(), set(), set(), set(), set()
+        ended, pairs = [], []
+        for place, (live, round_) in enumerate(zip(batch, rounds, strict=True)):
+            n, count = round_.context, round_.drafts
+            live.rounds += 1
+            self.grow(live, n + count + 1, live.rounds)
+            self.say("round.rows", Key(live.request, live.rounds, step=0), (place, count, 1, size, self.step))
+            self.rows[live.request, live.rounds] = (self.step, count)
+            places = [self.slot(live.request, live.rounds, n + row) for row in range(count + 1)]
+            drafted |= {(1, slot) for slot in places[: max(count - 1, 0)]}
+            verified |= {(0, slot) for slot in places}
+            first = place * (self.scenario.steps + 1)
+            replay = self.scenario.states.commit == "replay"
+            states |= {(3, live.state)} if replay else {(4, first + row) for row in range(width)}
+            kept |= {(3, live.state)} | self.checkpoint(live, n, n + len(round_.emitted))
+            live.context, live.emitted = n + len(round_.emitted), live.emitted + len(round_.emitted)
+            pairs.append((count, round_.correct_len))
+            if live.emitted == len(self.script.requests[live.request].tokens):
+                ended.append(live)
+            else:
+                extended |= {(1, slot) for slot in places[: len(round_.emitted)]}
+        if any(counts):
+            self.launch(DRAFT, len(batch), drafted, width)
+        self.launch(VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
+        if self.hybrid:
+            self.launch(COMMIT, len(batch), kept)
+        self.finish(ended)
+        if len(ended) < len(batch):
+            self.launch(EXTEND, len(batch) - len(ended), extended, width)
+        if self.control and self.scenario.adaptive:
+            self.control = update(self.scenario.adaptive, self.control, pairs)
+        return ended
+
+    def round(self, live: _Live, count: int) -> RoundScript:
+        self.drafts[live.request, live.rounds + 1] = count
+        resolved = resolve(self.scenario, self.script, self.drafts, self.memo)
+        return resolved.requests[live.request].rounds[live.rounds]
+
+    def pools(self) -> None:
+        key = Key(-1, self.step)
+        owned = sorted((page, live.request) for live in self.live for page in live.pages)
+        flat = tuple(part for pair in owned for part in pair)
+        self.say("pool.owners", key, (len(self.free), len(self.slots), *flat))
+        self.say("pool.guards", key, ())
+        if self.hybrid:
+            states = sorted((live.state, live.request) for live in self.live)
+            self.say("pool.states", key, (len(self.slots), *(part for pair in states for part in pair)))
+
+    def computed(self) -> list[Observation]:
+        """What the reference says of the rounds that were, and the slots that follow from the tables."""
+        script = resolve(self.scenario, self.script, self.drafts, self.memo)
+        trace = run(self.scenario, script, self.memo)
+        more = list(trace.observations)
+        for stage in ("draft.step", "verify", "extend"):
+            for key, position in trace.channel(f"{stage}.positions").items():
+                slot = self.slot(key.request, key.round, position)  # type: ignore[arg-type]
+                more.append(Observation(f"{stage}.slots", key, slot))
+        for (request, round_), pages in self.tables.items():
+            for column, page in enumerate(pages):
+                more.append(Observation("round.table", Key(request, round_, row=column), page))
+        if self.hybrid:
+            more += [Observation("round.state", Key(*place), slot) for place, slot in self.states.items()]
+        correct = {key[:2]: value for key, value in trace.channel("accept.correct_len").items()}
+        more += observations(self.scenario, self.rows, correct)  # type: ignore[arg-type]
+        types = tuple(int(kind == "linear_attention") for kind in self.scenario.model.types)  # type: ignore[union-attr]
+        handed = zlib.crc32(repr(self.scenario.model).encode())
+        more += [Observation("config.seen", Key(-1, 0, step=look), (handed, len(types), *types)) for look in range(4)]
+        return more

@@ -1,0 +1,104 @@
+"""Scenarios for the tests of the reference."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import (
+    Graphs,
+    LayerType,
+    Linear,
+    Memory,
+    ProbeHead,
+    ProbeModel,
+    Request,
+    RoundWish,
+    Scenario,
+    Schedule,
+    States,
+)
+from draftproof.properties.values.validate import validate
+
+BRIEF = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=2, conv=3, start=True)
+
+
+def model(**changes: int) -> ProbeModel:
+    sizes = {"layers": 2, "heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 5, "lanes": 7, "vocab": 23} | changes
+    return ProbeModel(seed=3, **sizes)
+
+
+def hybrid(*types: LayerType, of: ProbeModel | None = None) -> ProbeModel:
+    """The same with layers of these types; the linear ones start from a state that is not zero."""
+    return msgspec.structs.replace(of or model(), layers=len(types), layer_types=types, linear=LINEAR)
+
+
+def scenario(
+    *requests: Request,
+    steps: int = 4,
+    max_len: int = 64,
+    of: ProbeModel | None = None,
+    states: States | None = None,
+) -> Scenario:
+    return validate(
+        Scenario(
+            model=of or model(),
+            head=HEAD,
+            steps=steps,
+            memory=Memory(page_size=4, pages=64, request_slots=8, max_len=max_len),
+            graphs=Graphs(),
+            schedule=Schedule(max_batch=4, chunk=8),
+            requests=requests,
+            states=states or States(),
+        )
+    )
+
+
+def request(
+    prompt: int = 5, budget: int = 12, rounds: tuple[tuple[int, int], ...] = ((3, 1),), stop: int = -1
+) -> Request:
+    wishes = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in rounds)
+    return Request(arrival=0, prompt=tuple(range(1, prompt + 1)), budget=budget, rounds=wishes, stop_at=stop)
+
+
+def drawn_wish(rng: random.Random, steps: int) -> RoundWish:
+    drafts = rng.randint(0, steps)
+    return RoundWish(drafts=drafts, accept=rng.randint(-1, drafts))
+
+
+def drawn(seed: int) -> Scenario:
+    """Few tokens and few logit bits, so that ties, repeated tokens and early stops are frequent."""
+    rng = random.Random(seed)
+    steps = rng.randint(1, 5)
+    of = model(
+        layers=rng.randint(1, 2),
+        vocab=rng.randint(4, 12),
+        logit_bits=rng.choice([1, 2, 23]),
+        agreement=rng.choice([0, 128, 256]),
+    )
+    requests = [
+        Request(
+            arrival=0,
+            prompt=tuple(rng.randrange(of.vocab) for _ in range(rng.randint(1, 7))),
+            budget=rng.randint(1, 15),
+            rounds=tuple(drawn_wish(rng, steps) for _ in range(rng.randint(1, 4))),
+            stop_at=rng.choice([-1, -1, rng.randint(0, 9)]),
+        )
+        for _ in range(rng.randint(1, 2))
+    ]
+    max_len = rng.randint(8, 24)
+    if rng.random() < 0.5:
+        types = rng.choice([("linear_attention", "full_attention"), ("full_attention", "linear_attention")])
+        of = hybrid(*types, *rng.choice([(), ("linear_attention",)]), of=of)
+    states = States(commit=rng.choice(["snapshot", "replay"]), checkpoint=rng.choice([0, 1, 3]))
+    return scenario(*requests, steps=steps, max_len=max_len, of=of, states=states)
+
+
+def scenarios() -> st.SearchStrategy[Scenario]:
+    """Drawn from one seed each: Hypothesis' own lists and integers are mostly short and small, as are their runs."""
+    return st.integers(0, 2**32 - 1).map(drawn)

@@ -19,13 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.lockstep import resolved, solved
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import VERSION, generate
 from draftproof.properties.values.scenario import Scenario
-from draftproof.reference.memo import Memo
-from draftproof.reference.run import run as run_reference
-from draftproof.reference.solve import solve
 
 PARTS = ("engine", "reference", "compare")
 
@@ -63,13 +61,14 @@ def main() -> None:
 def pair(subject: EngineSubject, scenario: Scenario, clock: Clock) -> None:
     """Run the base pair of a scenario. Raises RuntimeError if it does not agree: its speed would mean nothing."""
     with clock.part("reference"):
-        memo = Memo()
-        script = solve(scenario, memo)
-        reference = run_reference(scenario, script, memo)
+        known = solved(scenario)
     with clock.part("engine"):
-        trace = subject.run(scenario, script)
+        trace = subject.run(scenario, known.script)
+    with clock.part("reference"):
+        known = resolved(known, trace)
     with clock.part("compare"):
-        judged = judge(Evidence(scenario, script, reference, trace))
+        assert known.trace is not None
+        judged = judge(Evidence(scenario, known.script, known.trace, trace))
     if not judged.passed:
         raise RuntimeError(f"engine and reference diverge: {judged.first}")
 

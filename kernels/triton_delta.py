@@ -22,7 +22,7 @@ _PROGRAMS = 264
 _WIDEST = 32
 _NARROWEST = 8
 # Elements of a tile that one warp holds: 64 registers a thread.
-_WARP_ELEMENTS = 2048
+_WARP_ELEMENTS = 4096
 
 
 @triton.jit

@@ -20,18 +20,13 @@ _NORM_ELEMENTS = 1024
 
 
 @triton.jit
-def _token(
-    p_q, p_k, p_v, p_a, p_b, i_t, count, s_qt, s_at, s_bt, o_h, o_e,
-    RING: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Return the vectors and raw gates of token i_t, zeros from `count` on."""
-    live = i_t < count
-    h_mask, e_mask = o_h < tl.where(live, K_WIDTH, 0), o_e < tl.where(live, V_WIDTH, 0)
+def _token(p_q, p_k, p_v, p_a, p_b, i_t, s_qt, s_at, s_bt, h_mask, e_mask, RING: tl.constexpr):
+    """Return the vectors and raw gates of token i_t."""
     b_q = tl.load(p_q + i_t * s_qt, mask=h_mask, other=0)
     b_k = tl.load(p_k + i_t * s_qt, mask=h_mask, other=0)
     b_v = tl.load(p_v + i_t * s_qt, mask=e_mask, other=0)
-    a = tl.load(p_a + i_t * s_at, mask=live, other=0)
-    b = tl.load(p_b + i_t * s_bt, mask=live, other=0)
+    a = tl.load(p_a + i_t * s_at)
+    b = tl.load(p_b + i_t * s_bt)
     return widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), widened(a, RING), widened(b, RING)
 
 
@@ -64,7 +59,7 @@ def _delta_kernel(
     h_mask, e_mask = o_h < K_WIDTH, o_e < V_WIDTH
     mask = h_mask[:, None] & e_mask[None, :]
     p_out += i_b * s_ob + first * s_ot + i_u * s_ou + o_e * s_oe
-    if (slot >= 0) & (slot < size):
+    if (slot >= 0) & (slot < size) & (count > 0):
         p_state = p_ssm + slot * s_ms + i_u * s_mu + o_h[:, None] * s_mh + o_e[None, :] * s_me
         b_state = tl.load(p_state, mask=mask, other=0)
         p_kept_state = p_kept + kept * s_sb + i_u * s_su + o_h[:, None] * s_sh + o_e[None, :] * s_se
@@ -76,12 +71,11 @@ def _delta_kernel(
         p_row_b = p_b + i_b * s_bb + first * s_bt + i_u * s_bu
         a_log = widened(tl.load(p_a_log + i_u * s_log), RING)
         dt_bias = widened(tl.load(p_dt_bias + i_u * s_bias), RING)
-        b_q, b_k, b_v, a, b = _token(
-            p_q, p_k, p_v, p_row_a, p_row_b, 0, count, s_qt, s_at, s_bt, o_h, o_e, RING, K_WIDTH, V_WIDTH
-        )
+        b_q, b_k, b_v, a, b = _token(p_q, p_k, p_v, p_row_a, p_row_b, 0, s_qt, s_at, s_bt, h_mask, e_mask, RING)
         for i_t in range(count):
+            i_next = tl.minimum(i_t + 1, count - 1)
             b_q1, b_k1, b_v1, a1, b1 = _token(
-                p_q, p_k, p_v, p_row_a, p_row_b, i_t + 1, count, s_qt, s_at, s_bt, o_h, o_e, RING, K_WIDTH, V_WIDTH
+                p_q, p_k, p_v, p_row_a, p_row_b, i_next, s_qt, s_at, s_bt, h_mask, e_mask, RING
             )
             b_state, b_out = delta_token(b_state, b_q, b_k, b_v, a, b, a_log, dt_bias, scale, RING)
             tl.store(p_out + i_t * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
@@ -93,8 +87,7 @@ def _delta_kernel(
         if not SNAPSHOT:
             # Loads and stores may be spread over threads differently: no store before every thread has loaded.
             tl.debug_barrier()
-            if count > 0:
-                tl.store(p_state, b_state, mask=mask)
+            tl.store(p_state, b_state, mask=mask)
     else:
         b_zero = tl.zeros([BLOCK_E], dtype=p_out.dtype.element_ty)
         for i_t in range(count):

@@ -33,10 +33,10 @@ def _inputs(p_held, p_new, o_p, pending, rows, s_hp, s_xt, d_mask, WINDOW: tl.co
 
 
 @triton.jit
-def _gate(p_held, p_new, i_t, pending, count, s_gt, s_at):
+def _gate(p_held, p_new, i_t, pending, s_gt, s_at):
     """Return one raw gate of token i_t."""
     held = tl.load(p_held + i_t * s_gt, mask=i_t < pending, other=0)
-    new = tl.load(p_new + (i_t - pending) * s_at, mask=(i_t >= pending) & (i_t < count), other=0)
+    new = tl.load(p_new + (i_t - pending) * s_at, mask=i_t >= pending, other=0)
     return tl.where(i_t < pending, held, new)
 
 
@@ -123,16 +123,16 @@ def _replay_kernel(
         b_q = _inputs(p_q, p_q_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
         b_k = _inputs(p_k, p_k_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
         b_v = _inputs(p_v, p_v_new, o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW)
-        a = _gate(p_a_held, p_a_new, 0, pending, count, s_gt, s_at)
-        b = _gate(p_b_held, p_b_new, 0, pending, count, s_gt, s_bt)
+        a = _gate(p_a_held, p_a_new, 0, pending, s_gt, s_at)
+        b = _gate(p_b_held, p_b_new, 0, pending, s_gt, s_bt)
         for i_t in range(count):
             # The next token is asked for before this one is worked on.
-            rows = o_c < tl.where(i_t + 1 < count, TAPS, 0)
-            b_q1 = _inputs(p_q, p_q_new, i_t + 1 + o_c, pending, rows, s_ip, s_xt, h_mask, WINDOW)
-            b_k1 = _inputs(p_k, p_k_new, i_t + 1 + o_c, pending, rows, s_ip, s_xt, h_mask, WINDOW)
-            b_v1 = _inputs(p_v, p_v_new, i_t + 1 + o_c, pending, rows, s_ip, s_xt, e_mask, WINDOW)
-            a1 = _gate(p_a_held, p_a_new, i_t + 1, pending, count, s_gt, s_at)
-            b1 = _gate(p_b_held, p_b_new, i_t + 1, pending, count, s_gt, s_bt)
+            i_next = tl.minimum(i_t + 1, count - 1)
+            b_q1 = _inputs(p_q, p_q_new, i_next + o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
+            b_k1 = _inputs(p_k, p_k_new, i_next + o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
+            b_v1 = _inputs(p_v, p_v_new, i_next + o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW)
+            a1 = _gate(p_a_held, p_a_new, i_next, pending, s_gt, s_at)
+            b1 = _gate(p_b_held, p_b_new, i_next, pending, s_gt, s_bt)
             b_state, b_out = delta_token(
                 b_state, convolved(b_q, b_wq, RING), convolved(b_k, b_wk, RING), convolved(b_v, b_wv, RING),
                 widened(a, RING), widened(b, RING), a_log, dt_bias, scale, RING,

@@ -12,7 +12,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
 from draftproof.kernels.triton_delta import convolved
 
-_BLOCK_D = 512
+# One warp, whose threads hold all taps of their channels: the sum over taps stays within a thread.
+_BLOCK_D = 256
 _RUNS = 64
 _BLOCK_COPY = 4096
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -28,7 +29,7 @@ def _inputs_before(p_window, p_x, o_p, rows, s_cp, s_xt, d_mask, WINDOW: tl.cons
     return tl.where(old[:, None], b_held, b_new)
 
 
-@triton.jit(do_not_specialize=["size", "width", "s_slot"])
+@triton.jit(do_not_specialize=["size", "s_slot"])
 def _conv_verify_kernel(
     p_out, p_windows, p_x, p_conv, p_weight, p_slots, size, width,
     s_ob, s_ot, s_od, s_wb, s_wt, s_wp, s_wd, s_xb, s_xt, s_xd, s_cs, s_cp, s_cd, s_gd, s_gc, s_slot,
@@ -73,11 +74,11 @@ def conv_verify(
     _conv_verify_kernel[(triton.cdiv(width, block), tokens, rows)](
         out, windows, x, conv, weight, slots, conv.shape[0], width, *strides(out, windows, x, conv, weight, slots),
         RING=x.dtype == torch.int64, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
-        **dependent_launch(x.device),
+        num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["size", "kept_size", "width", "s_slot", "s_start", "s_target", "s_step"])
+@triton.jit(do_not_specialize=["size", "kept_size", "s_slot", "s_start", "s_target", "s_step"])
 def _conv_update_kernel(
     p_out, p_conv, p_track, p_x, p_weight, p_slots, p_starts, p_targets, p_steps, size, kept_size, width,
     s_ot, s_od, s_cs, s_cp, s_cd, s_ks, s_kp, s_kd, s_xt, s_xd, s_gd, s_gc, s_slot, s_start, s_target, s_step,
@@ -144,11 +145,11 @@ def conv_update(
         out, conv, track, x, weight, slots, starts, track_slots, track_steps, conv.shape[0], track.shape[0], width,
         *strides(out, conv, track, x, weight, slots, starts, track_slots, track_steps),
         RING=x.dtype == torch.int64, TAPS=taps, RUN=run, BLOCK_C=power_of_two(taps), BLOCK_D=block,
-        **dependent_launch(x.device),
+        num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["size", "allocated", "count", "s_slot", "s_last"])
+@triton.jit(do_not_specialize=["size", "allocated", "s_slot", "s_last"])
 def _state_scatter_kernel(
     p_pool, p_steps, p_slots, p_last, size, allocated, count, size_j, size_k,
     s_pl, s_ps, s_pi, s_pj, s_pk, s_sl, s_sb, s_sa, s_si, s_sj, s_sk, s_slot, s_last,
@@ -157,18 +158,18 @@ def _state_scatter_kernel(
     i_b, i_l = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
     step = tl.load(p_last + i_b * s_last).to(tl.int64)
-    known = (slot >= 0) & (slot < size) & (step >= 0) & (step < allocated)
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = index < tl.where(known, count, 0)
-    p_to = p_pool + i_l * s_pl + slot * s_ps
-    p_from = p_steps + i_l * s_sl + i_b * s_sb + step * s_sa
-    if FLAT:
-        b_value = tl.load(p_from + index * s_sk, mask=mask, other=0)
-        tl.store(p_to + index * s_pk, b_value, mask=mask)
-    else:
-        i_i, i_j, i_k = index // size_k // size_j, index // size_k % size_j, index % size_k
-        b_value = tl.load(p_from + i_i * s_si + i_j * s_sj + i_k * s_sk, mask=mask, other=0)
-        tl.store(p_to + i_i * s_pi + i_j * s_pj + i_k * s_pk, b_value, mask=mask)
+    if (slot >= 0) & (slot < size) & (step >= 0) & (step < allocated):
+        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        mask = index < count
+        p_to = p_pool + i_l * s_pl + slot * s_ps
+        p_from = p_steps + i_l * s_sl + i_b * s_sb + step * s_sa
+        if FLAT:
+            b_value = tl.load(p_from + index * s_sk, mask=mask, other=0)
+            tl.store(p_to + index * s_pk, b_value, mask=mask)
+        else:
+            i_i, i_j, i_k = index // size_k // size_j, index // size_k % size_j, index % size_k
+            b_value = tl.load(p_from + i_i * s_si + i_j * s_sj + i_k * s_sk, mask=mask, other=0)
+            tl.store(p_to + i_i * s_pi + i_j * s_pj + i_k * s_pk, b_value, mask=mask)
 
 
 def state_scatter(

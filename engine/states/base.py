@@ -6,7 +6,6 @@ width, `Q` channels of the convolution, `U` value heads, `H` key size, `E` value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -14,8 +13,13 @@ import torch
 from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, VerifyRows
 
 Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
-Pools = Mapping[str, torch.Tensor]
 Plain = tuple[torch.Tensor, torch.Tensor]
+
+
+class Pools(Protocol):
+    """Tensors by name: an arena."""
+
+    def __getitem__(self, name: str) -> torch.Tensor: ...
 
 
 class StateCache(Protocol):

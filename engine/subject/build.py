@@ -17,7 +17,7 @@ from draftproof.engine.models.probe import LinearShape, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe import ProbeHead as EngineProbeHead
 from draftproof.engine.stages import GenerationRequest
 from draftproof.properties.values.probe import head_weights, target_weights
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, ProbeHead, ProbeModel, Scenario
+from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Linear, ProbeHead, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
 
@@ -51,14 +51,18 @@ def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Models:
 
     shared = {"num_hidden_layers": model.layers, "layer_types": list(model.types), "vocab_size": model.vocab}
     seen = [fingerprint(shared)]
-    sizes = model.linear
-    linear = sizes and LinearShape(sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.conv)
     weights = tensors(target_weights(model))
-    target = ProbeTarget(weights, shared, shape(model), linear, model.logit_bits, model.agreement)
+    target = ProbeTarget(weights, shared, shape(model), _linear(model.linear), model.logit_bits, model.agreement)
     seen.append(fingerprint(shared))
     built = EngineProbeHead(tensors(head_weights(head, model)), shared, shape(head), model.logit_bits)
     seen.append(fingerprint(shared))
     return Models(target, built, shared, tuple(seen))
+
+
+def _linear(sizes: Linear | None) -> LinearShape | None:
+    if sizes is None:
+        return None
+    return LinearShape(sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.conv)
 
 
 @lru_cache(maxsize=1)

@@ -85,11 +85,13 @@ def explain(
     if not expected.is_floating_point() and not _telling(buffer.of(expected)):
         return ""
     for seek in (_displaced, _taken):
-        for depth in depths:
-            found = seek(case, name, Rows(buffer, depth), expected, got, wrong, near)
-            if found:
-                return found
-    return _stale(Rows(buffer, depths[0]), expected, got, wrong) if depths else ""
+        texts = [seek(case, name, Rows(buffer, depth), expected, got, wrong, near) for depth in depths]
+        found = [text for text in texts if text]
+        if found:
+            # Of rows and their parts, which are displaced as well, those that show why.
+            return next((text for text in found if "explain" in text), found[0])
+    stale = (_stale(Rows(buffer, depth), expected, got, wrong) for depth in depths)
+    return next(filter(None, stale), "")
 
 
 def _telling(values: torch.Tensor) -> bool:
@@ -114,6 +116,8 @@ def _displaced(
     before, places = rows.buffer.storage, {}
     due = words(expected) != words(before)
     for index in rows.where(wrong & due):
+        if rows.of(due, index).double().mean() < 0.9:
+            continue
         content = rows.of(expected, index)
         offsets = set(rows.find(got, content, near))
         for right in (before, expected) if offsets else ():
@@ -140,8 +144,8 @@ def _taken(
     written = words(got) != words(rows.buffer.storage)
     indices = rows.where(wrong & written)
     for index in indices[:1]:
-        names = [rows.name(offset) for offset in rows.find(expected, rows.of(got, index), near)]
-        named = [name for name in names if name.startswith("row")]
+        offsets = [offset for offset in rows.find(expected, rows.of(got, index), near) if offset != rows.start(index)]
+        named = [name for name in map(rows.name, offsets) if name.startswith("row")]
         if named:
             return f"row {index} holds what belongs to {named[0]}"
     for other, source in _sources(case, name, rows):

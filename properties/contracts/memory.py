@@ -77,7 +77,10 @@ def _places(evidence: Evidence) -> Iterator[Place]:
             yield Place("commit.written", key, "slots", None, "missing")
             continue
         flat = integers(value)
-        changed = set(zip(flat[::2], flat[1::2], strict=False))
+        places = list(zip(flat[::2], flat[1::2], strict=False))
+        changed = set(places)
+        if places != sorted(changed):
+            yield Place("commit.written", key, "places once each, ascending", value, "out of order")
         must, may = _sets(evidence, launch)
         yield from _wrong(evidence, launch, key, changed, must - fresh, must | may)
         fresh |= changed

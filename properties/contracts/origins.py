@@ -17,15 +17,16 @@ Values = Mapping[Key, Datum]
 
 
 class Place(NamedTuple):
-    """A row of a batch: who is at place `b`, and the verify row `t`."""
+    """A row of a batch: who is at place `b`, and the verify row `t`; `step` is the engine step that left a state."""
 
     b: int
     t: int
     request: int
+    step: int
 
 
 class _Pair(NamedTuple):
-    """A state that is wrong: where it was read, and whose state was found there (None: nobody's of this batch)."""
+    """A state that is wrong: where it was read, and whose state was found there (None: nobody's that is known)."""
 
     at: Place
     origin: Place | None
@@ -38,15 +39,14 @@ def origin(evidence: Evidence, channel: str, key: Key, got: Values) -> tuple[str
     """
     batch = _batch(evidence, key)
     states = _states(evidence, batch, key.layer)
-    pairs = [
-        _Pair(place, _find(states, value, place))
-        for place, value in _reported(evidence, channel, batch, key.layer, got).items()
-        if not same_value(states.get(place), value)
-    ]
+    reported = _reported(evidence, channel, batch, key.layer, got)
+    wrong = {place: value for place, value in reported.items() if not same_value(states.get(place), value)}
+    pairs = [_Pair(place, _find(states, value, place)) for place, value in wrong.items()]
     own = next((pair for pair in pairs if (pair.at.request, pair.at.t) == (key.request, _row(evidence, key))), None)
     if own is None:
         return "", ""
-    return _stride(evidence, batch[0].step, own, pairs, states), _holds(own)
+    spared = any(place.b == 0 < place.t for place in reported.keys() - wrong.keys())
+    return _stride(evidence, own, pairs, states, spared), _holds(own)
 
 
 def _batch(evidence: Evidence, key: Key) -> tuple[Row, ...]:
@@ -64,14 +64,17 @@ def _row(evidence: Evidence, key: Key) -> int:
 
 
 def _states(evidence: Evidence, batch: tuple[Row, ...], layer: int) -> dict[Place, Datum]:
-    """The right state of every row of a batch that the reference knows."""
-    states: dict[Place, Datum] = {}
-    for row in batch:
+    """What lies where after the verify of a batch, as far as the reference knows: the right state of each of its rows,
+    and in places that it does not reach those that earlier batches left."""
+    last: dict[tuple[int, int], tuple[Place, Datum]] = {}
+    until = batch[0].step if batch else -1
+    for row in (row for row in evidence.rows if row.phase == 1 and row.step <= until):
         where = {"request": row.request, "round": row.round, "layer": layer}
         for channel in ("commit.intermediate", "commit.state"):
             for key, value in evidence.reference.of(channel, **where):
-                states[Place(row.position, _row(evidence, key), row.request)] = value
-    return states
+                place = Place(row.position, _row(evidence, key), row.request, row.step)
+                last[place.b, place.t] = place, value
+    return dict(last.values())
 
 
 def _reported(evidence: Evidence, channel: str, batch: tuple[Row, ...], layer: int, got: Values) -> dict[Place, Datum]:
@@ -81,58 +84,54 @@ def _reported(evidence: Evidence, channel: str, batch: tuple[Row, ...], layer: i
     for key, value in got.items():
         row = by_round.get((key.request, key.round))
         if row is not None and key.layer == layer:
-            found[Place(row.position, _row(evidence, key), row.request)] = value
+            found[Place(row.position, _row(evidence, key), row.request, row.step)] = value
     return found
 
 
 def _find(states: Mapping[Place, Datum], value: Datum, at: Place) -> Place | None:
     """Whose state a value is, the nearest if several have it."""
     same = [place for place, state in states.items() if same_value(state, value)]
-    return min(same, key=lambda place: (abs(place.b - at.b), abs(place.t - at.t)), default=None)
+    return min(same, key=lambda place: (place.step != at.step, abs(place.b - at.b), abs(place.t - at.t)), default=None)
 
 
-def _stride(evidence: Evidence, step: int, own: _Pair, pairs: list[_Pair], states: Mapping[Place, Datum]) -> str:
+def _stride(evidence: Evidence, own: _Pair, pairs: list[_Pair], states: Mapping[Place, Datum], spared: bool) -> str:
     """The stride other than A that explains every wrong row of the batch whose origin is known; "" if there is none.
 
-    That of the width in force is believed after one row, any other only if rows of several places agree.
+    That of the width in force is believed after one row; any other if rows of several places agree, or if it `spared`
+    place 0, as strides do.
     """
-    allocated, width = evidence.scenario.steps + 1, evidence.width(step)
+    allocated, width = evidence.scenario.steps + 1, evidence.width(own.at.step)
     known = [(pair.at, pair.origin) for pair in pairs if pair.origin is not None]
-    several = len({at.b for at, _ in known}) > 1 or any(at.b != found.b for at, found in known)
+    several = spared or len({at.b for at, _ in known}) > 1 or any(at.b != found.b for at, found in known)
     strides = [width, *(range(1, 2 * allocated) if several else ())]
     for stride in (stride for stride in strides if known and stride != allocated):
-        for moved in (_read_at, _written_at):
-            agrees = all(moved(at, stride, allocated) == (found.b, found.t) for at, found in known)
-            place = moved(own.at, stride, allocated)
+        for read, (at_stride, found_stride) in ((True, (stride, allocated)), (False, (allocated, stride))):
+            if any(at.b * at_stride + at.t != found.b * found_stride + found.t for at, found in known):
+                continue
+            b, t = divmod(own.at.b * at_stride + own.at.t, found_stride)
             # A row that holds what nobody left in it must have a reason for that, too.
-            if agrees and (own.origin is not None or place not in {(b, t) for b, t, _ in states}):
-                name = f"stride {'W=' if stride == width else ''}{stride} instead of A={allocated}"
-                return f"{name}: {_moved(own.at, place, moved is _read_at, states)}"
+            if own.origin is None and any((b, t) == place[:2] for place in states):
+                continue
+            place = own.origin or Place(
+                b, t, next((other.request for other in states if other.b == b), -1), own.at.step
+            )
+            name = f"stride {'W=' if stride == width else ''}{stride} instead of A={allocated}"
+            return f"{name}: {_moved(own.at, place, read)}"
     return ""
 
 
-def _moved(at: Place, place: tuple[int, int], read: bool, states: Mapping[Place, Datum]) -> str:
-    """One sentence on who reads or holds whose row."""
-    request = next((of for b, _, of in states if b == place[0]), None)
-    whose = f"row {place[1]} of " + (f"batch place {place[0]}" if request is None else f"request {request}")
+def _moved(at: Place, place: Place, read: bool) -> str:
+    """One sentence on who reads or holds whose row; request -1 is nobody."""
+    whose = f"row {place.t} of " + (f"batch place {place.b}" if place.request < 0 else f"request {place.request}")
     does = f"reads where {whose} lies" if read else f"holds what was written for {whose}"
     return f"row {at.t} of request {at.request} {does}"
 
 
-def _read_at(at: Place, stride: int, allocated: int) -> tuple[int, int]:
-    """Whose row lies where b * stride + t is read."""
-    return divmod(at.b * stride + at.t, allocated)
-
-
-def _written_at(at: Place, stride: int, allocated: int) -> tuple[int, int]:
-    """Whose row was written, by the wrong stride, where b * A + t is read rightly."""
-    return divmod(at.b * allocated + at.t, stride)
-
-
 def _holds(own: _Pair) -> str:
-    """Which other row of the batch has this state."""
+    """Which other row has this state."""
     if own.origin is None:
         return ""
+    left = "" if own.origin.step == own.at.step else ", left by an earlier round"
     if own.origin.request == own.at.request:
-        return f"holds the state of row {own.origin.t}, {apart(own.at.t, own.origin.t)}"
-    return f"holds the state of request {own.origin.request}, row {own.origin.t}"
+        return f"holds the state of row {own.origin.t}, {apart(own.at.t, own.origin.t)}{left}"
+    return f"holds the state of request {own.origin.request}, row {own.origin.t}{left}"

@@ -1,12 +1,14 @@
 """Tensors of kernel cases: each lies somewhere in a larger allocation, its dimensions in any order, in poison."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.contracts.kernel_case import Buffer
 
+T = TypeVar("T")
 Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
 Arguments = dict[str, Buffer | int | float]
@@ -34,9 +36,13 @@ def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, i
     return tuple(strides), offset, offset + step + draw(st.integers(1, 5))
 
 
-def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = None) -> Buffer:
-    """Put `values` into an allocation full of poison."""
+def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = None, room: int = 0) -> Buffer:
+    """Put `values` into an allocation full of poison, that goes on for `room` times the largest stride.
+
+    With room a wrong stride leads to memory that is compared, rather than to a crash.
+    """
     strides, offset, size = _layout(draw, tuple(values.shape))
+    size += room * max(strides, default=0)
     poisons = poisons or VALUE_POISONS[values.is_floating_point()]
     storage = torch.full((size,), draw(st.sampled_from(poisons)), dtype=values.dtype)
     buffer = Buffer(storage, tuple(values.shape), strides, offset)
@@ -56,10 +62,10 @@ def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
     return torch.randn(shape, generator=generator, dtype=torch.float64).clamp_(-4.0, 4.0).to(dtype)
 
 
-def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Buffer:
+def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0) -> Buffer:
     """Return an output: poison throughout."""
     poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
-    return place(draw, torch.full(shape, poison, dtype=dtype))
+    return place(draw, torch.full(shape, poison, dtype=dtype), room=room)
 
 
 def given(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Buffer:
@@ -85,3 +91,8 @@ def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.
     values = torch.full(shape, poison, dtype=dtype)
     values[list(live)] = values_of(draw, (len(live), *shape[1:]), dtype)
     return place(draw, values)
+
+
+def mostly(draw: Draw, usual: st.SearchStrategy[T], odd: st.SearchStrategy[T]) -> T:
+    """Draw what is usual five times in six; `one_of` takes either as often."""
+    return draw(odd if draw(st.sampled_from((False, False, False, False, False, True))) else usual)

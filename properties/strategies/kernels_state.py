@@ -24,6 +24,7 @@ from draftproof.properties.strategies.kernel_buffers import (
     distinct,
     given,
     index,
+    mostly,
     owned,
     place,
     unwritten,
@@ -55,12 +56,17 @@ class _Sizes:
         return 2 * self.keys * self.height + self.heads * self.values
 
     @property
+    def room(self) -> int:
+        """How many steps the rows take if none is skipped."""
+        return self.rows * self.width
+
+    @property
     def state(self) -> tuple[int, int, int]:
         return self.heads, self.height, self.values
 
 
 def _sizes(draw: Draw) -> _Sizes:
-    """Draw sizes; few rows and heads, since each pair of them is a program of its own, which the interpreter is slow at."""
+    """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow."""
     used: set[int] = set()
     rows, width = apart(draw, used, 1, 4), apart(draw, used, 1, 4)
     free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
@@ -78,14 +84,14 @@ def _targets(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to write, each at most once, slot 0 among them, and some that do not exist."""
     wild = st.sampled_from((*WILD, size))
     free = draw(st.permutations(range(size)))[:count]
-    slots = [draw(st.one_of(st.just(slot), st.just(slot), st.just(slot), wild)) for slot in free]
+    slots = [mostly(draw, st.just(slot), wild) for slot in free]
     return slots + [draw(wild) for _ in range(count - len(slots))]
 
 
 def _sources(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to read only, so that rows may share one, and some that do not exist."""
     live = st.integers(0, size - 1)
-    return [draw(st.one_of(live, live, live, st.sampled_from((*WILD, size)))) for _ in range(count)]
+    return [mostly(draw, live, st.sampled_from((*WILD, size))) for _ in range(count)]
 
 
 def _existing(slots: Sequence[int], size: int) -> list[int]:
@@ -126,7 +132,7 @@ def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     window = (sizes.conv - 1, sizes.channels)
     arguments: Arguments = {
         "out": unwritten(draw, row, dtype),
-        "windows": unwritten(draw, (sizes.allocated_rows, sizes.allocated_steps, *window), dtype),
+        "windows": unwritten(draw, (sizes.allocated_rows, sizes.allocated_steps, *window), dtype, sizes.room),
         "x": given(draw, row, dtype),
         "conv": owned(draw, (sizes.slots, *window), _existing(slots, sizes.slots), dtype),
         "weight": _weight(draw, sizes, dtype),
@@ -143,7 +149,7 @@ def gdn_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     rows = (sizes.rows, sizes.width)
     arguments: Arguments = {
         "out": unwritten(draw, (*rows, sizes.heads, sizes.values), dtype),
-        "states": unwritten(draw, (sizes.allocated_rows, sizes.allocated_steps, *sizes.state), wide(dtype)),
+        "states": unwritten(draw, (sizes.allocated_rows, sizes.allocated_steps, *sizes.state), wide(dtype), sizes.room),
         "qkv": given(draw, (*rows, sizes.channels), dtype),
         **_gates(draw, (*rows, sizes.heads), dtype),
         **_constants(draw, sizes, dtype),
@@ -172,8 +178,7 @@ def _packed(draw: Draw, sizes: _Sizes) -> _Packed:
     for length in lengths:
         starts.append(starts[-1] + length)
     steps = [
-        draw(st.one_of(st.just(-1), st.integers(0, max(0, n - 1)), st.sampled_from((n - 1, n, n + 3, 1 << 40))))
-        for n in lengths
+        mostly(draw, st.sampled_from((*range(n), -1)), st.sampled_from((n - 1, n, n + 3, 1 << 40))) for n in lengths
     ]
     slots = _targets(draw, count, sizes.slots)
     arguments: Arguments = {
@@ -226,7 +231,7 @@ def state_scatter(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     layers, rows, steps, slots, *inner = distinct(draw, 4 + draw(st.integers(1, 3)), 8)
     count = draw(st.integers(1, rows))
     wild = st.sampled_from((-1, -1, steps, 1 << 40))
-    last = [draw(st.one_of(st.integers(0, steps - 1), st.sampled_from((0, steps - 1)), wild)) for _ in range(count)]
+    last = [mostly(draw, st.sampled_from((*range(steps), steps - 1)), wild) for _ in range(count)]
     arguments: Arguments = {
         "pool": given(draw, (layers, slots, *inner), dtype),
         "steps": given(draw, (layers, rows, steps, *inner), dtype),
@@ -263,7 +268,7 @@ class _Pending:
 def _pending(draw: Draw, sizes: _Sizes, slots: Sequence[int], dtype: torch.dtype) -> _Pending:
     """Draw cursors, some impossible; only what is pending has values, all else in the pools is poison."""
     steps, before = sizes.allocated_steps, sizes.conv - 1
-    count = st.one_of(st.integers(0, steps), st.sampled_from((0, steps)))
+    count = st.sampled_from((*range(steps + 1), steps))
     cursor = [[draw(count), draw(st.integers(0, 1))] for _ in range(sizes.slots)]
     poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
     inputs = torch.full((2, sizes.slots, before + steps, sizes.channels), poison, dtype=dtype)
@@ -273,8 +278,8 @@ def _pending(draw: Draw, sizes: _Sizes, slots: Sequence[int], dtype: torch.dtype
         m, h = cursor[slot]
         inputs[h, slot, : before + m] = values_of(draw, (before + m, sizes.channels), dtype)
         gates[h, slot, :m] = values_of(draw, (m, 2, sizes.heads), dtype)
-        if draw(st.integers(0, 7)) == 7:
-            cursor[slot] = draw(st.sampled_from(([-1, 0], [steps + 1, 1], [1 << 40, 0], [m, -1], [m, 2])))
+        impossible = st.sampled_from(([-1, 0], [steps + 1, 1], [1 << 40, 0], [m, -1], [m, 2]))
+        cursor[slot] = mostly(draw, st.just([m, h]), impossible)
     ssm = owned(draw, (sizes.slots, *sizes.state), live, wide(dtype))
     return _Pending(cursor, ssm, place(draw, inputs), place(draw, gates))
 
@@ -327,8 +332,8 @@ def gdn_checkpoint(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     steps = []
     for slot in slots:
         m = pending.cursor[slot][0] if 0 <= slot < sizes.slots else 1
-        within = st.integers(0, min(max(1, m), sizes.allocated_steps) - 1)
-        steps.append(draw(st.one_of(within, within, within, st.sampled_from((-1, m - 1, m, 1 << 40)))))
+        within = st.sampled_from(range(min(max(1, m), sizes.allocated_steps)))
+        steps.append(mostly(draw, within, st.sampled_from((-1, m - 1, m, 1 << 40))))
     arguments: Arguments = {
         "track_ssm": unwritten(draw, (tracked, *sizes.state), wide(dtype)),
         "track_conv": unwritten(draw, (tracked, sizes.conv - 1, sizes.channels), dtype),

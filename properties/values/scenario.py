@@ -73,7 +73,8 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     @property
     def types(self) -> tuple[LayerType, ...]:
         """The type of every layer; without `layer_types` all of them are full attention."""
-        return self.layer_types or ("full_attention",) * self.layers
+        full: LayerType = "full_attention"
+        return self.layer_types or (full,) * self.layers
 
 
 class Checkpoint(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):

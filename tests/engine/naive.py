@@ -55,7 +55,7 @@ class NaiveCache:
         s = self.shape
         assert s is not None
         window = x.new_zeros((s.conv - 1, s.channels))
-        return window, torch.zeros((s.value_heads, s.key_dim, s.value_dim), dtype=s.state_dtype)
+        return window, torch.zeros((s.value_heads, s.key_dim, s.value_dim), dtype=s.state_dtype, device=x.device)
 
 
 def _token(

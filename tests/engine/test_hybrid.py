@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
+from draftproof.engine.models.base import Where
 from draftproof.engine.models.checkpoint import open_tensors, read_json
 from draftproof.engine.models.gated_attention import GatedAttention
 from draftproof.engine.models.gated_delta import GatedDelta
@@ -243,3 +244,16 @@ def load_layer(layer: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None
                 parameter.copy_(torch.stack(parts))
             else:
                 parameter.copy_(tensors[prefix])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_decode_on_a_gpu_is_close_to_float64(directory: Path, ids: torch.Tensor, dtype: torch.dtype) -> None:
+    expected = run(load_hybrid(directory, "cpu", torch.float64), ids[:9])
+    target = load_hybrid(directory, "cuda", dtype)
+    at = where([1] * 9, list(range(9)))
+    on_gpu = Where(at.rows.cuda(), at.positions.cuda(), at.slots.cuda())
+    got = target.logits(target.forward(ids[:9].cuda(), on_gpu, NaiveCache(target.state_shape))).cpu()
+    # As on the CPU: in bfloat16 now and then another expert.
+    assert relative(got, expected) < (1e-4 if dtype == torch.float32 else 0.3)

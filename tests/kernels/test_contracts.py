@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from draftproof.properties.contracts.kernel import CONTRACTS, Buffer, Kernel, KernelCase, check_kv_write, check_rms_norm
+from draftproof.fuzz.kernels import diverges
+from draftproof.properties.contracts.kernel import (
+    CONTRACTS,
+    Buffer,
+    Kernel,
+    KernelCase,
+    check_gdn_verify,
+    check_kv_write,
+    check_rms_norm,
+)
 from draftproof.reference import ops
 from tests.kernels import wrong_state
 from tests.kernels.lane import dtypes_of, is_caught
@@ -102,3 +111,120 @@ def test_a_float_beyond_its_bound_is_told_with_the_margin(value: float):
 def test_a_case_of_another_op_is_refused():
     with pytest.raises(ValueError, match="kv_write"):
         check_rms_norm(ops.rms_norm, ops.rms_norm, write_case([1]))
+
+
+def states_case(op: str = "gdn_verify", width: int = 3, steps: int = 5) -> KernelCase:
+    """Return two rows of a ring layer with one head of 2 x 3; states are packed, and 77 everywhere."""
+    values = iter(range(1 << 40, 1 << 41, 0x9E3779B1))
+
+    def drawn(*shape: int) -> Buffer:
+        return flat([next(values) for _ in range(torch.Size(shape).numel())], shape=shape)
+
+    shape = (2, steps, 1, 2, 3)
+    states = Buffer(torch.full((12 * steps + 9,), 77), shape, torch.empty(shape, device="meta").stride(), 2)
+    arguments = {
+        "out": drawn(2, width, 1, 3),
+        "states": states,
+        "qkv": drawn(2, width, 7),
+        "a": drawn(2, width, 1),
+        "b": drawn(2, width, 1),
+        "a_log": drawn(1),
+        "dt_bias": drawn(1),
+        "ssm": drawn(4, 1, 2, 3),
+        "slots": flat([3, 1]),
+    }
+    return KernelCase(op, arguments)
+
+
+def relation_of(kernel: Kernel, case: KernelCase) -> str:
+    """Return the relation that the contract sees in the states of a wrong gdn_verify."""
+    (difference,) = (one for one in check_gdn_verify(kernel, ops.gdn_verify, case) if one.argument == "states")
+    assert str(difference).endswith(difference.relation)
+    return difference.relation
+
+
+def test_a_stride_of_the_width_is_told_as_a_stride():
+    relation = relation_of(wrong_state.state_stride_of_the_width, states_case())
+    assert relation == "row (0, 3) holds what belongs to row (1, 0); a stride of W=3 instead of A=5 explains it"
+    (divergence,) = (diverges("gdn_verify", states_case(), "cpu", lambda _op: wrong_state.state_stride_of_the_width),)
+    assert divergence is not None
+    assert (divergence.channel, divergence.relation) == ("kernel.states", relation)
+
+
+def test_exchanged_strides_are_told():
+    relation = relation_of(wrong_state.states_transposed, states_case())
+    assert relation.endswith("the strides of dimensions 3 and 4 taken for one another explain it")
+
+
+def test_rows_in_one_anothers_place_and_rows_left_out_are_told():
+    def next_step(out, states, *rest):
+        ops.gdn_verify(out, states, *rest)
+        states[:, :2] = states[:, 1:3].clone()
+
+    def leaves_out_a_row(out, states, *rest):
+        ops.gdn_verify(out, states, *rest)
+        states[1, 1] = 77
+
+    def first_row_everywhere(out, states, *rest):
+        ops.gdn_verify(out, states, *rest)
+        states[1] = states[0]
+
+    assert relation_of(next_step, states_case()).startswith("row (0, 0) holds what belongs to row (0, 1)")
+    assert relation_of(leaves_out_a_row, states_case()) == "row (1, 1) is as it was before"
+    assert relation_of(first_row_everywhere, states_case()) == "row (1,) holds what belongs to row (0,)"
+
+
+def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
+    pool, steps = flat(list(range(8)), shape=(1, 4, 2)), flat([9 + 7 * i for i in range(2 * 5 * 2)], shape=(1, 2, 5, 2))
+    case = KernelCase(
+        "state_scatter",
+        {"pool": pool, "steps": steps, "slots": flat([1, 2]), "last_correct_step_indices": flat([4, 3])},
+    )
+    big = KernelCase("state_scatter", {name: large(buffer) for name, buffer in case.buffers.items()})
+    (difference,) = CONTRACTS["state_scatter"](wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
+    assert difference.relation == "row (0, 2) holds row (0, 1, 2) of steps instead of row (0, 1, 3)"
+
+
+def large(buffer: Buffer) -> Buffer:
+    """Return values that identify themselves; indices, which have one dimension, stay."""
+    scaled = buffer.storage * (1 << 34) if len(buffer.shape) > 1 else buffer.storage
+    return Buffer(scaled, buffer.shape, buffer.strides, buffer.offset)
+
+
+def test_what_nobody_writes_is_exact_among_float_states():
+    """An element of a slot that no row names is off by less than any bound."""
+
+    def nudges(out, ssm, *rest):
+        ops.gdn_replay(out, ssm, *rest)
+        ssm[2, 0, 0, 0] += 1e-7
+
+    def values(*shape: int) -> Buffer:
+        drawn = torch.randn(torch.Size(shape).numel(), generator=generator)
+        return flat(drawn.tolist(), torch.float32, shape)
+
+    generator = torch.Generator().manual_seed(6)
+
+    case = KernelCase(
+        "gdn_replay",
+        {
+            "out": values(1, 1, 1, 3),
+            "ssm": values(3, 1, 2, 3),
+            "inputs": values(2, 3, 3, 7),
+            "gates": values(2, 3, 2, 2, 1),
+            "x": values(1, 1, 7),
+            "a": values(1, 1, 1),
+            "b": values(1, 1, 1),
+            "weight": values(7, 2),
+            "a_log": values(1),
+            "dt_bias": values(1),
+            "cursor": flat([0, 0, 1, 0, 0, 0], shape=(3, 2)),
+            "slots": flat([1]),
+        },
+    )
+    assert CONTRACTS["gdn_replay"](ops.gdn_replay, ops.gdn_replay, case) == []
+    (difference,) = CONTRACTS["gdn_replay"](nudges, ops.gdn_replay, case)
+    assert (difference.argument, difference.index, difference.relation) == (
+        "ssm",
+        (2, 0, 0, 0),
+        "row (2,) must stay as it was",
+    )

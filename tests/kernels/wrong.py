@@ -180,6 +180,26 @@ def keys_stay(q, k, positions, inv_freq):
     ops.rope(q, k.clone(), positions, inv_freq)
 
 
+@wrong("rope")
+def pairs_are_halves_of_the_whole_head(q, k, positions, inv_freq):
+    half, size = inv_freq.shape[0], q.shape[2]
+    order = [*range(half), *(size // 2 + i for i in range(half))]
+    if size >= 2 * half + 2:
+        for heads in (q, k):
+            turned = heads[..., order]
+            ops.rope(turned, turned.clone(), positions, inv_freq)
+            heads[..., order] = turned
+    else:
+        ops.rope(q, k, positions, inv_freq)
+
+
+@wrong("rope")
+def components_beyond_the_pairs_are_cleared(q, k, positions, inv_freq):
+    ops.rope(q, k, positions, inv_freq)
+    for heads in (q, k):
+        heads[..., 2 * inv_freq.shape[0] :] = 0
+
+
 @wrong("assign_slots")
 def padding_is_live(positions, slots, table, rows, lengths, counts, page_size, max_len):
     ops.assign_slots(positions, slots, table, rows, lengths, counts.clamp(min=0), page_size, max_len)

@@ -84,6 +84,7 @@ ADAPTIVE = validate(
         states=States(commit="replay", checkpoint=3),
         adaptive=Adaptive(initial=1, candidates=(1, 3), alpha=0.5, interval=1, warmup=1, down=0.0),
         schedule=Schedule(max_batch=3, chunk=4, draft_batch=2),
+        memory=Memory(page_size=3, pages=24, request_slots=3, max_len=30),
         requests=(request(0, 7, 14, _SWINGS), request(0, 5, 17, _SWINGS), request(5, 3, 4, "3/1")),
     )
 )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
-from draftproof.properties.counts import NAMES, counts, total
-from draftproof.properties.judge import judge, summarise
+from draftproof.properties.counts import HYBRID, NAMES, counts, total
+from draftproof.properties.judge import Judgement, judge, summarise
+from draftproof.properties.subject import Subject
 from draftproof.properties.values.trace import Observation
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
-from tests.properties.evidence import STATIC, Evidence, evidence, with_observations
+from tests.properties.evidence import ADAPTIVE, STATIC, Evidence, evidence, with_observations
+from tests.properties.ideal import IdealSubject
 
 ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0}
 
@@ -25,8 +29,10 @@ def shifted(channel: str, by: int) -> Evidence:
     return with_observations(one, changed)
 
 
-def test_a_healthy_engine_passes_every_contract() -> None:
-    verdicts = summarise([judge(evidence())], ENOUGH)
+@pytest.mark.parametrize("subject", [IdealSubject(), EngineSubject()], ids=lambda subject: subject.name)
+def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
+    judged = [judge(lockstep(subject, scenario)) for scenario in (STATIC, ADAPTIVE)]
+    verdicts = summarise(judged, ENOUGH)
     failed = [verdict for verdict in verdicts if verdict.verdict is Outcome.FAIL]
     assert failed == []
     assert {v.name for v in verdicts if v.verdict is not Outcome.PASS} == {
@@ -81,6 +87,17 @@ def test_each_minimum_alone_makes_inconclusive() -> None:
 def test_many_ties_are_inconclusive() -> None:
     verdict = summarise([judge(evidence())], ENOUGH | {"ties": 3, "tokens_emitted": 1000}, [find("lossless")])[0]
     assert verdict.verdict is Outcome.INCONCLUSIVE
+
+
+def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed() -> None:
+    """Real models only: probes are generated, so that each kind of them is there."""
+    judged = Judgement({"lossless": None, "graphs": None}, None, evidence().subject.channels, HYBRID)
+    enough = ENOUGH | dict.fromkeys(HYBRID, 0)
+    verdicts = {verdict.name: verdict.verdict for verdict in summarise([judged], enough)}
+    assert verdicts["graphs"] is Outcome.PASS
+    assert verdicts["commit.state"] is verdicts["relation.other_commit"] is Outcome.SKIP
+    mixed = summarise([judged, judge(evidence())], enough, [find("commit.state")])
+    assert mixed[0].verdict is Outcome.INCONCLUSIVE
 
 
 def test_no_scenario_is_inconclusive() -> None:

@@ -1,0 +1,157 @@
+"""Step counts: switches, batches too large for drafts, the widths that graphs run at, and one configuration for all."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from draftproof.fuzz.lockstep import evidence as lockstep
+from draftproof.fuzz.lockstep import resolved, solved
+from draftproof.properties.contracts.evidence import CAPTURE, COMMIT, VERIFY, Evidence
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.counts import counts
+from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.verdict import Divergence
+from tests.properties.evidence import ADAPTIVE, STATIC, evidence, with_observations
+from tests.properties.ideal import IdealSubject
+
+
+def changed(of: Evidence, change: Callable[[Observation], Observation]) -> Evidence:
+    return with_observations(of, map(change, of.subject.observations))
+
+
+def failure(contract: str, of: Evidence) -> Divergence:
+    found = list(find(contract).check(of))
+    assert found, f"{contract} did not fail"
+    return found[0]
+
+
+def test_the_evidence_has_what_it_is_about() -> None:
+    counted = counts(evidence(scenario=ADAPTIVE))
+    for name in ("step_switches_up", "step_switches_down", "batches_too_large_for_drafts", "narrow_replays"):
+        assert counted[name], name
+    for name in ("replays_folded", "checkpoints", "finals", "drafts_after_batch_without", "verifies_at_width_1"):
+        assert counted[name], name
+    still = counts(evidence())
+    for name in ("snapshot_rounds", "state_slot_reuses", "checkpoints_two_at_once"):
+        assert still[name], name
+    for name in ("adaptive_scenarios", "step_switches_up", "replays_folded"):
+        assert not still[name], name
+
+
+def test_a_dynamic_scenario_is_resolved_by_what_ran() -> None:
+    known = solved(ADAPTIVE)
+    assert known.trace is None
+    assert not any(request.rounds for request in known.script.requests)
+    ran = IdealSubject().run(ADAPTIVE, known.script)
+    done = resolved(known, ran)
+    drafts = {round_.drafts for request in done.script.requests for round_ in request.rounds}
+    assert drafts >= {0, 1, 3}
+    assert done.trace is not None
+    assert done.trace.channel("control.steps") == ran.channel("control.steps")
+    assert solved(STATIC).trace == resolved(solved(STATIC), ran).trace
+
+
+def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
+    """The reference verifies as many drafts as the subject says; that it may not is another contract's affair."""
+
+    class Eager(IdealSubject):
+        def run(self, scenario, script) -> Trace:
+            trace = super().run(scenario, script)
+            first = next(o for o in trace.observations if o.channel == "round.rows" and o.value[2] == o.value[1] == 1)
+            more = first._replace(value=(*first.value[:1], 3, *first.value[2:]))
+            made = tuple(more if one == first else one for one in trace.observations)
+            return Trace(trace.subject, trace.channels, made)
+
+    of = lockstep(Eager(), ADAPTIVE)
+    found = failure("drafts", of)
+    assert (found.expected, found.got, found.relation) == ("1 drafts", "3 drafts", "2 ahead")
+    assert failure("verify.ids", of).relation == "missing"
+
+
+def test_an_average_in_another_order_of_operations_is_noticed() -> None:
+    of = evidence(scenario=ADAPTIVE)
+
+    def change(one: Observation) -> Observation:
+        if one.channel != "control.average":
+            return one
+        value = struct.unpack("<d", one.value)[0]  # type: ignore[arg-type]
+        return one._replace(value=struct.pack("<d", value + 2**-50))
+
+    assert failure("control.average", changed(of, change)).channel == "control.average"
+
+
+def test_a_switch_too_late_is_noticed() -> None:
+    of = evidence(scenario=ADAPTIVE)
+    steps = of.subject.channel("control.steps")
+    late = next(key for key in sorted(steps) if steps[key][0] == 3)  # type: ignore[index]
+
+    def change(one: Observation) -> Observation:
+        return one._replace(value=(1, one.value[1])) if one[:2] == ("control.steps", late) else one  # type: ignore[index]
+
+    assert failure("control.steps", changed(of, change)).round == late.round
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_configuration_that_somebody_changed_is_noticed(at: int) -> None:
+    of = evidence()
+
+    def change(one: Observation) -> Observation:
+        mine = one[:2] == ("config.seen", Key(-1, 0, step=at))
+        return one._replace(value=(1, *one.value[1:])) if mine else one  # type: ignore[misc]
+
+    found = failure("config.seen", changed(of, change))
+    assert found.step == (at or 1)
+
+
+def test_layers_that_are_not_the_models_are_noticed() -> None:
+    def change(one: Observation) -> Observation:
+        return one._replace(value=(*one.value[:2], 0, *one.value[3:])) if one[0] == "config.seen" else one  # type: ignore[index,misc]
+
+    assert failure("config.seen", changed(evidence(), change)).step == 0
+
+
+def relaunched(of: Evidence, kind: int, at: int, more: int) -> Evidence:
+    """The last launch of a kind with one number of it changed."""
+    launch = [launch for launch in of.launches if launch.kind == kind][-1]
+    key = Key(-1, launch.step, step=launch.number)
+
+    def change(one: Observation) -> Observation:
+        if one[:2] != ("graph.replay", key):
+            return one
+        value = list(one.value)  # type: ignore[arg-type]
+        value[at] += more
+        return one._replace(value=tuple(value))
+
+    return changed(of, change)
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "more", "relation"),
+    [
+        (VERIFY, 4, 1, "1 ahead"),
+        (COMMIT, 2, 1, "1 ahead"),
+        (COMMIT, 4, 2, "2 ahead"),
+        (COMMIT, 1, 2, "different"),
+        (CAPTURE, 4, 1, "different"),
+    ],
+)
+def test_launches_are_held_to_their_width_and_rows(kind: int, at: int, more: int, relation: str) -> None:
+    assert failure("graphs", relaunched(evidence(scenario=ADAPTIVE), kind, at, more)).relation == relation
+
+
+def test_a_commit_before_its_verify_is_out_of_order() -> None:
+    of = evidence()
+    step = next(launch.step for launch in of.launches if launch.kind == COMMIT)
+    numbers = {launch.kind: launch.number for launch in of.launches if launch.step == step}
+    swap = {numbers[VERIFY]: numbers[COMMIT], numbers[COMMIT]: numbers[VERIFY]}
+
+    def change(one: Observation) -> Observation:
+        if one.channel != "graph.replay" or one.key.round != step:
+            return one
+        return one._replace(key=one.key._replace(step=swap.get(one.key.step, one.key.step)))
+
+    found = [d.relation for d in find("graphs").check(changed(of, change))]
+    assert found == ["out of order"]

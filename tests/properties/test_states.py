@@ -1,0 +1,221 @@
+"""What is said of recurrent states that are wrong, each way in which engines got them wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pytest
+
+from draftproof.fuzz.lockstep import evidence as lockstep
+from draftproof.properties.contracts.evidence import FINISH, VERIFY, Evidence
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Relation, Scenario, Schedule
+from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.validate import validate
+from draftproof.properties.values.verdict import Divergence
+from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request, with_observations
+from tests.properties.ideal import IdealSubject
+
+# Three requests alike: all decode together, in batches of three rows; a round of one draft runs at the full width.
+TOGETHER = validate(
+    Scenario(
+        model=MODEL,
+        head=HEAD,
+        steps=4,
+        memory=Memory(page_size=3, pages=24, request_slots=3, max_len=30),
+        graphs=Graphs(),
+        schedule=Schedule(max_batch=3, chunk=16),
+        requests=tuple(request(0, prompt, 12, "4/2 3/3 0/0 4/0 4/4") for prompt in (5, 6, 7)),
+    )
+)
+# The first rounds have two drafts of three that there may be.
+NARROW = validate(
+    msgspec.structs.replace(
+        TOGETHER,
+        steps=3,
+        adaptive=Adaptive(initial=2, candidates=(2, 3)),
+        requests=tuple(request(0, prompt, 12, "3/1 3/3 2/0") for prompt in (5, 6, 7)),
+    )
+)
+
+
+def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
+    """The same with every observation of the subject exchanged, or left out."""
+    made = (change(observation) for observation in of.subject.observations)
+    return with_observations(of, (observation for observation in made if observation is not None))
+
+
+def failure(contract: str, of: Evidence) -> Divergence:
+    found = list(find(contract).check(of))
+    assert found, f"{contract} did not fail"
+    return found[0]
+
+
+def pool(of: Evidence, step: int, layer: int, stride: int) -> Mapping[int, Datum]:
+    """The flat pool that the verifies up to an engine step leave, written at a stride."""
+    states: dict[int, Datum] = {}
+    for row in (row for row in of.rows if row.phase and row.step <= step):
+        for key, value in of.reference.of("commit.intermediate", request=row.request, round=row.round, layer=layer):
+            states[row.position * stride + key.row] = value
+    return states
+
+
+def strided(of: Evidence, channel: str, written: int, read: int) -> Evidence:
+    """Every state of a channel as it is read at one stride from pools that were written at another."""
+    rows = {(row.request, row.round): row for row in of.rows if row.phase}
+
+    def change(one: Observation) -> Observation:
+        row = rows.get(one.key[:2])
+        if one.channel != channel or row is None:
+            return one
+        index = of.reference.channel("commit.step_index")[one.key._replace(layer=-1, row=-1)]
+        at = row.position * read + (index if one.key.row < 0 else one.key.row)  # type: ignore[operator]
+        return one._replace(value=pool(of, row.step, one.key.layer, written).get(at, b"\xff" * len(one.value)))  # type: ignore[arg-type]
+
+    return changed(of, change)
+
+
+@pytest.mark.parametrize("channel", ["commit.state", "commit.intermediate"])
+def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) -> None:
+    of = lockstep(IdealSubject(), NARROW)
+    assert {of.width(row.step) for row in of.rows if row.phase} >= {3}
+    found = failure(channel, strided(of, channel, written=4, read=3))
+    assert found.relation.startswith("stride W=3 instead of A=4: row ")
+    assert "reads where row" in found.relation
+
+
+@pytest.mark.parametrize(("written", "read"), [(5, 3), (5, 4), (3, 5), (4, 5)])
+@pytest.mark.parametrize("channel", ["commit.state", "commit.intermediate"])
+def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str, written: int, read: int) -> None:
+    found = failure(channel, strided(lockstep(IdealSubject(), TOGETHER), channel, written, read))
+    wrong = read if written == 5 else written
+    assert found.relation.startswith(f"stride {wrong} instead of A=5: row ")
+    assert ("reads where" if written == 5 else "what was written for") in found.relation
+
+
+def test_a_step_index_too_low_is_no_stride() -> None:
+    of = lockstep(IdealSubject(), TOGETHER)
+    rows = {(row.request, row.round): row for row in of.rows if row.phase}
+
+    def change(one: Observation) -> Observation:
+        index = of.reference.channel("commit.step_index").get(Key(*one.key[:2]))
+        if one.channel != "commit.state" or one.key[:2] not in rows or not index:
+            return one
+        key = one.key._replace(row=index - 1)  # type: ignore[operator]
+        return one._replace(value=of.reference.channel("commit.intermediate")[key])
+
+    assert failure("commit.state", changed(of, change)).relation == "holds the state of row 1, 1 behind"
+
+
+def swapped(one: Key) -> Key:
+    return one._replace(request={0: 1, 1: 0}.get(one.request, one.request))
+
+
+@pytest.mark.parametrize(
+    ("channel", "key", "relation"),
+    [
+        ("commit.state", lambda key: key._replace(round=key.round - 1), "stale: value of round 0"),
+        ("commit.state", swapped, "holds the state of request 1, row 2"),
+        ("commit.final", lambda key: None, "zero"),
+        ("commit.state", lambda key: None, "zero"),
+    ],
+)
+def test_a_state_of_elsewhere_says_where_it_is_from(
+    channel: str, key: Callable[[Key], Key | None], relation: str
+) -> None:
+    of = lockstep(IdealSubject(), TOGETHER)
+
+    def change(one: Observation) -> Observation:
+        if one.channel != channel or not one.key.round:
+            return one
+        source = key(one.key)
+        zero = bytes(len(one.value))  # type: ignore[arg-type]
+        return one._replace(value=of.reference.channel(channel)[source] if source else zero)
+
+    assert failure(channel, changed(of, change)).relation == relation
+
+
+def at(channel: str, key: Key, value: Datum) -> Callable[[Observation], Observation]:
+    return lambda one: one._replace(value=value) if one[:2] == (channel, key) else one
+
+
+def test_a_state_slot_of_two_owners_is_named() -> None:
+    of = evidence()
+    taken = of.subject.channel("round.state")[Key(0, 0)]
+    both = changed(
+        of, lambda one: one._replace(value=taken) if one[0] == "round.state" and one.key.request == 1 else one
+    )
+    assert failure("state.ownership", both).relation == "another row: request 0"
+    moved = changed(of, at("round.state", Key(0, 2), 3 if taken != 3 else 2))
+    assert failure("state.ownership", moved).relation == "moved"
+    beyond = changed(of, lambda one: one._replace(value=4) if one[0] == "round.state" else one)
+    assert failure("state.ownership", beyond).relation == "out of range"
+    assert failure("state.bounds", beyond).relation == "out of range"
+
+
+def test_a_state_slot_that_never_comes_back_is_missed() -> None:
+    of = evidence()
+    last = max(of.subject.channel("pool.states"))
+    leaked = changed(of, at("pool.states", last, (2,)))
+    assert failure("state.balance", leaked).round == last.round
+    kept = changed(of, at("pool.states", last, (2, 1, 0)))
+    assert failure("state.balance", kept).round == last.round
+    assert failure("state.ownership", kept).relation == "longer by 2"
+
+
+def written(of: Evidence, kind: int, region: int, slot: int) -> Evidence:
+    """One more place in what the first launch of a kind changed."""
+    launch = next(launch for launch in of.launches if launch.kind == kind)
+    key = Key(-1, launch.step, step=launch.number)
+    value = of.subject.channel("commit.written")[key]
+    pairs = sorted({*zip(value[::2], value[1::2], strict=True), (region, slot)})  # type: ignore[index]
+    return changed(of, at("commit.written", key, tuple(part for pair in pairs for part in pair)))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "region", "slot", "got"),
+    [
+        (STATIC, VERIFY, 3, 1, "state slot 1"),
+        (STATIC, VERIFY, 4, 4, "intermediate state 4 (batch place 1, row 0)"),
+        (STATIC, VERIFY, 5, 1, "checkpoint slot 1"),
+        (STATIC, FINISH, 3, 1, "state slot 1"),
+        (ADAPTIVE, VERIFY, 3, 3, "state slot 3"),
+        (ADAPTIVE, VERIFY, 4, 0, "intermediate state 0 (batch place 0, row 0)"),
+    ],
+)
+def test_a_state_written_astray_is_named(scenario: Scenario, kind: int, region: int, slot: int, got: str) -> None:
+    of = lockstep(IdealSubject(), msgspec.structs.replace(scenario, requests=scenario.requests[:1]))
+    assert list(find("memory.written").check(of)) == []
+    assert failure("memory.written", written(of, kind, region, slot)).got == got
+
+
+def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
+    of = evidence()
+    launch = next(launch for launch in of.launches if launch.kind == VERIFY)
+    key = Key(-1, launch.step, step=launch.number)
+    value = of.subject.channel("commit.written")[key]
+    kept = [pair for pair in zip(value[::2], value[1::2], strict=True) if pair != (4, 1)]  # type: ignore[index]
+    lost = changed(of, at("commit.written", key, tuple(part for pair in kept for part in pair)))
+    found = failure("memory.written", lost)
+    assert (found.got, found.relation) == ("unchanged", "row 1 of request 0")
+
+
+@pytest.mark.parametrize("relation", ["other_commit", "pages_permuted", "rows_permuted"])
+@pytest.mark.parametrize("scenario", [STATIC, ADAPTIVE], ids=["snapshot", "replay"])
+def test_relations_hold_and_notice_a_state(relation: Relation, scenario: Scenario) -> None:
+    of = evidence(relation, scenario)
+    assert list(find(f"relation.{relation}").check(of)) == []
+    key = max(of.subject.channel("commit.state"))
+    found = failure(
+        f"relation.{relation}",
+        changed(of, at("commit.state", key, bytes(len(of.subject.channel("commit.state")[key])))),
+    )  # type: ignore[arg-type]
+    assert found.channel == "commit.state"
+
+
+def test_the_other_way_to_commit_is_judged_as_a_run_of_its_own() -> None:
+    of = evidence("other_commit", STATIC)
+    assert of.related_reference is not None
+    assert of.related_reference.channel("commit.base") == of.related.channel("commit.base")  # type: ignore[union-attr]
+    assert of.related_reference.channel("commit.base")

@@ -51,7 +51,7 @@ def _traced(scenario: Scenario, script: Script, memo: Memo) -> Solved:
 
 def resolved(known: Solved, ran: Trace) -> Solved:
     """What the reference says of a dynamic scenario, given which requests a subject ran together, and with how many
-    drafts: nothing else is taken from the subject, save the accepted drafts that the controller is told of."""
+    drafts: nothing else is taken from the subject."""
     scenario, memo = known.scenario, known.memo or Memo()
     if not scenario.dynamic:
         return known
@@ -60,8 +60,12 @@ def resolved(known: Solved, ran: Trace) -> Solved:
         for key, value in ran.channel("round.rows").items()
         if isinstance(value, tuple) and len(value) == 5 and value[2] == 1
     }
-    correct = {key[:2]: value for key, value in ran.channel("accept.correct_len").items() if isinstance(value, int)}
     script = resolve(scenario, known.script, {place: int(count) for place, (_, count) in rows.items()}, memo)
+    correct = {
+        (request, number): round_.correct_len
+        for request, of_request in enumerate(script.requests)
+        for number, round_ in enumerate(of_request.rounds, start=1)
+    }
     control = tuple(observations(scenario, rows, correct))
     done = _traced(scenario, script, memo)
     return replace(done, trace=_with(done.trace, control), related=_with(done.related, control))

@@ -47,8 +47,9 @@ def real_scenarios(path: Path, head: Path | None, seed: int, count: int, *, buil
 
 def _with_states(scenario: Scenario, turn: int) -> Scenario:
     """Both ways to commit take turns; a scenario made for a dense probe keeps checkpoints of some interval, or none."""
-    commit, checkpoint = ("snapshot", "replay")[turn % 2], scenario.states.checkpoint or (2, 0, 3)[turn % 3]
-    return msgspec.structs.replace(scenario, states=States(commit=commit, checkpoint=checkpoint))
+    checkpoint = scenario.states.checkpoint or (2, 0, 3)[turn % 3]
+    states = States(commit="replay" if turn % 2 else "snapshot", checkpoint=checkpoint)
+    return msgspec.structs.replace(scenario, states=states)
 
 
 def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead, relation: Relation) -> Scenario:

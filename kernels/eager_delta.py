@@ -57,10 +57,12 @@ def decay_and_beta(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return decay and beta [B,W,U] of raw gates a and b, held as words of `dtype`; a_log and dt_bias are [U]."""
     if dtype == torch.int64:
-        decay, beta = mixed(a_log.numpy() * (a + dt_bias.numpy())), mixed(b.copy())
-        decay |= 1
-        beta |= 1
-        return decay, beta
+        both = np.empty((2, *a.shape), dtype=np.int64)
+        np.multiply(a_log.numpy(), a + dt_bias.numpy(), out=both[0])
+        both[1] = b
+        mixed(both)
+        both |= 1
+        return both[0], both[1]
     step = torch.nn.functional.softplus(torch.from_numpy(numbers(a, dtype)) + dt_bias)
     decay = torch.exp(-a_log.exp() * step)
     return decay.numpy(), torch.sigmoid(torch.from_numpy(numbers(b, dtype))).numpy()
@@ -81,12 +83,17 @@ def delta(
     q = values[..., :keys].reshape(*grouped[:3], 1, size)
     k = values[..., keys : 2 * keys].reshape(*grouped[:3], 1, size)
     v = values[..., 2 * keys :].reshape(*grouped, width)
-    run = _ring_states if dtype == torch.int64 else _float_states
-    if dtype != torch.int64:
-        q, k = _unit(q) * size**-0.5, _unit(k)
     start = state.reshape(rows, *grouped[2:], size, width)
-    states = run(start, k, v, decay.reshape(*grouped, 1), beta.reshape(*grouped, 1))
-    outputs = np.matmul(q[..., None, :], states)
+    decay, beta = decay.reshape(*grouped, 1), beta.reshape(*grouped, 1)
+    if dtype == torch.int64:
+        states = _ring_states(start, k, v, decay, beta)
+        outputs = np.matmul(q[..., None, :], states)
+    else:
+        # What is thrown away may be anything.
+        with np.errstate(over="ignore", invalid="ignore"):
+            q, k = _unit(q) * size**-0.5, _unit(k)
+            states = _float_states(start, k, v, decay, beta)
+            outputs = np.matmul(q[..., None, :], states)
     return outputs.reshape(rows, tokens, heads, width), states.reshape(rows, tokens, heads, size, width)
 
 
@@ -94,10 +101,15 @@ def _unit(x: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.square(x).sum(-1, keepdims=True) + x.dtype.type(_NORM_EPS))
 
 
+@lru_cache(maxsize=16)
+def _identity(size: int) -> np.ndarray:
+    return np.eye(size, dtype=np.int64)
+
+
 def _ring_states(state: np.ndarray, k: np.ndarray, v: np.ndarray, decay: np.ndarray, beta: np.ndarray) -> np.ndarray:
     """One matrix a token: S = (decay - decay beta k k^T) S + k (beta v)^T, the same in a ring, in two calls a token."""
     column = k[..., None]
-    turn = np.eye(k.shape[-1], dtype=np.int64) - beta[..., None] * (column * k[..., None, :])
+    turn = _identity(k.shape[-1]) - beta[..., None] * (column * k[..., None, :])
     turn *= decay[..., None]
     states = column * (beta * v)[..., None, :]
     for t in range(states.shape[1]):

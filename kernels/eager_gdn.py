@@ -5,12 +5,14 @@ Replay keeps, instead of states, the raw inputs of tokens that are committed and
 slot's cursor (m, h) says: m pending tokens in half h; the inputs of a half begin with the window before the first.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 
 from draftproof.kernels.arrays import in_range, wide, words
 from draftproof.kernels.eager_delta import convolve, decay_and_beta, delta, mixed, rounded, spans
-from draftproof.kernels.eager_state import PIECE, packed, track_targets
+from draftproof.kernels.eager_state import PIECE, packed
 
 
 def gdn_verify(
@@ -64,27 +66,23 @@ def gdn_update(
     """
     pool, result = words(ssm), words(out)
     rows, first, second = words(qkv), words(a), words(b)
-    index, begin, length, chosen = packed(slots, starts, ssm.shape[0], result)
-    if not len(index):
+    run = packed(slots, starts, ssm.shape[0], result)
+    if not run.length:
         return
-    tracked, target, step = track_targets(track_slots, track_steps, chosen, length, track.shape[0])
-    state, final, longest = pool[index], np.empty((len(index), *ssm.shape[1:]), pool.dtype), int(length.max())
+    row, target, step = run.targets(track_slots, track_steps, track.shape[0])
+    state, longest = pool[run.slot], max(run.length)
     for start in range(0, longest, PIECE):
-        place = np.arange(start, min(start + PIECE, longest))
-        token = begin[:, None] + np.minimum(place, length[:, None] - 1)
+        token = run.places(start, min(start + PIECE, longest))
         decay, beta = decay_and_beta(first[token], second[token], a.dtype, a_log, dt_bias)
         outputs, after = delta(state, rows[token], qkv.dtype, decay, beta)
-        live, state = place < length[:, None], after[:, -1]
-        result[token[live]] = rounded(outputs[live], out.dtype)
-        ends = np.flatnonzero(_within(length - 1, start, len(place)))
-        final[ends] = after[ends, length[ends] - 1 - start]
-        now = _within(step, start, len(place))
-        words(track)[target[now]] = after[tracked[now], step[now] - start]
-    pool[index] = final
-
-
-def _within(step: np.ndarray, start: int, count: int) -> np.ndarray:
-    return (step >= start) & (step < start + count)
+        run.put(result, token, rounded(outputs, out.dtype), start)
+        state = after[:, -1]
+        last = start + token.shape[1]
+        ends = [i for i, length in enumerate(run.length) if start < length <= last]
+        pool[[run.slot[i] for i in ends]] = after[ends, [run.length[i] - 1 - start for i in ends]]
+        now = [j for j, s in enumerate(step) if start <= s < last]
+        if now:
+            words(track)[[target[j] for j in now]] = after[[row[j] for j in now], [step[j] - start for j in now]]
 
 
 def gdn_replay(
@@ -108,39 +106,56 @@ def gdn_replay(
     the gates. A slot outside [0,S), or one whose cursor cannot be: out is 0 and nothing is written.
     """
     result, (row, index, pending, half) = words(out), _cursors(cursor, slots, gates.shape[2])
-    if len(row) < len(slots):
+    every = len(row) == len(slots)
+    if not every:
         result[...] = 0
     if not len(row):
         return
-    tokens, width, allocated = x.shape[1], weight.shape[1], gates.shape[2]
-    fresh, raw = words(x)[row], np.stack((words(a)[row], words(b)[row]), 2)
-    both, longest, line = words(inputs), int(pending.max()), np.arange(len(row))[:, None]
+    tokens, window, allocated = x.shape[1], weight.shape[1] - 1, gates.shape[2]
+    both, signals, pool, line = words(inputs), words(gates), words(ssm), np.arange(len(row))[:, None]
+    held = np.empty((len(row), window + allocated + tokens, x.shape[2]), both.dtype)
+    held[:, : window + allocated] = both[half, index]
+    raw = np.empty((len(row), allocated + tokens, *signals.shape[3:]), signals.dtype)
+    raw[:, :allocated] = signals[half, index]
+    chosen = slice(None) if every else row
+    held[:, window + allocated :] = words(x)[chosen]
+    raw[:, allocated:, 0], raw[:, allocated:, 1] = words(a)[chosen], words(b)[chosen]
+    signals[1 - half, index, :tokens] = raw[:, allocated:]
     # A row's own tokens come together: its pending ones, then the new ones behind all that a half has room for.
-    own = np.arange(longest + tokens)
-    own = np.minimum(np.where(own < pending[:, None], own, own - pending[:, None] + allocated), allocated + tokens - 1)
-    lead = np.broadcast_to(np.arange(width - 1), (len(row), width - 1))
-    place = np.concatenate((lead, own + width - 1), 1)
-    held = np.concatenate((both[half, index], fresh), 1)[line, place]
-    signals = np.concatenate((words(gates)[half, index], raw), 1)[line, own]
-    both[1 - half, index, : width - 1 + tokens] = held[line, pending[:, None] + np.arange(width - 1 + tokens)]
-    words(gates)[1 - half, index, :tokens] = raw
-    pool = words(ssm)
-    outputs, after = _folded(pool[index], held, signals, gates.dtype, weight, a_log, dt_bias)
-    result[row] = rounded(outputs[line, pending[:, None] + np.arange(tokens)], out.dtype)
-    folded = np.flatnonzero(pending)
-    pool[index[folded]] = after[folded, pending[folded] - 1]
+    counts = pending.tolist()
+    longest = max(counts)
+    place = np.array([_places(count, longest, window, allocated, tokens) for count in counts])
+    held, raw = held[line, place], raw[line, place[:, window:] - window]
+    after_pending = pending[:, None] + np.arange(window + tokens)
+    both[1 - half, index, : window + tokens] = held[line, after_pending]
+    outputs, after = _folded(pool[index], held, raw, gates.dtype, weight, a_log, dt_bias)
+    result[chosen] = rounded(outputs[line, after_pending[:, :tokens]], out.dtype)
+    if longest:
+        folded = pending.nonzero()[0]
+        pool[index[folded]] = after[folded, pending[folded] - 1]
+
+
+@lru_cache(maxsize=1024)
+def _places(pending: int, longest: int, window: int, allocated: int, tokens: int) -> tuple[int, ...]:
+    """Return where a row's window, pending and new tokens lie; beyond its own, the last one."""
+    own, new = range(window + pending), range(window + allocated, window + allocated + tokens)
+    return (*own, *new, *[new[-1]] * (longest - pending))
 
 
 def _cursors(
     cursor: torch.Tensor, slots: torch.Tensor, allocated: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows whose slot exists and whose cursor can be, with slot, pending tokens and half of each."""
-    index, held = slots.numpy(), cursor.numpy()
-    row = np.flatnonzero(index.view(np.uint64) < held.shape[0])
-    index = index[row]
-    pending, half = held[index].T
-    sound = (pending >= 0) & (pending <= allocated) & (half.view(np.uint64) < 2)
-    return (row, index, pending, half) if sound.all() else (row[sound], index[sound], pending[sound], half[sound])
+    size, named = cursor.shape[0], slots.tolist()
+    row = [r for r, slot in enumerate(named) if 0 <= slot < size]
+    entries = cursor.numpy()[[named[r] for r in row]].tolist()
+    found = [
+        (r, named[r], pending, half)
+        for r, (pending, half) in zip(row, entries, strict=True)
+        if 0 <= pending <= allocated and 0 <= half < 2
+    ]
+    row, index, pending, half = np.array(found, dtype=np.int64).reshape(-1, 4).T
+    return row, index, pending, half
 
 
 def _folded(

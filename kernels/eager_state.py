@@ -4,6 +4,8 @@
 width, `D` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -58,49 +60,67 @@ def conv_update(
     goes to track[track_slots[r]] of [S2,C-1,D]. A slot outside [0,S): out is 0; a track slot outside is skipped.
     """
     pool, rows, result, width = words(conv), words(x), words(out), weight.shape[1]
-    index, begin, length, chosen = packed(slots, starts, conv.shape[0], result)
-    if not len(index):
+    run = packed(slots, starts, conv.shape[0], result)
+    if not run.length:
         return
-    longest = int(length.max())
-    place = begin[:, None] + np.minimum(spans(1, longest), length[:, None] - 1)
-    held = np.concatenate((pool[index], rows[place]), 1)
-    row = np.arange(len(index))[:, None]
+    longest = max(run.length)
+    place = run.places(0, longest)
+    held = np.concatenate((pool[run.slot], rows[place]), 1)
     for start in range(0, longest, PIECE):
         tokens = min(PIECE, longest - start)
-        near = held[:, start + spans(tokens, width)]
-        live = start + spans(1, tokens) < length[:, None]
-        result[place[:, start : start + tokens][live]] = convolve(near, weight)[live]
-    pool[index] = held[row, length[:, None] + spans(1, width - 1)]
-    tracked, target, step = track_targets(track_slots, track_steps, chosen, length, track.shape[0])
-    if len(tracked):
-        words(track)[target] = held[tracked[:, None], step[:, None] + 1 + spans(1, width - 1)]
+        outputs = convolve(held[:, start + spans(tokens, width)], weight)
+        run.put(result, place[:, start : start + tokens], outputs, start)
+    line, ends = np.arange(len(run.length))[:, None], np.array(run.length)[:, None]
+    pool[run.slot] = held[line, ends + np.arange(width - 1)]
+    row, target, step = run.targets(track_slots, track_steps, track.shape[0])
+    if row:
+        words(track)[target] = held[line[row], np.array(step)[:, None] + 1 + np.arange(width - 1)]
 
 
-def packed(
-    slots: torch.Tensor, starts: torch.Tensor, size: int, out: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | slice]:
-    """Return slot, first token and length of the sequences that run, and which they are.
+@dataclass(frozen=True)
+class Packed:
+    """The sequences that run: which ones, and slot, first token and length of each."""
 
-    Sequences without tokens do not run; those whose slot is outside [0, size) do not either, and get zeros in `out`.
-    """
-    index, first = slots.numpy(), starts.numpy()
-    begin, length = first[:-1], np.diff(first)
-    inside = in_range(index, size)
-    if inside is None and length.min(initial=1) > 0:
-        return index, begin, length, slice(None)
-    runs = length > 0 if inside is None else inside & (length > 0)
-    for start, end in zip(begin[~runs], begin[~runs] + length[~runs], strict=True):
-        out[start:end] = 0
-    return index[runs], begin[runs], length[runs], runs
+    row: list[int]
+    slot: list[int]
+    begin: list[int]
+    length: list[int]
+
+    def places(self, start: int, end: int) -> np.ndarray:
+        """Return where each sequence's tokens start .. end - 1 lie; beyond its end, its last one."""
+        step = np.arange(start, end)
+        if min(self.length) < end:
+            return np.array(self.begin)[:, None] + np.minimum(step, np.array(self.length)[:, None] - 1)
+        return np.array(self.begin)[:, None] + step
+
+    def put(self, out: np.ndarray, place: np.ndarray, values: np.ndarray, start: int) -> None:
+        """Write values of tokens start .. to their places, without those beyond a sequence's end."""
+        end = start + place.shape[1]
+        if min(self.length) < end:
+            live = np.arange(start, end) < np.array(self.length)[:, None]
+            place, values = place[live], values[live]
+        out[place] = values
+
+    def targets(
+        self, track_slots: torch.Tensor, track_steps: torch.Tensor, size: int
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return which of the sequences that run are tracked, the track slots and the steps."""
+        slots, steps = track_slots.tolist(), track_steps.tolist()
+        chosen = [i for i, r in enumerate(self.row) if 0 <= steps[r] < self.length[i] and 0 <= slots[r] < size]
+        return chosen, [slots[self.row[i]] for i in chosen], [steps[self.row[i]] for i in chosen]
 
 
-def track_targets(
-    track_slots: torch.Tensor, track_steps: torch.Tensor, chosen: np.ndarray | slice, length: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which of the sequences that run are tracked, their track slots and the steps of theirs."""
-    target, step = track_slots.numpy()[chosen], track_steps.numpy()[chosen]
-    tracked = np.flatnonzero((step >= 0) & (step < length) & (target.view(np.uint64) < size))
-    return tracked, target[tracked], step[tracked]
+def packed(slots: torch.Tensor, starts: torch.Tensor, size: int, out: np.ndarray) -> Packed:
+    """Return the sequences that have tokens and a slot in [0, size); those with no such slot get zeros in `out`."""
+    slot, first = slots.tolist(), starts.tolist()
+    row = []
+    for r, number in enumerate(slot):
+        if first[r + 1] > first[r]:
+            if 0 <= number < size:
+                row.append(r)
+            else:
+                out[first[r] : first[r + 1]] = 0
+    return Packed(row, [slot[r] for r in row], [first[r] for r in row], [first[r + 1] - first[r] for r in row])
 
 
 def state_scatter(
@@ -135,7 +155,9 @@ def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_i
 
 def replay_rewind(cursor: torch.Tensor, slots: torch.Tensor) -> None:
     """cursor[slots[b]] of [S,2] = (0, the other half) where tokens are pending: once after all layers' flushes."""
-    index, held = slots.numpy(), cursor.numpy()
-    index = index[index.view(np.uint64) < held.shape[0]]
-    index = index[held[index, 0] > 0]
-    held[index] = np.stack((np.zeros_like(index), 1 - held[index, 1]), 1)
+    held = cursor.numpy()
+    named = [slot for slot in slots.tolist() if 0 <= slot < held.shape[0]]
+    index = [slot for slot, pending in zip(named, held[named, 0].tolist(), strict=True) if pending > 0]
+    half = 1 - held[index, 1]
+    held[index, 0] = 0
+    held[index, 1] = half

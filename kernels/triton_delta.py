@@ -19,10 +19,10 @@ from draftproof.kernels.triton_common import mix, power_of_two
 _NORM_EPS = tl.constexpr(1e-6)
 # Programs that fill a GPU of 132 multiprocessors, two to each.
 _PROGRAMS = 264
-_WIDEST = 32
+_WIDEST = 16
 _NARROWEST = 8
 # Elements of a tile that one warp holds: 64 registers a thread.
-_WARP_ELEMENTS = 4096
+_WARP_ELEMENTS = 2048
 
 
 @triton.jit
@@ -32,6 +32,15 @@ def widened(x, RING: tl.constexpr):
         return x
     else:
         return x.to(tl.float32)
+
+
+@triton.jit
+def tile_offsets(o_h, o_e, s_h, s_e, V_WIDTH: tl.constexpr, PACKED: tl.constexpr):
+    """Return the offsets of a tile; those of a packed state are constants, which take no registers."""
+    if PACKED:
+        return o_h[:, None] * V_WIDTH + o_e[None, :]
+    else:
+        return o_h[:, None] * s_h + o_e[None, :] * s_e
 
 
 @triton.jit
@@ -74,6 +83,11 @@ class Tile:
     block_e: int
     block_h: int
     warps: int
+
+
+def is_packed(*states: torch.Tensor) -> bool:
+    """Return whether all states [..., H, E] have their rows one after the other."""
+    return all(state.stride()[-2:] == (state.shape[-1], 1) for state in states)
 
 
 def tile_of(rows: int, state: torch.Tensor) -> Tile:

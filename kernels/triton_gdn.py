@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
-from draftproof.kernels.triton_delta import delta_token, tile_of, widened
+from draftproof.kernels.triton_delta import delta_token, is_packed, tile_of, tile_offsets, widened
 
 _NORM_ELEMENTS = 1024
 
@@ -38,7 +38,7 @@ def _delta_kernel(
     size, kept_size, tokens, scale,
     s_ob, s_ot, s_ou, s_oe, s_sb, s_st, s_su, s_sh, s_se, s_qb, s_qt, s_qd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
     s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step,
-    RING: tl.constexpr, SNAPSHOT: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
+    RING: tl.constexpr, SNAPSHOT: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
     K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
@@ -60,9 +60,9 @@ def _delta_kernel(
     mask = h_mask[:, None] & e_mask[None, :]
     p_out += i_b * s_ob + first * s_ot + i_u * s_ou + o_e * s_oe
     if (slot >= 0) & (slot < size) & (count > 0):
-        p_state = p_ssm + slot * s_ms + i_u * s_mu + o_h[:, None] * s_mh + o_e[None, :] * s_me
+        p_state = p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, V_WIDTH, PACKED)
         b_state = tl.load(p_state, mask=mask, other=0)
-        p_kept_state = p_kept + kept * s_sb + i_u * s_su + o_h[:, None] * s_sh + o_e[None, :] * s_se
+        p_kept_state = p_kept + kept * s_sb + i_u * s_su + tile_offsets(o_h, o_e, s_sh, s_se, V_WIDTH, PACKED)
         p_row = p_qkv + i_b * s_qb + first * s_qt
         p_q = p_row + (i_u // GROUP * K_WIDTH + o_h) * s_qd
         p_k = p_q + KEYS * s_qd
@@ -143,9 +143,9 @@ def _launch(pointers: tuple[torch.Tensor, ...], rows: int, tokens: int, every: l
     keys, tile = (qkv.shape[-1] - heads * v_width) // 2, tile_of(rows, ssm)
     _delta_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
         *pointers, size, kept.shape[0], tokens, k_width**-0.5, *every,
-        RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, GROUP=heads * k_width // keys, KEYS=keys,
-        K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
-        num_warps=tile.warps, **dependent_launch(ssm.device),
+        RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, PACKED=is_packed(ssm, kept),
+        GROUP=heads * k_width // keys, KEYS=keys, K_WIDTH=k_width, V_WIDTH=v_width,
+        BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip
 
 

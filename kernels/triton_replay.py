@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
-from draftproof.kernels.triton_delta import convolved, delta_token, tile_of, widened
+from draftproof.kernels.triton_delta import convolved, delta_token, is_packed, tile_of, tile_offsets, widened
 
 _BLOCK_J = 8
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm", "s_log", "s_bias")
@@ -57,9 +57,9 @@ def _replay_kernel(
     s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke, s_ih, s_is, s_ip, s_id,
     s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu, s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
     s_wd, s_wc, s_log, s_bias, s_cs, s_cm, s_slot, s_target, s_step,
-    RING: tl.constexpr, TRACK: tl.constexpr, TAPS: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
-    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr,
-    BLOCK_J: tl.constexpr, PDL: tl.constexpr,
+    RING: tl.constexpr, TRACK: tl.constexpr, PACKED: tl.constexpr, TAPS: tl.constexpr, GROUP: tl.constexpr,
+    KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_J: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         gdc_launch_dependents()
@@ -87,9 +87,9 @@ def _replay_kernel(
     count = pending + tokens
     if known & (count > 0):
         b_state = tl.load(
-            p_ssm + slot * s_ms + i_u * s_mu + o_h[:, None] * s_mh + o_e[None, :] * s_me, mask=mask, other=0
+            p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, V_WIDTH, PACKED), mask=mask, other=0
         )
-        p_kept_state = p_kept + kept * s_ks + i_u * s_ku + o_h[:, None] * s_kh + o_e[None, :] * s_ke
+        p_kept_state = p_kept + kept * s_ks + i_u * s_ku + tile_offsets(o_h, o_e, s_kh, s_ke, V_WIDTH, PACKED)
         o_q = i_u // GROUP * K_WIDTH + o_h
         o_v = 2 * KEYS + i_u * V_WIDTH + o_e
         p_held = p_inputs + half * s_ih + slot * s_is
@@ -120,23 +120,24 @@ def _replay_kernel(
             _move(p_k, p_k_new, p_k_to, pending, moved, s_ip, s_xt, s_vp, h_mask, WINDOW, BLOCK_J)
 
         p_g = p_gates + (1 - half) * s_gh + slot * s_gs + i_u * s_gu
-        b_q = _inputs(p_q, p_q_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
-        b_k = _inputs(p_k, p_k_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
-        b_v = _inputs(p_v, p_v_new, o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW)
+        b_q = convolved(_inputs(p_q, p_q_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW), b_wq, RING)
+        b_k = convolved(_inputs(p_k, p_k_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW), b_wk, RING)
+        b_v = convolved(_inputs(p_v, p_v_new, o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW), b_wv, RING)
         a = _gate(p_a_held, p_a_new, 0, pending, s_gt, s_at)
         b = _gate(p_b_held, p_b_new, 0, pending, s_gt, s_bt)
         for i_t in range(count):
-            # The next token is asked for before this one is worked on.
+            # The next token's vectors do not wait for this one's state.
             i_next = tl.minimum(i_t + 1, count - 1)
             b_q1 = _inputs(p_q, p_q_new, i_next + o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
+            b_q1 = convolved(b_q1, b_wq, RING)
             b_k1 = _inputs(p_k, p_k_new, i_next + o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
+            b_k1 = convolved(b_k1, b_wk, RING)
             b_v1 = _inputs(p_v, p_v_new, i_next + o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW)
+            b_v1 = convolved(b_v1, b_wv, RING)
             a1 = _gate(p_a_held, p_a_new, i_next, pending, s_gt, s_at)
             b1 = _gate(p_b_held, p_b_new, i_next, pending, s_gt, s_bt)
-            b_state, b_out = delta_token(
-                b_state, convolved(b_q, b_wq, RING), convolved(b_k, b_wk, RING), convolved(b_v, b_wv, RING),
-                widened(a, RING), widened(b, RING), a_log, dt_bias, scale, RING,
-            )  # fmt: skip
+            a_wide, b_wide = widened(a, RING), widened(b, RING)
+            b_state, b_out = delta_token(b_state, b_q, b_k, b_v, a_wide, b_wide, a_log, dt_bias, scale, RING)
             if i_t + 1 == pending:
                 # Loads and stores may be spread over threads differently: no store before every thread has loaded.
                 tl.debug_barrier()
@@ -230,7 +231,8 @@ def _launch(
         size, kept_ssm.shape[0], gates.shape[2], x.shape[1] if fresh else 0, k_width**-0.5,
         *fresh_strides[:4], *strides(ssm, kept_ssm, inputs), *moved_strides, *gates.stride(), *fresh_strides[4:],
         *strides(*model, cursor, slots, targets, steps),
-        RING=ssm.dtype == torch.int64, TRACK=kept is not None, TAPS=taps, GROUP=heads * k_width // keys, KEYS=keys,
-        K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_C=power_of_two(taps), BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
-        BLOCK_J=_BLOCK_J, num_warps=tile.warps, **dependent_launch(ssm.device),
+        RING=ssm.dtype == torch.int64, TRACK=kept is not None, PACKED=is_packed(ssm, kept_ssm), TAPS=taps,
+        GROUP=heads * k_width // keys, KEYS=keys, K_WIDTH=k_width, V_WIDTH=v_width,
+        BLOCK_C=power_of_two(taps), BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, BLOCK_J=_BLOCK_J,
+        num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip

@@ -193,7 +193,7 @@ def _words(value: Datum) -> list[bytes]:
 
 def _elsewhere(key: Key, value: Datum, expected: Values) -> str:
     """Where else the reference has this value: another step or round of the request (stale), or another row."""
-    same = [other for other, datum in expected.items() if other != key and same_value(datum, value)]
+    same = [other for other, datum in expected.items() if other != key and _equal(datum, value)]
     if not same:
         return ""
     near = min(same, key=lambda other: (other.request != key.request, other.round != key.round, *_gaps(key, other)))
@@ -212,8 +212,7 @@ def _gaps(key: Key, other: Key) -> tuple[int, int, int]:
     return (abs(other.layer - key.layer), abs(other.step - key.step), abs(other.row - key.row))
 
 
-def same_value(one: Datum | None, other: Datum | None) -> bool:
-    """Whether a value is taken for another: floats of two implementations within a percent."""
+def _equal(one: Datum, other: Datum) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape == other.shape
         # Floats are never equal across implementations; a hint at where a value came from needs no more than this.

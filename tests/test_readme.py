@@ -45,11 +45,16 @@ def test_make_knows_the_targets(line: str):
     assert "draftproof" in done.stdout or "pytest" in done.stdout
 
 
-def test_the_failing_report_is_the_one_that_is_shown(tmp_path: Path):
-    shown = blocks("text")[0].strip()
-    fault = re.search(r"ARGS=.--id (\S+)", README)
-    assert fault
-    done = cli(["faults", "run", "--id", fault[1], "--examples", "10"], tmp_path)
+FAULTS = re.findall(r'^```sh\nmake faults ARGS="([^"]+)"\n```\n\n```text\n(.*?)\n```', README, flags=re.MULTILINE)
+
+
+def test_reports_of_faults_are_shown():
+    assert len(FAULTS) == 2
+
+
+@pytest.mark.parametrize(("arguments", "shown"), FAULTS)
+def test_the_failing_report_is_the_one_that_is_shown(arguments: str, shown: str, tmp_path: Path):
+    done = cli(["faults", "run", *shlex.split(arguments)], tmp_path)
     assert shown in " ".join(done.stdout.split()), done.stdout
 
 

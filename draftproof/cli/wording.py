@@ -14,6 +14,7 @@ _NOUNS = {
     "proposal": "token ",
     "choice": "token ",
 }
+_POINTS = ("as handed in", "after the target was built", "after the draft was built", "at the end of the run")
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -34,10 +35,18 @@ def where(found: Divergence) -> str:
     """The place of a divergence, its most telling part first."""
     if found.phase == "kernel":
         return f"kernel {found.contract.removeprefix('kernel.')}"
+    if found.channel == "config.seen":
+        return f"the configuration {_POINTS[min(max(found.step, 0), 3)]}"
+    if found.channel == "config.routing":
+        return f"the kind of layer {found.layer}"
     if found.request < 0:
         return f"engine step {found.round}" + (f", launch {found.step}" if found.step >= 0 else "")
     place = f"request {found.request}, round {found.round}"
-    layer = f", layer {found.layer}" if found.layer >= 0 and found.channel.endswith("kv") else ""
+    layer = f", layer {found.layer}" if found.layer >= 0 and found.phase == "commit" else ""
+    if found.channel == "commit.intermediate":
+        return f"state after verify row {found.row}{layer}, {place}"
+    if found.phase == "commit" and found.row < 0:
+        return f"commit{layer}, {place}"
     if found.phase == "draft":
         return f"draft step {found.step}, {place}"
     if found.phase == "verify":

@@ -15,7 +15,7 @@ import msgspec
 from draftproof.properties.compare import Place, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract, nearness
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.contracts.origins import origin
+from draftproof.properties.contracts.origins import explains, origin
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
@@ -49,9 +49,24 @@ def _explained(evidence: Evidence, found: Divergence, got: Mapping[Key, Datum]) 
         return found
     key = Key(found.request, found.round, found.step, found.layer, found.row)
     stride, row = origin(evidence, found.channel, key, got)
-    if stride or (row and found.relation.startswith(("different", "another row"))):
-        return msgspec.structs.replace(found, relation=stride or row)
-    return found
+    if not stride and not found.relation.startswith(("different", "another row")):
+        return found
+    relation = stride or row or _partly(evidence, found.channel, key, got)
+    return msgspec.structs.replace(found, relation=relation) if relation else found
+
+
+def _partly(evidence: Evidence, channel: str, key: Key, got: Mapping[Key, Datum]) -> str:
+    """Another round of the request that one of the two parts of a state is of."""
+    value, expected = got[key], evidence.reference.channel(channel)
+    rounds = [
+        other.round
+        for other, state in expected.items()
+        if other._replace(round=key.round) == key and other != key and explains(state, value, expected.get(key))
+    ]
+    if not rounds:
+        return ""
+    near = min(rounds, key=lambda number: abs(number - key.round))
+    return f"{'stale: ' if near < key.round else ''}value of round {near}, in part"
 
 
 def _slots(evidence: Evidence) -> Iterator[Divergence]:
@@ -63,8 +78,8 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
     for step in range(evidence.last_step + 2):
         owned = sorted((slot, request) for request, slot in _live(evidence, step).items())
         expected[Key(-1, step)] = tuple(part for pair in owned for part in pair)
-    got = {
-        key: value[1:] if isinstance(value, tuple) else value
+    got: dict[Key, Datum] = {
+        key: integers(value)[1:] if isinstance(value, tuple) else value
         for key, value in evidence.subject.channel("pool.states").items()
     }
     found = first_divergence("state.ownership", "pool.states", expected, got)

@@ -27,10 +27,16 @@ def distinct(draw: Draw, count: int, high: int = 9) -> list[int]:
 
 
 def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
-    """Draw strides (dimensions in any order, gaps between them), an offset, and the allocation's size."""
+    """Draw strides, an offset, and the allocation's size.
+
+    Two in three have their dimensions in any order and gaps between them, the others are as an engine has them: with
+    gaps between the first dimension's rows only.
+    """
     strides, step = [0] * len(shape), 1
-    for dimension in draw(st.permutations(range(len(shape)))):
-        strides[dimension] = step + draw(st.integers(0, 2))
+    packed = draw(st.sampled_from((False, False, True)))
+    order = range(len(shape))[::-1] if packed else draw(st.permutations(range(len(shape))))
+    for dimension in order:
+        strides[dimension] = step + (0 if packed and dimension else draw(st.integers(0, 2)))
         step = strides[dimension] * max(1, shape[dimension])
     offset = draw(st.integers(0, 5))
     return tuple(strides), offset, offset + step + draw(st.integers(1, 5))
@@ -68,8 +74,8 @@ def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int 
     return place(draw, torch.full(shape, poison, dtype=dtype), room=room)
 
 
-def given(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Buffer:
-    return place(draw, values_of(draw, shape, dtype))
+def given(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0) -> Buffer:
+    return place(draw, values_of(draw, shape, dtype), room=room)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -34,7 +34,7 @@ from draftproof.properties.strategies.kernels_state import STATE_CASES
 
 @st.composite
 def kv_write(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
-    """Unique slots, several rows to slot 0, and slots that do not exist."""
+    """Unique slots, several rows to slot 0, slots that do not exist; room for either pool at the other's strides."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, heads, k_width, v_width, extra = distinct(draw, 5)
     size = tokens + extra
@@ -45,8 +45,8 @@ def kv_write(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     return KernelCase(
         "kv_write",
         {
-            "k_pool": given(draw, (size, heads, k_width), dtype),
-            "v_pool": given(draw, (size, heads, v_width), dtype),
+            "k_pool": given(draw, (size, heads, k_width), dtype, 9 * size),
+            "v_pool": given(draw, (size, heads, v_width), dtype, 9 * size),
             "k": given(draw, (tokens, heads, k_width), dtype),
             "v": given(draw, (tokens, heads, v_width), dtype),
             "slots": index(draw, slots),

@@ -65,17 +65,19 @@ class _Sizes:
         return self.heads, self.height, self.values
 
 
-def _sizes(draw: Draw) -> _Sizes:
+def _sizes(draw: Draw, large: bool = False) -> _Sizes:
     """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow."""
     used: set[int] = set()
-    rows, width = apart(draw, used, 1, 4), apart(draw, used, 1, 4)
+    most = 2 if large else 4
+    rows, width = apart(draw, used, 1, most), apart(draw, used, 1, most)
     free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
     grouped = [(n, u) for n, u in free if n < u]
     keys, heads = draw(st.sampled_from(grouped if grouped and draw(st.integers(0, 3)) else free))
     used |= {keys, heads}
     steps = apart(draw, used, width + 1, width + 2)
     # Keys of one component come near zero too often, where their direction hangs on a rounding.
-    height, values, conv = apart(draw, used, 2, 6), apart(draw, used, 1, 6), apart(draw, used, 2, 5)
+    height, values = (18, 40) if large else (apart(draw, used, 2, 6), apart(draw, used, 1, 6))
+    conv = apart(draw, used, 2, 5)
     allocated, slots = apart(draw, used, rows + 1, rows + 3), apart(draw, used, 2, 8)
     return _Sizes(rows, width, allocated, steps, slots, keys, heads, height, values, conv)
 
@@ -124,9 +126,9 @@ def _gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
 
 
 @st.composite
-def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """More steps than the width and more pool rows than the launch; rows that share a slot or have none."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     slots = _sources(draw, sizes.rows, sizes.slots)
     row = (sizes.rows, sizes.width, sizes.channels)
     window = (sizes.conv - 1, sizes.channels)
@@ -142,9 +144,9 @@ def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 
 @st.composite
-def gdn_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def gdn_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """As conv_verify, with states that are not zero."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     slots = _sources(draw, sizes.rows, sizes.slots)
     rows = (sizes.rows, sizes.width)
     arguments: Arguments = {
@@ -192,9 +194,9 @@ def _packed(draw: Draw, sizes: _Sizes) -> _Packed:
 
 
 @st.composite
-def conv_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def conv_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """Sequences shorter and longer than the window, and empty ones."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     packed, window = _packed(draw, sizes), (sizes.conv - 1, sizes.channels)
     arguments: Arguments = {
         "out": unwritten(draw, (packed.tokens, sizes.channels), dtype),
@@ -208,9 +210,9 @@ def conv_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 
 @st.composite
-def gdn_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def gdn_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """As conv_update."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     packed = _packed(draw, sizes)
     arguments: Arguments = {
         "out": unwritten(draw, (packed.tokens, sizes.heads, sizes.values), dtype),
@@ -225,10 +227,11 @@ def gdn_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 
 @st.composite
-def state_scatter(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def state_scatter(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """Rows of one to three dimensions; steps that were not accepted at all, the last one, and impossible ones."""
     dtype = draw(st.sampled_from(dtypes))
     layers, rows, steps, slots, *inner = distinct(draw, 4 + draw(st.integers(1, 3)), 8)
+    inner = [*inner[:-1], 5000] if large else inner
     count = draw(st.integers(1, rows))
     wild = st.sampled_from((-1, -1, steps, 1 << 40))
     last = [mostly(draw, st.sampled_from((*range(steps), steps - 1)), wild) for _ in range(count)]
@@ -285,9 +288,9 @@ def _pending(draw: Draw, sizes: _Sizes, slots: Sequence[int], dtype: torch.dtype
 
 
 @st.composite
-def gdn_replay(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def gdn_replay(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """Nothing, something and everything pending, in either half."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     slots = _targets(draw, sizes.rows, sizes.slots)
     pending, rows = _pending(draw, sizes, slots, dtype), (sizes.rows, sizes.width)
     arguments: Arguments = {
@@ -306,9 +309,9 @@ def gdn_replay(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 
 @st.composite
-def gdn_flush(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def gdn_flush(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """As gdn_replay, without new tokens."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     slots = _targets(draw, sizes.rows, sizes.slots)
     pending = _pending(draw, sizes, slots, dtype)
     arguments: Arguments = {
@@ -324,9 +327,9 @@ def gdn_flush(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 
 @st.composite
-def gdn_checkpoint(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
+def gdn_checkpoint(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
     """Rows that share a slot; steps that are -1, first, last, and beyond what is pending."""
-    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw)
+    dtype, sizes = draw(st.sampled_from(dtypes)), _sizes(draw, large)
     slots, tracked = _sources(draw, sizes.rows, sizes.slots), sizes.slots + draw(st.integers(1, 3))
     pending = _pending(draw, sizes, slots, dtype)
     steps = []
@@ -389,6 +392,18 @@ def gated_norm(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     }
     return KernelCase("gated_norm", arguments)
 
+
+LARGE = (
+    "conv_update",
+    "conv_verify",
+    "gdn_checkpoint",
+    "gdn_flush",
+    "gdn_replay",
+    "gdn_update",
+    "gdn_verify",
+    "state_scatter",
+)
+"""Ops whose cases take `large=True`: few rows, and heads and channels that a kernel splits into blocks."""
 
 STATE_CASES: dict[str, Callable[..., st.SearchStrategy[KernelCase]]] = {
     "checkpoint_steps": checkpoint_steps,

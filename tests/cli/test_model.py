@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftproof.cli.app import run
-from tests.checkpoints import tiny_head, tiny_llama, tiny_qwen3
+from tests.checkpoints import tiny_head, tiny_llama, tiny_qwen3, tiny_qwen3_5, tiny_qwen3_next
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,34 @@ def test_a_qwen3_with_a_head_of_its_own_passes(tmp_path, monkeypatch):
     code = run(["check", "--model", str(model), "--head", str(head), "--examples", "4", "--json", "report.json"])
     assert code in (0, 125)
     assert set(verdicts(Path("report.json")).values()) <= {"PASS", "INCONCLUSIVE"}
+
+
+@pytest.mark.parametrize("write", [tiny_qwen3_next, tiny_qwen3_5], ids=["qwen3_next", "qwen3_5"])
+@pytest.mark.parametrize("draft", [(), ("--mtp",)], ids=["eagle", "mtp"])
+def test_a_hybrid_passes(write: Callable[[Path], Path], draft: tuple[str, ...], tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = run(
+        ["check", "--model", str(write(tmp_path / "hybrid")), *draft, "--examples", "4", "--json", "report.json"]
+    )
+    found = verdicts(Path("report.json"))
+    assert code in (0, 125)
+    assert set(found.values()) <= {"PASS", "INCONCLUSIVE"}
+    counted = json.loads(Path("report.json").read_text())["counts"]
+    assert counted["hybrid_scenarios"] == 4
+    assert min(counted["snapshot_rounds"], counted["replays_folded"], counted["finals"]) > 0
+    assert found["verify.hidden"] == found["lossless"] == found["config.seen"] == "PASS"
+
+
+def test_a_draft_that_the_checkpoint_lacks_is_2_and_named(tmp_path, capsys):
+    folder = tiny_qwen3_5(tmp_path / "without", mtp=False)
+    assert run(["check", "--model", str(folder), "--mtp", "--examples", "1"]) == 2
+    assert "mtp." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("more", "named"), [(("--mtp",), "--model"), (("--mtp", "--head", "x"), "not both")])
+def test_an_mtp_draft_needs_a_model_and_no_head(more: tuple[str, ...], named: str, capsys):
+    assert run(["check", *more, "--examples", "1"]) == 2
+    assert named in capsys.readouterr().err
 
 
 def without_config(folder: Path) -> None:

@@ -19,7 +19,7 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.verdict import Outcome
 
 ENGINE = "engine/engine.py"
-STEP = "        plan = self.scheduler.plan(self._step)"
+STEP = next(line for line in read_sources()[ENGINE].splitlines() if "self.scheduler.plan(" in line)
 
 
 def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> FaultFile:
@@ -46,7 +46,7 @@ def report() -> FaultReport:
         fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)"),
         fault("sleeps", STEP, "        import time", "        time.sleep(60)"),
         fault("harmless", STEP, f"{STEP}  # no change"),
-        fault("import-fails", STEP, STEP.replace("self._step)", "self._step), undefined_at_run_time()")),
+        fault("import-fails", STEP, f"{STEP}, undefined_at_run_time()"),
     ]
     return run_faults(files, seeds=[1, 2], examples=3, deadline=8.0)
 

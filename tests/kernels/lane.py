@@ -1,6 +1,6 @@
 """Holds every op to its contract on one implementation; run as a program, in a process of its own.
 
-TRITON_INTERPRET=1 python lane.py EXAMPLES      prints {op: {examples, changed, differences}} as JSON
+TRITON_INTERPRET=1 python lane.py EXAMPLES      prints {ops: {op: {examples, changed, differences}}, large: ..} as JSON
 """
 
 import json
@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from draftproof import kernels
 from draftproof.properties.contracts.kernel import CONTRACTS, WRITES, Kernel, KernelCase
 from draftproof.properties.strategies.kernels import CASES
+from draftproof.properties.strategies.kernels_state import LARGE
 from draftproof.reference import ops
 
 # Ops that have a ring form besides the float one, or take values of either kind.
@@ -35,6 +36,7 @@ RING = (
 )
 # Every row and head of these is a program that goes token by token, which takes the interpreter seconds.
 SLOW = ("gdn_flush", "gdn_replay", "gdn_update", "gdn_verify")
+LARGE_EXAMPLES = 2
 FLOAT_ONLY = (
     "add_rms_norm",
     "linear_add",
@@ -63,13 +65,13 @@ def dtypes_of(op: str, floats: Sequence[torch.dtype]) -> Sequence[torch.dtype]:
     return floats if op in FLOAT_ONLY else (torch.int64,)
 
 
-def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "cpu") -> Tally:
+def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "cpu", **options: bool) -> Tally:
     """Run `examples` cases of `op` on `device`; the first case that differs, shrunk, is what is told."""
     seen = Tally()
 
     @seed(20)
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(CASES[op](dtypes_of(op, floats)))
+    @given(CASES[op](dtypes_of(op, floats), **options))
     def hold(case: KernelCase) -> None:
         seen.examples += 1
         seen.changed += writes_something(case)
@@ -119,7 +121,8 @@ def main() -> None:
     """Print the tallies of all ops, ring and float32, as one JSON object."""
     examples = int(sys.argv[1])
     tallies = {op: vars(tally(op, (torch.float32,), examples // 2 if op in SLOW else examples)) for op in CASES}
-    json.dump({"implementation": kernels.registry.implementation(), "ops": tallies}, sys.stdout)
+    large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in LARGE}
+    json.dump({"implementation": kernels.registry.implementation(), "ops": tallies, "large": large}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import torch
 
 from draftproof import kernels
 from draftproof.properties.strategies.kernels import CASES
+from draftproof.properties.strategies.kernels_state import LARGE
 from draftproof.reference import ops
 from tests.kernels.lane import tally
 
@@ -19,6 +20,13 @@ def test_every_contract_holds(op: str):
     seen = tally(op, (torch.float32, torch.bfloat16), examples=25, device="cuda")
     assert seen.differences == []
     assert seen.examples >= 10
+    assert seen.changed > 0
+
+
+@pytest.mark.parametrize("op", LARGE)
+def test_every_contract_holds_where_a_kernel_splits_into_blocks(op: str):
+    seen = tally(op, (torch.float32, torch.bfloat16), examples=8, device="cuda", large=True)
+    assert seen.differences == []
     assert seen.changed > 0
 
 

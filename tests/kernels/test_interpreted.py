@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from draftproof.properties.strategies.kernels import CASES
+from draftproof.properties.strategies.kernels_state import LARGE
 
 LANE = Path(__file__).with_name("lane.py")
 EXAMPLES = 8
@@ -38,3 +39,10 @@ def test_every_contract_holds(lane: dict, op: str):
     assert seen["differences"] == []
     assert seen["examples"] >= EXAMPLES // 2
     assert seen["changed"] > 0
+
+
+@pytest.mark.parametrize("op", LARGE)
+def test_every_contract_holds_where_a_kernel_splits_into_blocks(lane: dict, op: str):
+    seen = lane["large"][op]
+    assert seen["differences"] == []
+    assert seen["examples"] > 0

@@ -136,6 +136,22 @@ def test_a_state_of_elsewhere_says_where_it_is_from(
     assert failure(channel, changed(of, change)).relation == relation
 
 
+@pytest.mark.parametrize("window", [True, False], ids=["window", "matrix"])
+def test_a_part_that_was_not_committed_is_stale(window: bool) -> None:
+    """The window and the matrix lie in pools of their own, and one of them may be forgotten."""
+    of = lockstep(IdealSubject(), TOGETHER)
+    split = 8 * (MODEL.linear.conv - 1) * MODEL.linear.channels  # type: ignore[union-attr]
+
+    def change(one: Observation) -> Observation:
+        if one.channel != "commit.state" or not one.key.round:
+            return one
+        old = of.reference.channel("commit.state")[one.key._replace(round=one.key.round - 1)]
+        halves = (old[:split], one.value[split:]) if window else (one.value[:split], old[split:])  # type: ignore[index]
+        return one._replace(value=b"".join(halves))  # type: ignore[arg-type]
+
+    assert failure("commit.state", changed(of, change)).relation == "stale: value of round 0, in part"
+
+
 def at(channel: str, key: Key, value: Datum) -> Callable[[Observation], Observation]:
     return lambda one: one._replace(value=value) if one[:2] == (channel, key) else one
 

@@ -63,11 +63,34 @@ def test_every_relation_and_poison_is_drawn() -> None:
     assert 0.7 < share < 0.98
 
 
+def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> None:
+    drawn = generate(6, 72)
+    hybrid = [scenario for scenario in drawn if scenario.model.linear]
+    assert 0.4 < len(hybrid) / len(drawn) < 0.6
+    assert [scenario.states.commit for scenario in hybrid] == ["snapshot", "replay"] * (len(hybrid) // 2)
+    assert {scenario.states.checkpoint for scenario in hybrid} == {0, 2, 3, 4}
+    assert {scenario.model.linear.start for scenario in hybrid} == {True, False}
+    assert all(scenario.model.linear for scenario in drawn if scenario.relation == "other_commit")
+    adaptive = [scenario for scenario in drawn if scenario.adaptive]
+    assert all(scenario.adaptive.initial < scenario.steps for scenario in adaptive)
+    assert {bool(scenario.model.linear) for scenario in adaptive} == {True, False}
+    assert any(scenario.schedule.draft_batch for scenario in drawn)
+
+
+@pytest.mark.parametrize("first", range(0, 36, 9))
+def test_any_half_rotation_has_every_kind(first: int) -> None:
+    drawn = generate(7, 45)[first : first + 9]
+    kinds = {(bool(scenario.model.linear), scenario.adaptive is not None) for scenario in drawn}
+    assert len(kinds) >= 3
+
+
 def test_sizes_are_pairwise_distinct() -> None:
     for scenario in generate(4, 24):
         model, head = scenario.model, scenario.head
         sizes = [model.key_dim, model.value_dim, head.key_dim, head.value_dim, model.lanes, head.lanes]
         assert len(set(sizes)) == len(sizes), sizes
+        linear = model.linear
+        assert not linear or len({linear.key_dim, linear.value_dim, linear.value_heads}) == 3
 
 
 def test_shrinking_ends_at_one_short_eager_request() -> None:

@@ -2,7 +2,7 @@
 
 `B` rows, `W` tokens a row, `N` key heads, `U` value heads (value head u uses key head u // (U / N)), `H` key size,
 `E` value size, `C` conv width, `D` = 2*N*H + U*E channels: all queries, then all keys, then all values.
-What is read beyond a row's own tokens is computed and thrown away, so that rows of different length run together.
+Rows of different length run together: a shorter one runs its last token again, and that is thrown away.
 """
 
 from functools import lru_cache
@@ -89,11 +89,9 @@ def delta(
         states = _ring_states(start, k, v, decay, beta)
         outputs = np.matmul(q[..., None, :], states)
     else:
-        # What is thrown away may be anything.
-        with np.errstate(over="ignore", invalid="ignore"):
-            q, k = _unit(q) * size**-0.5, _unit(k)
-            states = _float_states(start, k, v, decay, beta)
-            outputs = np.matmul(q[..., None, :], states)
+        q, k = _unit(q) * size**-0.5, _unit(k)
+        states = _float_states(start, k, v, decay, beta)
+        outputs = np.matmul(q[..., None, :], states)
     return outputs.reshape(rows, tokens, heads, width), states.reshape(rows, tokens, heads, size, width)
 
 

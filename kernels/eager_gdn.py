@@ -33,10 +33,11 @@ def gdn_verify(
     """
     index, rows, first, second = slots.numpy(), words(qkv), words(a), words(b)
     count, tokens = rows.shape[:2]
-    result, kept, live = words(out), words(states)[:count, :tokens], slice(None)
+    result, kept = words(out), words(states)[:count, :tokens]
     inside = in_range(index, ssm.shape[0])
+    live = slice(None) if inside is None else inside
     if inside is not None:
-        index, rows, first, second, live = index[inside], rows[inside], first[inside], second[inside], inside
+        index, rows, first, second = index[inside], rows[inside], first[inside], second[inside]
         result[~inside] = 0
     decay, beta = decay_and_beta(first, second, a.dtype, a_log, dt_bias)
     outputs, after = delta(words(ssm)[index], rows, qkv.dtype, decay, beta)
@@ -154,8 +155,8 @@ def _cursors(
         for r, (pending, half) in zip(row, entries, strict=True)
         if 0 <= pending <= allocated and 0 <= half < 2
     ]
-    row, index, pending, half = np.array(found, dtype=np.int64).reshape(-1, 4).T
-    return row, index, pending, half
+    columns = np.array(found, dtype=np.int64).reshape(-1, 4).T
+    return columns[0], columns[1], columns[2], columns[3]
 
 
 def _folded(
@@ -193,7 +194,7 @@ def gdn_flush(
     if not len(index):
         return
     both, line = words(inputs), np.arange(len(index))
-    after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, int(pending.max()))
+    after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, pending)
     words(ssm)[index] = after[line, pending - 1]
     place = pending[:, None] + np.arange(weight.shape[1] - 1)
     both[1 - half, index, : weight.shape[1] - 1] = both[half[:, None], index[:, None], place]
@@ -208,11 +209,16 @@ def _pending_states(
     dt_bias: torch.Tensor,
     index: np.ndarray,
     half: np.ndarray,
-    count: int,
+    count: np.ndarray,
 ) -> np.ndarray:
-    """Return the states [B,W,U,H,E] after each of the first `count` tokens that the slots' halves hold."""
-    held = words(inputs)[half, index, : weight.shape[1] - 1 + count]
-    signals = words(gates)[half, index, :count]
+    """Return the states [B,W,U,H,E] after each of the first count[b] tokens that the slots' halves hold.
+
+    A row with fewer tokens than another runs its last one again: behind it lies what nobody wrote.
+    """
+    own, window = np.minimum(np.arange(int(count.max())), count[:, None] - 1), weight.shape[1] - 1
+    place = np.concatenate((np.broadcast_to(np.arange(window), (len(own), window)), own + window), 1)
+    held = words(inputs)[half[:, None], index[:, None], place]
+    signals = words(gates)[half[:, None], index[:, None], own]
     return _folded(words(ssm)[index], held, signals, gates.dtype, weight, a_log, dt_bias)[1]
 
 
@@ -241,7 +247,7 @@ def gdn_checkpoint(
     index, half, step, target = index[chosen], half[chosen], step[chosen], target[chosen]
     if not len(index):
         return
-    after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, int(step.max()) + 1)
+    after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, step + 1)
     words(track_ssm)[target] = after[np.arange(len(index)), step]
     place = step[:, None] + 1 + np.arange(weight.shape[1] - 1)
     words(track_conv)[target] = words(inputs)[half[:, None], index[:, None], place]

@@ -54,21 +54,44 @@ def convolved(b_taps, b_weight, RING: tl.constexpr):
 
 
 @triton.jit
+def gate(a, b, a_log, dt_bias, RING: tl.constexpr):
+    """Return decay and beta of a value head."""
+    if RING:
+        return mix(a_log * (a + dt_bias)) | 1, mix(b) | 1
+    else:
+        step = a + dt_bias
+        step = tl.where(step > 20.0, step, tl.log(1.0 + tl.exp(step)))
+        return tl.exp(-tl.exp(a_log) * step), 1.0 / (1.0 + tl.exp(-b))
+
+
+@triton.jit
+def unit(b_x, RING: tl.constexpr):
+    """Return a key or query of length 1; in the ring as it is."""
+    if RING:
+        return b_x
+    else:
+        return b_x * tl.rsqrt(tl.sum(b_x * b_x, 0) + _NORM_EPS)
+
+
+@triton.jit
+def fold_token(b_state, b_k, b_v, a, b, a_log, dt_bias, RING: tl.constexpr):
+    """Return state [H, BLOCK_E] after one token whose output nobody wants."""
+    decay, beta = gate(a, b, a_log, dt_bias, RING)
+    b_k = unit(b_k, RING)
+    b_write = beta * (b_v - decay * tl.sum(b_state * b_k[:, None], 0))
+    return decay * b_state + b_k[:, None] * b_write[None, :]
+
+
+@triton.jit
 def delta_token(b_state, b_q, b_k, b_v, a, b, a_log, dt_bias, scale, RING: tl.constexpr):
     """Return state [H, BLOCK_E] and output after one token.
 
     Both sums over the old state come first, side by side: S^T q of the new one is decay * S^T q + (k . q) * w.
     """
-    if RING:
-        decay = mix(a_log * (a + dt_bias)) | 1
-        beta = mix(b) | 1
-    else:
-        step = a + dt_bias
-        step = tl.where(step > 20.0, step, tl.log(1.0 + tl.exp(step)))
-        decay = tl.exp(-tl.exp(a_log) * step)
-        beta = 1.0 / (1.0 + tl.exp(-b))
-        b_q = b_q * (tl.rsqrt(tl.sum(b_q * b_q, 0) + _NORM_EPS) * scale)
-        b_k = b_k * tl.rsqrt(tl.sum(b_k * b_k, 0) + _NORM_EPS)
+    decay, beta = gate(a, b, a_log, dt_bias, RING)
+    b_q, b_k = unit(b_q, RING), unit(b_k, RING)
+    if not RING:
+        b_q = b_q * scale
     b_held = tl.sum(b_state * b_k[:, None], 0)
     b_read = tl.sum(b_state * b_q[:, None], 0)
     b_write = beta * (b_v - decay * b_held)
@@ -99,3 +122,9 @@ def tile_of(rows: int, state: torch.Tensor) -> Tile:
         block //= 2
     padded = power_of_two(size)
     return Tile(block, padded, min(8, max(1, block * padded // _WARP_ELEMENTS)))
+
+
+def fold_tile(rows: int, state: torch.Tensor) -> Tile:
+    """Return the tile of a kernel that folds `rows` rows: wide, since it computes more than it moves."""
+    size, width = state.shape[2:]
+    return Tile(min(32, power_of_two(width)), power_of_two(size), 1)

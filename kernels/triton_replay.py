@@ -1,11 +1,9 @@
-"""Triton gated delta rule from raw inputs: convolution, gates and delta rule in one kernel.
+"""Triton gated delta rule from raw inputs: pending tokens are folded into a state, new ones go on from it.
 
-Letters as in triton_delta; `S` state slots, `W` tokens a row, `A` allocated steps, `N` key heads, `D` channels.
-
-One source folds a slot's pending tokens and goes on over new rows (replay), only folds (flush), or folds the first few
-into a pool of checkpoints. The convolution is computed anew in every program that needs it, from raw inputs. Programs
-read one half and write the other: the values of a head and block by the one program that has them, queries and keys by
-the first that shares them, gates by a head's first block.
+Letters as in triton_delta; `S` state slots, `W` tokens a row, `A` allocated steps, `D` channels. A first kernel
+computes the convolution of pending and new tokens once, and moves the inputs to keep to the other half; the second
+folds and goes on, with the state in registers throughout. One source serves replay, flush (no new tokens) and
+checkpoints (the first pending ones, into another pool).
 """
 
 import torch
@@ -14,58 +12,26 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
-from draftproof.kernels.triton_delta import convolved, delta_token, is_packed, tile_of, tile_offsets, widened
+from draftproof.kernels.triton_delta import (
+    convolved,
+    delta_token,
+    fold_tile,
+    fold_token,
+    is_packed,
+    tile_offsets,
+    widened,
+)
 
-_BLOCK_J = 8
-_INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm", "s_log", "s_bias")
-
-
-@triton.jit
-def _inputs(p_held, p_new, o_p, pending, rows, s_hp, s_xt, d_mask, WINDOW: tl.constexpr):
-    """Return raw inputs at places o_p, from the window on: pending ones, then new ones; zeros where not rows."""
-    old = o_p < WINDOW + pending
-    mask = rows[:, None] & d_mask[None, :]
-    b_held = tl.load(p_held + o_p[:, None] * s_hp, mask=mask & old[:, None], other=0)
-    b_new = tl.load(
-        p_new + (o_p - WINDOW - pending)[:, None] * s_xt, mask=mask & (o_p >= WINDOW + pending)[:, None], other=0
-    )
-    return tl.where(old[:, None], b_held, b_new)
+_BLOCK_D = 256
+_INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm")
 
 
 @triton.jit
-def _gate(p_held, p_new, i_t, pending, s_gt, s_at):
-    """Return one raw gate of token i_t."""
-    held = tl.load(p_held + i_t * s_gt, mask=i_t < pending, other=0)
-    new = tl.load(p_new + (i_t - pending) * s_at, mask=i_t >= pending, other=0)
-    return tl.where(i_t < pending, held, new)
-
-
-@triton.jit
-def _move(p_from, p_new, p_to, pending, count, s_hp, s_xt, s_tp, d_mask, WINDOW: tl.constexpr, BLOCK_J: tl.constexpr):
-    """Copy the window after the pending tokens, and the new inputs, to places 0 .. count - 1."""
-    for start in range(0, count, BLOCK_J):
-        o_j = start + tl.arange(0, BLOCK_J).to(tl.int64)
-        rows = o_j < count
-        b_raw = _inputs(p_from, p_new, pending + o_j, pending, rows, s_hp, s_xt, d_mask, WINDOW)
-        tl.store(p_to + o_j[:, None] * s_tp, b_raw, mask=rows[:, None] & d_mask[None, :])
-
-
-@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
-def _replay_kernel(
-    p_out, p_ssm, p_kept, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor,
-    p_slots, p_targets, p_steps, size, kept_size, allocated, tokens, scale,
-    s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke, s_ih, s_is, s_ip, s_id,
-    s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu, s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
-    s_wd, s_wc, s_log, s_bias, s_cs, s_cm, s_slot, s_target, s_step,
-    RING: tl.constexpr, TRACK: tl.constexpr, PACKED: tl.constexpr, TAPS: tl.constexpr, GROUP: tl.constexpr,
-    KEYS: tl.constexpr, K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_C: tl.constexpr,
-    BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_J: tl.constexpr, PDL: tl.constexpr,
+def _row(
+    p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+    TRACK: tl.constexpr,
 ):  # fmt: skip
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    i_e, i_u, i_b = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    tokens = tokens.to(tl.int64)
+    """Return slot, target, pending tokens and half of a row; pending is -1 where the row takes no part."""
     slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
     known = (slot >= 0) & (slot < size)
     pending = tl.load(p_cursor + slot * s_cs, mask=known, other=-1).to(tl.int64)
@@ -77,76 +43,138 @@ def _replay_kernel(
         step = tl.load(p_steps + i_b * s_step).to(tl.int64)
         known = known & (kept >= 0) & (kept < kept_size) & (step >= 0) & (step < pending)
         pending = step + 1
+    return slot, kept, tl.where(known, pending, -1), half
+
+
+@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", "width", "heads", *_INDICES])
+def _convolve_kernel(
+    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_cursor, p_slots, p_targets, p_steps,
+    size, kept_size, allocated, tokens, width, heads,
+    s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
+    s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_cs, s_cm, s_slot, s_target, s_step,
+    RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_U: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """One token and block of channels a program: its output, and what of its inputs goes to the other half."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    i_t, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    slot, kept, pending, half = _row(
+        p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+        TRACK,
+    )  # fmt: skip
     WINDOW: tl.constexpr = TAPS - 1
-    o_c = tl.arange(0, BLOCK_C).to(tl.int64)
+    tokens = tokens.to(tl.int64)
+    count = tl.where((pending < 0) | (pending + tokens == 0), 0, pending + tokens)
+    if i_t < count:
+        o_c = tl.arange(0, BLOCK_C).to(tl.int64)
+        o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
+        d_mask = o_d < width
+        taps = (o_c < TAPS)[:, None] & d_mask[None, :]
+        b_weight = tl.load(p_weight + o_d[None, :] * s_wd + o_c[:, None] * s_wc, mask=taps, other=0)
+        p_held = p_inputs + half * s_ih + slot * s_is + (o_d * s_id)[None, :]
+        p_new = p_x + i_b * s_xb + (o_d * s_xd)[None, :]
+        # Places count from the window before the first pending token.
+        o_p = (i_t + o_c)[:, None]
+        old = o_p < WINDOW + pending
+        b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
+        b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
+        b_taps = tl.where(old, b_held, b_new)
+        b_y = convolved(b_taps, b_weight, RING).to(p_y.dtype.element_ty)
+        tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, b_y, mask=d_mask)
+        # The window behind the pending tokens and the new inputs: token i_t brings its own input, the first new token
+        # (or the last pending one, if there is none) the window, too.
+        p_to = p_moved + (1 - half) * s_vh + kept * s_vs + (o_d * s_vd)[None, :]
+        if NEW:
+            place = o_c + i_t - pending
+            first = tl.where(i_t < pending, TAPS, tl.where(i_t == pending, 0, WINDOW))
+        else:
+            place = o_c - 1
+            first = tl.where(i_t == pending - 1, 1, TAPS)
+        tl.store(p_to + place[:, None] * s_vp, b_taps, mask=taps & (o_c >= first)[:, None])
+        if tl.program_id(0) == 0:
+            o_u = tl.arange(0, BLOCK_U).to(tl.int64)
+            i_w = i_t - pending
+            u_mask, u_old, u_new = o_u < heads, o_u < tl.where(i_w < 0, heads, 0), o_u < tl.where(i_w < 0, 0, heads)
+            p_old = p_gates + half * s_gh + slot * s_gs + i_t * s_gt + o_u * s_gu
+            b_a = tl.load(p_old, mask=u_old, other=0)
+            b_b = tl.load(p_old + s_gk, mask=u_old, other=0)
+            b_a += tl.load(p_a + i_b * s_ab + i_w * s_at + o_u * s_au, mask=u_new, other=0)
+            b_b += tl.load(p_b + i_b * s_bb + i_w * s_bt + o_u * s_bu, mask=u_new, other=0)
+            p_gate = p_gated + i_b * s_zb + i_t * s_zt + o_u
+            tl.store(p_gate, b_a, mask=u_mask)
+            tl.store(p_gate + s_zk, b_b, mask=u_mask)
+            p_keep = p_gates + (1 - half) * s_gh + slot * s_gs + i_w * s_gt + o_u * s_gu
+            tl.store(p_keep, b_a, mask=u_new)
+            tl.store(p_keep + s_gk, b_b, mask=u_new)
+
+
+@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", "s_log", "s_bias", *_INDICES])
+def _fold_kernel(
+    p_out, p_ssm, p_kept, p_y, p_gated, p_a_log, p_dt_bias, p_cursor, p_slots, p_targets, p_steps,
+    size, kept_size, allocated, tokens, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke,
+    s_yb, s_yt, s_zb, s_zt, s_zk, s_log, s_bias, s_cs, s_cm, s_slot, s_target, s_step,
+    RING: tl.constexpr, TRACK: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
+    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """One row, value head and block of columns a program."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    slot, kept, pending, _ = _row(
+        p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+        TRACK,
+    )  # fmt: skip
+    tokens = tokens.to(tl.int64)
     o_h = tl.arange(0, BLOCK_H).to(tl.int64)
-    o_e = i_e.to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
+    o_e = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
     h_mask, e_mask = o_h < K_WIDTH, o_e < V_WIDTH
     mask = h_mask[:, None] & e_mask[None, :]
     p_out += i_b * s_ob + i_u * s_ou + o_e * s_oe
-    count = pending + tokens
-    if known & (count > 0):
-        b_state = tl.load(
-            p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, V_WIDTH, PACKED), mask=mask, other=0
-        )
-        p_kept_state = p_kept + kept * s_ks + i_u * s_ku + tile_offsets(o_h, o_e, s_kh, s_ke, V_WIDTH, PACKED)
-        o_q = i_u // GROUP * K_WIDTH + o_h
-        o_v = 2 * KEYS + i_u * V_WIDTH + o_e
-        p_held = p_inputs + half * s_ih + slot * s_is
-        p_new = p_x + i_b * s_xb
-        p_q, p_q_new = p_held + (o_q * s_id)[None, :], p_new + (o_q * s_xd)[None, :]
-        p_k, p_k_new = p_q + KEYS * s_id, p_q_new + KEYS * s_xd
-        p_v, p_v_new = p_held + (o_v * s_id)[None, :], p_new + (o_v * s_xd)[None, :]
-        p_a_held = p_gates + half * s_gh + slot * s_gs + i_u * s_gu
-        p_b_held = p_a_held + s_gk
-        p_a_new = p_a + i_b * s_ab + i_u * s_au
-        p_b_new = p_b + i_b * s_bb + i_u * s_bu
-
-        taps = o_c < TAPS
-        p_w = p_weight + o_c[:, None] * s_wc
-        b_wq = tl.load(p_w + (o_q * s_wd)[None, :], mask=taps[:, None] & h_mask[None, :], other=0)
-        b_wk = tl.load(p_w + ((o_q + KEYS) * s_wd)[None, :], mask=taps[:, None] & h_mask[None, :], other=0)
-        b_wv = tl.load(p_w + (o_v * s_wd)[None, :], mask=taps[:, None] & e_mask[None, :], other=0)
+    if (pending >= 0) & (pending + tokens > 0):
+        p_state = p_ssm + slot * s_ms + i_u * s_mu + tile_offsets(o_h, o_e, s_mh, s_me, V_WIDTH, PACKED)
+        b_state = tl.load(p_state, mask=mask, other=0)
+        p_row = p_y + i_b * s_yb
+        p_q = p_row + i_u // GROUP * K_WIDTH + o_h
+        p_k = p_q + KEYS
+        p_v = p_row + 2 * KEYS + i_u * V_WIDTH + o_e
+        p_a = p_gated + i_b * s_zb + i_u
         a_log = widened(tl.load(p_a_log + i_u * s_log), RING)
         dt_bias = widened(tl.load(p_dt_bias + i_u * s_bias), RING)
-
-        moved = WINDOW + tokens
-        p_to = p_moved + (1 - half) * s_vh + kept * s_vs
-        _move(p_v, p_v_new, p_to + (o_v * s_vd)[None, :], pending, moved, s_ip, s_xt, s_vp, e_mask, WINDOW, BLOCK_J)
-        if (i_e == 0) & (i_u % GROUP == 0):
-            p_q_to = p_to + (o_q * s_vd)[None, :]
-            p_k_to = p_q_to + KEYS * s_vd
-            _move(p_q, p_q_new, p_q_to, pending, moved, s_ip, s_xt, s_vp, h_mask, WINDOW, BLOCK_J)
-            _move(p_k, p_k_new, p_k_to, pending, moved, s_ip, s_xt, s_vp, h_mask, WINDOW, BLOCK_J)
-
-        p_g = p_gates + (1 - half) * s_gh + slot * s_gs + i_u * s_gu
-        b_q = convolved(_inputs(p_q, p_q_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW), b_wq, RING)
-        b_k = convolved(_inputs(p_k, p_k_new, o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW), b_wk, RING)
-        b_v = convolved(_inputs(p_v, p_v_new, o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW), b_wv, RING)
-        a = _gate(p_a_held, p_a_new, 0, pending, s_gt, s_at)
-        b = _gate(p_b_held, p_b_new, 0, pending, s_gt, s_bt)
-        for i_t in range(count):
+        last = pending + tokens - 1
+        b_k = tl.load(p_k, mask=h_mask, other=0)
+        b_v = tl.load(p_v, mask=e_mask, other=0)
+        a, b = tl.load(p_a), tl.load(p_a + s_zk)
+        for i_t in range(pending):
             # The next token's vectors do not wait for this one's state.
-            i_next = tl.minimum(i_t + 1, count - 1)
-            b_q1 = _inputs(p_q, p_q_new, i_next + o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
-            b_q1 = convolved(b_q1, b_wq, RING)
-            b_k1 = _inputs(p_k, p_k_new, i_next + o_c, pending, taps, s_ip, s_xt, h_mask, WINDOW)
-            b_k1 = convolved(b_k1, b_wk, RING)
-            b_v1 = _inputs(p_v, p_v_new, i_next + o_c, pending, taps, s_ip, s_xt, e_mask, WINDOW)
-            b_v1 = convolved(b_v1, b_wv, RING)
-            a1 = _gate(p_a_held, p_a_new, i_next, pending, s_gt, s_at)
-            b1 = _gate(p_b_held, p_b_new, i_next, pending, s_gt, s_bt)
-            a_wide, b_wide = widened(a, RING), widened(b, RING)
-            b_state, b_out = delta_token(b_state, b_q, b_k, b_v, a_wide, b_wide, a_log, dt_bias, scale, RING)
-            if i_t + 1 == pending:
-                # Loads and stores may be spread over threads differently: no store before every thread has loaded.
-                tl.debug_barrier()
-                tl.store(p_kept_state, b_state, mask=mask)
-            elif i_t >= pending:
-                i_w = i_t - pending
-                tl.store(p_out + i_w * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
-                tl.store(p_g + i_w * s_gt, a, mask=i_e == 0)
-                tl.store(p_g + i_w * s_gt + s_gk, b, mask=i_e == 0)
+            i_next = tl.minimum(i_t + 1, last)
+            b_k1 = tl.load(p_k + i_next * s_yt, mask=h_mask, other=0)
+            b_v1 = tl.load(p_v + i_next * s_yt, mask=e_mask, other=0)
+            a1, b1 = tl.load(p_a + i_next * s_zt), tl.load(p_a + i_next * s_zt + s_zk)
+            b_state = fold_token(
+                b_state, widened(b_k, RING), widened(b_v, RING), widened(a, RING), widened(b, RING), a_log, dt_bias,
+                RING,
+            )  # fmt: skip
+            b_k, b_v, a, b = b_k1, b_v1, a1, b1
+        if pending > 0:
+            p_kept_state = p_kept + kept * s_ks + i_u * s_ku + tile_offsets(o_h, o_e, s_kh, s_ke, V_WIDTH, PACKED)
+            # Loads and stores may be spread over threads differently: no store before every thread has loaded.
+            tl.debug_barrier()
+            tl.store(p_kept_state, b_state, mask=mask)
+        b_q = tl.load(p_q + tl.minimum(pending, last) * s_yt, mask=h_mask, other=0)
+        for i_w in range(tokens):
+            i_next = tl.minimum(pending + i_w + 1, last)
+            b_q1 = tl.load(p_q + i_next * s_yt, mask=h_mask, other=0)
+            b_k1 = tl.load(p_k + i_next * s_yt, mask=h_mask, other=0)
+            b_v1 = tl.load(p_v + i_next * s_yt, mask=e_mask, other=0)
+            a1, b1 = tl.load(p_a + i_next * s_zt), tl.load(p_a + i_next * s_zt + s_zk)
+            b_state, b_out = delta_token(
+                b_state, widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), widened(a, RING),
+                widened(b, RING), a_log, dt_bias, scale, RING,
+            )  # fmt: skip
+            tl.store(p_out + i_w * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
             b_q, b_k, b_v, a, b = b_q1, b_k1, b_v1, a1, b1
     else:
         b_zero = tl.zeros([BLOCK_E], dtype=p_out.dtype.element_ty)
@@ -221,18 +249,30 @@ def _launch(
     rows, (size, heads, k_width, v_width), (channels, taps) = slots.shape[0], ssm.shape, model[0].shape
     if rows == 0 or ssm.numel() == 0:
         return
-    keys, tile = (channels - heads * v_width) // 2, tile_of(rows, ssm)
     out, x, a, b = fresh or (inputs, inputs, gates, gates)
     kept_ssm, moved, targets, steps = kept or (ssm, inputs, slots, slots)
     moved_strides = [0, *moved.stride()] if kept else moved.stride()
     fresh_strides = strides(out, x, a, b) if fresh else [0] * 13
-    _replay_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
-        out, ssm, kept_ssm, inputs, moved, gates, x, a, b, *model, cursor, slots, targets, steps,
-        size, kept_ssm.shape[0], gates.shape[2], x.shape[1] if fresh else 0, k_width**-0.5,
-        *fresh_strides[:4], *strides(ssm, kept_ssm, inputs), *moved_strides, *gates.stride(), *fresh_strides[4:],
-        *strides(*model, cursor, slots, targets, steps),
-        RING=ssm.dtype == torch.int64, TRACK=kept is not None, PACKED=is_packed(ssm, kept_ssm), TAPS=taps,
-        GROUP=heads * k_width // keys, KEYS=keys, K_WIDTH=k_width, V_WIDTH=v_width,
-        BLOCK_C=power_of_two(taps), BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, BLOCK_J=_BLOCK_J,
+    tokens = x.shape[1] if fresh else 0
+    longest = gates.shape[2] + tokens
+    y, gated = inputs.new_empty((rows, longest, channels)), gates.new_empty((rows, longest, 2, heads))
+    indices = (cursor, slots, targets, steps)
+    ring, tracked = ssm.dtype == torch.int64, kept is not None
+    block = min(_BLOCK_D, power_of_two(channels))
+    sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
+    _convolve_kernel[(triton.cdiv(channels, block), longest, rows)](
+        y, gated, inputs, moved, gates, x, a, b, model[0], *indices, *sizes, channels, heads,
+        *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
+        *fresh_strides[4:], *strides(model[0], *indices),
+        RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
+        BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
+    )  # fmt: skip
+    keys, tile = (channels - heads * v_width) // 2, fold_tile(rows, ssm)
+    _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
+        out, ssm, kept_ssm, y, gated, *model[1:], *indices, *sizes, k_width**-0.5,
+        *fresh_strides[:4], *strides(ssm, kept_ssm), *y.stride()[:2], *gated.stride()[:3],
+        *strides(*model[1:], *indices),
+        RING=ring, TRACK=tracked, PACKED=is_packed(ssm, kept_ssm), GROUP=heads * k_width // keys, KEYS=keys,
+        K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
         num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip

@@ -56,7 +56,8 @@ def delta_rule(
     keys = (len(tokens[0]) - heads * width) // (2 * height) if tokens else 0
     ring = is_ring(a_log)
     for token, a_t, b_t in zip(tokens, a, b, strict=True):
-        out, after = [], []
+        out: Matrix = []
+        after: State = []
         for u in range(heads):
             n = u * keys // heads
             q = token[n * height : (n + 1) * height]
@@ -66,10 +67,14 @@ def delta_rule(
                 q, k = [x * height**-0.5 for x in _unit(q)], _unit(k)
             decay, beta = _gates(a_t[u], b_t[u], a_log[u].item(), dt_bias[u].item(), ring)
             o, s = _step(state[u], q, k, v, decay, beta)
-            out.append([signed(x) for x in o] if ring else o)
-            after.append([[signed(x) for x in row] for row in s] if ring else s)
+            out.append([_reduced(x, ring) for x in o])
+            after.append([[_reduced(x, ring) for x in row] for row in s])
         state = after
         yield out, state
+
+
+def _reduced(x: float, ring: bool) -> float:
+    return signed(int(x)) if ring else x
 
 
 def _step(s: Matrix, q: Vector, k: Vector, v: Vector, decay: float, beta: float) -> tuple[Vector, Matrix]:
@@ -182,8 +187,8 @@ def gdn_update(
             out[first:last] = 0
             continue
         step, target = int(track_steps[r]), int(track_slots[r])
-        tokens = (tensor[first:last].tolist() for tensor in (qkv, a, b))
-        for t, (o, state) in enumerate(delta_rule(ssm[slot].tolist(), *tokens, a_log, dt_bias)):
+        tokens, *gates = (tensor[first:last].tolist() for tensor in (qkv, a, b))
+        for t, (o, state) in enumerate(delta_rule(ssm[slot].tolist(), tokens, gates[0], gates[1], a_log, dt_bias)):
             out[first + t] = exact(o, out)
             if t == step and 0 <= target < track.shape[0]:
                 track[target] = exact(state, track)

@@ -70,7 +70,7 @@ class Recorder(Probes):
             self._add("config.seen", Key(-1, 0, step=point), fingerprint)
 
     def routed(self, layer_type: int) -> None:
-        if not self._first_prefill_done:
+        if self._plan.prefill and not self._first_prefill_done:
             self._add("config.routing", Key(-1, 0, layer=self._layers_seen), layer_type)
             self._layers_seen += 1
 

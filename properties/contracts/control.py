@@ -14,7 +14,12 @@ from draftproof.properties.values.verdict import Divergence
 
 
 def _adaptive(evidence: Evidence) -> bool:
-    return evidence.scenario.adaptive is not None
+    return evidence.scenario.adaptive is not None and _known(evidence)
+
+
+def _known(evidence: Evidence) -> bool:
+    """Whether the reference knows the step counts: after a tie its controller averages another continuation."""
+    return evidence.scenario.adaptive is None or not evidence.ties
 
 
 def _drafts(evidence: Evidence) -> Iterator[Divergence]:
@@ -61,5 +66,6 @@ CONTRACTS = (
             "drafts_after_batch_without": 1,
         },
         check=_drafts,
+        concerns=_known,
     ),
 )

@@ -157,8 +157,12 @@ class Evidence:
         return tuple(sorted(found))
 
     def steps_in_force(self, step: int) -> int:
-        """The most drafts that a round of an engine step may have: the controller's count, by the reference."""
-        said = integers(self.reference.channel("control.steps").get(Key(-1, step)))
+        """The most drafts that a round of an engine step may have: the controller's count, by the reference.
+
+        After a tie of a real model it is the subject's count, whose continuation is another.
+        """
+        counts = (self.subject if self.ties else self.reference).channel("control.steps")
+        said = integers(counts.get(Key(-1, step)))
         return said[0] if said else self.scenario.steps
 
     def width(self, step: int) -> int:

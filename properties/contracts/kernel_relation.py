@@ -113,17 +113,18 @@ def _displaced(
     near: Near,
 ) -> str:
     """Rows that were to be written, and lie elsewhere."""
-    before, places = rows.buffer.storage, {}
+    before = rows.buffer.storage
+    places: dict[Index, list[int]] = {}
     due = words(expected) != words(before)
     for index in rows.where(wrong & due):
         if rows.of(due, index).double().mean() < 0.9:
             continue
         content = rows.of(expected, index)
-        offsets = set(rows.find(got, content, near))
-        for right in (before, expected) if offsets else ():
-            offsets.difference_update(rows.find(right, content, near))
-        if offsets:
-            places[index] = sorted(offsets)
+        found = set(rows.find(got, content, near))
+        for right in (before, expected) if found else ():
+            found.difference_update(rows.find(right, content, near))
+        if found:
+            places[index] = sorted(found)
     if not places:
         return ""
     index, offsets = next(iter(places.items()))
@@ -149,8 +150,8 @@ def _taken(
         if named:
             return f"row {index} holds what belongs to {named[0]}"
     for other, source in _sources(case, name, rows):
-        places = {}
-        taken = {}
+        places: dict[Index, list[int]] = {}
+        taken: dict[Index, tuple[int, int]] = {}
         for index in indices:
             right = source.find(source.buffer.storage, rows.of(expected, index), _same)
             offsets = source.find(source.buffer.storage, rows.of(got, index), _same)
@@ -158,8 +159,8 @@ def _taken(
                 taken[index] = right[0], offsets[0]
                 places[_index(source, right[0])] = offsets
         if taken:
-            index, (right, offset) = next(iter(taken.items()))
-            text = f"row {index} holds {source.name(offset)} of {other} instead of {source.name(right)}"
+            index, (own, offset) = next(iter(taken.items()))
+            text = f"row {index} holds {source.name(offset)} of {other} instead of {source.name(own)}"
             return text + _stride(case, other, source, places)
     return ""
 
@@ -237,7 +238,7 @@ def _told(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) ->
         return ""
     count, right = step // rows.buffer.strides[inner], rows.buffer.shape[inner]
     letters = _LETTERS.get(case.op, {})
-    named = {}
+    named: dict[str, int] = {}
     for other, letters_of in letters.items():
         named |= dict(zip(letters_of, case.buffers[other].shape, strict=False))
     told = next((f"{letter}={count}" for letter in "WA" if named.get(letter) == count), "")

@@ -12,10 +12,12 @@ from itertools import pairwise
 
 import msgspec
 
-from draftproof.properties.compare import Place, first_divergence, first_of
+from draftproof.properties.compare import Place, differing, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract, nearness
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.contracts.origins import explains, origin
+from draftproof.properties.contracts.lanes import explains
+from draftproof.properties.contracts.origins import origin
+from draftproof.properties.contracts.strides import stride
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
@@ -38,20 +40,33 @@ def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Iterato
     """Every value is the reference's; a wrong state of a row says whose it is."""
     for channel in channels:
         expected, got = evidence.pair(channel)
-        found = first_divergence(name, channel, expected, got, near=nearness(evidence, channel))
-        if found:
-            yield _explained(evidence, found, got) if channel in _BY_ROW else found
+        near = nearness(evidence, channel)
+        found = first_divergence(name, channel, expected, got, near=near)
+        if found and channel in _BY_ROW:
+            yield _explained(evidence, found, got, _first_wrong(evidence, differing(expected, got, near)))
+        elif found:
+            yield found
 
 
-def _explained(evidence: Evidence, found: Divergence, got: Mapping[Key, Datum]) -> Divergence:
+def _first_wrong(evidence: Evidence, wrong: list[Key]) -> int:
+    """The first engine step whose decode batch has a wrong state; -1 if none has. What comes later may follow."""
+    steps = {(row.request, row.round): row.step for row in evidence.rows if row.phase}
+    return min((steps[key[:2]] for key in wrong if key[:2] in steps), default=-1)
+
+
+def _explained(evidence: Evidence, found: Divergence, got: Mapping[Key, Datum], step: int) -> Divergence:
     """A wrong stride explains more than whatever lies where it leads; what is stale or poison is no other row's."""
     if found.relation in ("missing", "surplus"):
         return found
-    key = Key(found.request, found.round, found.step, found.layer, found.row)
-    stride, row = origin(evidence, found.channel, key, got)
-    if not stride and not found.relation.startswith(("different", "another row")):
+    channel, key = found.channel, Key(found.request, found.round, found.step, found.layer, found.row)
+    strided = stride(evidence, channel, step, got)
+    if strided:
+        relation, at = strided
+        place = Place(channel, at, evidence.reference.channel(channel).get(at), got[at], relation)
+        return place.divergence(found.contract, count=found.count, extent=found.extent)
+    if not found.relation.startswith(("different", "another row")):
         return found
-    relation = stride or row or _partly(evidence, found.channel, key, got)
+    relation = origin(evidence, key, got[key]) or _partly(evidence, channel, key, got)
     return msgspec.structs.replace(found, relation=relation) if relation else found
 
 

@@ -21,7 +21,7 @@ def runner(sizes: tuple[int, ...], captured: bool = True) -> tuple[GraphRunner, 
     buffers = Buffers({"x": torch.zeros(8, dtype=torch.int64)}, {"x": -1})
     seen = Seen()
     made = GraphRunner(
-        "double", lambda views: {"y": views["x"] * 2, "sum": views["x"].sum().expand(8)}, buffers, sizes, seen
+        "double", 5, lambda views: {"y": views["x"] * 2, "sum": views["x"].sum().expand(8)}, buffers, sizes, seen
     )
     if captured:
         made.capture_with(HostBackend(), ())
@@ -38,7 +38,7 @@ def test_a_batch_runs_in_the_smallest_size_that_holds_it_and_counts_its_replays(
     made, buffers, seen = runner((2, 4))
     assert [run(made, buffers, [*range(count)]).tolist() for count in (3, 1, 4)] == [[0, 2, 4], [0], [0, 2, 4, 6]]
     replays = [launch for launch in seen.launches if launch.kind != "capture"]
-    assert replays == [Launch("double", 4, 3, 1), Launch("double", 2, 1, 1), Launch("double", 4, 4, 2)]
+    assert replays == [Launch("double", 4, 3, 1, 5), Launch("double", 2, 1, 1, 5), Launch("double", 4, 4, 2, 5)]
 
 
 def test_an_oversized_batch_and_no_backend_run_eagerly():
@@ -46,7 +46,7 @@ def test_an_oversized_batch_and_no_backend_run_eagerly():
     assert run(made, buffers, [5, 6, 7]).tolist() == [10, 12, 14]
     plain, more, also = runner((4,), captured=False)
     assert run(plain, more, [5]).tolist() == [10]
-    assert [launch.size for launch in seen.launches + also.launches] == [0, 0]
+    assert seen.launches + also.launches == [Launch("double", 0, 3, 0, 5), Launch("double", 0, 1, 0, 5)]
 
 
 def test_rows_beyond_the_live_ones_are_padding_after_a_larger_batch():
@@ -68,4 +68,5 @@ def test_capture_happens_once_for_each_size():
     made, buffers, seen = runner((1, 2))
     for count in (1, 2, 1, 2):
         run(made, buffers, [3] * count)
-    assert [launch.size for launch in seen.launches if launch.kind == "capture"] == [1, 2]
+    captures = [launch for launch in seen.launches if launch.kind == "capture"]
+    assert captures == [Launch("capture", 1, 0, 0, 5), Launch("capture", 2, 0, 0, 5)]

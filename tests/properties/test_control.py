@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from draftproof.fuzz.lockstep import resolved, solved
 from draftproof.properties.contracts.evidence import CAPTURE, COMMIT, VERIFY, Evidence
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.counts import counts
+from draftproof.properties.judge import judge
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence, with_observations
@@ -92,6 +94,52 @@ def test_a_switch_too_late_is_noticed() -> None:
         return one._replace(value=(1, one.value[1])) if one[:2] == ("control.steps", late) else one  # type: ignore[index]
 
     assert failure("control.steps", changed(of, change)).round == late.round
+
+
+class Tied(Evidence):
+    """As if a real model's first request had met a tie in its first round."""
+
+    @property
+    def ties(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0, 1)}
+
+
+def tied(of: Evidence) -> Evidence:
+    return Tied(**{field.name: getattr(of, field.name) for field in fields(of)})
+
+
+@pytest.mark.parametrize("contract", ["control.steps", "control.average", "drafts"])
+def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
+    of = evidence(scenario=ADAPTIVE)
+    assert contract in judge(of).results
+    assert contract not in judge(tied(of)).results
+
+
+def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() -> None:
+    of = tied(evidence())
+    assert judge(of).results["drafts"] is None
+
+    def more(request: int) -> Callable[[Observation], Observation]:
+        def change(one: Observation) -> Observation:
+            if one.channel != "round.rows" or one.key.request != request or not one.value[2]:  # type: ignore[index]
+                return one
+            return one._replace(value=(*one.value[:1], one.value[1] + 1, *one.value[2:]))  # type: ignore[index]
+
+        return change
+
+    assert list(find("drafts").check(changed(of, more(0)))) == []
+    assert failure("drafts", changed(of, more(1))).request == 1
+
+
+def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None:
+    of = evidence(scenario=ADAPTIVE)
+
+    def change(one: Observation) -> Observation:
+        return one._replace(value=(1, one.value[1])) if one.channel == "control.steps" else one  # type: ignore[index]
+
+    elsewhere = replace(of.reference, observations=tuple(map(change, of.reference.observations)))
+    assert failure("graphs", replace(of, reference=elsewhere)).channel == "graph.replay"
+    assert list(find("graphs").check(tied(replace(of, reference=elsewhere)))) == []
 
 
 @pytest.mark.parametrize("at", range(4))

@@ -1,0 +1,101 @@
+"""Runtimes: the engine goes to and fro between widths, and graphs captured at once are those captured when needed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.lockstep import evidence as lockstep
+from draftproof.fuzz.lockstep import solved
+from draftproof.properties.contracts.evidence import CAPTURE, DRAFT, EXTEND, VERIFY
+from draftproof.properties.judge import judge
+from draftproof.properties.values.scenario import Graphs, Scenario
+from draftproof.properties.values.trace import Datum, Trace
+from tests.properties.evidence import ADAPTIVE, STATIC
+
+SIZES = (1, 2, 3)
+RUNS = {"snapshot": STATIC, "replay and adaptive steps": ADAPTIVE}
+OF_LAUNCHES = ("graph.replay", "commit.written")
+
+
+def graphs(scenario: Scenario) -> Scenario:
+    return msgspec.structs.replace(scenario, graphs=Graphs(sizes=SIZES))
+
+
+def trace(scenario: Scenario) -> Trace:
+    return EngineSubject().run(scenario, solved(scenario).script)
+
+
+@pytest.fixture
+def warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines capture everything before their first step."""
+    capture = Engine.capture
+
+    def at_once(engine: Engine, backend: Backend) -> None:
+        capture(engine, backend)
+        engine.warm_up()
+
+    monkeypatch.setattr(Engine, "capture", at_once)
+
+
+def launches(ran: Trace) -> list[tuple[int, tuple[Datum, ...]]]:
+    """Engine step, value and written places of every launch but captures, in order."""
+    values, written = (ran.channel(channel) for channel in OF_LAUNCHES)
+    return [(key.round, (value, written[key])) for key, value in sorted(values.items()) if value[0] != CAPTURE]  # type: ignore[index]
+
+
+def captures(ran: Trace) -> list[tuple[int, int, int]]:
+    """Engine step, size and width of every capture, in order."""
+    found = sorted(ran.channel("graph.replay").items())
+    return [(key.round, value[1], value[4]) for key, value in found if value[0] == CAPTURE]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)
+def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, request: pytest.FixtureRequest) -> None:
+    case = graphs(scenario)
+    lazily = trace(case)
+    request.getfixturevalue("warmed_up")
+    at_once = trace(case)
+    assert at_once.channels == lazily.channels
+    for channel in at_once.channels.difference(OF_LAUNCHES):
+        assert at_once.channel(channel) == lazily.channel(channel), channel
+    assert launches(at_once) == launches(lazily)
+    assert any(value[1] for _, (value, _) in launches(lazily))  # type: ignore[index]
+
+
+@pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)
+@pytest.mark.usefixtures("warmed_up")
+def test_warm_up_captures_every_size_of_every_width_once_and_writes_nothing(scenario: Scenario) -> None:
+    ran = trace(graphs(scenario))
+    # Without drafts nothing is proposed: two graphs instead of three.
+    counts = scenario.adaptive.steps if scenario.adaptive else (scenario.steps,)
+    widths = [1, 1, *(steps + 1 for steps in counts for _ in range(3))]
+    assert captures(ran) == [(-1, size, width) for size in sorted(SIZES, reverse=True) for width in widths]
+    written = ran.channel("commit.written")
+    of_captures = [key for key, value in ran.channel("graph.replay").items() if value[0] == CAPTURE]  # type: ignore[index]
+    assert {written[key] for key in of_captures} == {()}
+
+
+def test_captures_that_wait_are_made_for_what_is_needed_and_once() -> None:
+    made = captures(trace(graphs(ADAPTIVE)))
+    assert {width for _, _, width in made} == {1, 2, 4}
+    assert min(step for step, _, _ in made) >= 1
+    assert len(made) < len(SIZES) * (2 + 3 + 3)
+    kinds = {1: 2, 2: 3, 4: 3}
+    for size, width in {(size, width) for _, size, width in made}:
+        assert sum(one[1:] == (size, width) for one in made) <= kinds[width]
+
+
+@pytest.mark.parametrize("capture", [True, False], ids=["graphs", "padded, eager"])
+def test_an_engine_that_switches_between_widths_holds_every_contract(capture: bool) -> None:
+    case = msgspec.structs.replace(ADAPTIVE, graphs=Graphs(sizes=(2,), capture=capture))
+    of = lockstep(EngineSubject(), case)
+    assert judge(of).first is None
+    widths = {kind: {one.width for one in of.launches if one.kind == kind} for kind in (DRAFT, VERIFY, EXTEND)}
+    assert widths == {DRAFT: {2, 4}, VERIFY: {1, 2, 4}, EXTEND: {1, 2, 4}}
+    in_order = [one.width for one in of.launches if one.kind == VERIFY]
+    switches = set(zip(in_order, in_order[1:], strict=False))
+    assert {(2, 4), (4, 2)} <= switches or {(2, 4), (4, 1), (1, 2)} <= switches

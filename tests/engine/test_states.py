@@ -1,0 +1,255 @@
+"""Both ways to keep recurrent states beside the definition of the layer, over rounds of every kind, bit for bit.
+
+`W` verify width, `T` tokens, `L` layers, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, VerifyRows
+from draftproof.engine.states.base import Plain
+from draftproof.engine.states.replay import Replay
+from draftproof.engine.states.snapshot import Snapshot
+from draftproof.reference import ops_state
+
+SHAPE = StateShape(2, 1, 2, 3, 4, 3, torch.int64, torch.int64)
+SLOTS, ROWS, STEPS = 5, 3, 4
+POISON = 0x7FF8DEAD7FF8DEAD
+KINDS = {"snapshot": Snapshot, "replay": Replay}
+Tokens = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def numbers(seed: int, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-(1 << 63), (1 << 63) - 1, shape, generator=generator)
+
+
+def weights_of(layer: int) -> RecurrentWeights:
+    shapes = {
+        "conv": (SHAPE.channels, SHAPE.conv),
+        "a_log": (SHAPE.value_heads,),
+        "dt_bias": (SHAPE.value_heads,),
+        "start_conv": (SHAPE.conv - 1, SHAPE.channels),
+        "start_ssm": (SHAPE.value_heads, SHAPE.key_dim, SHAPE.value_dim),
+    }
+    made = {name: numbers(100 * layer + i, *shape) for i, (name, shape) in enumerate(shapes.items())}
+    return RecurrentWeights(**made)
+
+
+WEIGHTS = tuple(weights_of(layer) for layer in range(SHAPE.layers))
+
+
+class Text:
+    """The inputs x, a, b of a request's tokens, and by definition the output and the state after each of them."""
+
+    def __init__(self, seed: int, length: int = 40) -> None:
+        shapes = ((SHAPE.channels,), (SHAPE.value_heads,), (SHAPE.value_heads,))
+        self.inputs: tuple[Tokens, ...] = tuple(
+            tuple(numbers(seed + 10 * layer + i, length, *shape) for i, shape in enumerate(shapes))  # type: ignore[misc]
+            for layer in range(SHAPE.layers)
+        )
+        self.outputs, self.windows, self.matrices = zip(*map(self._defined, range(SHAPE.layers)), strict=True)
+
+    def _defined(self, layer: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        weights, (x, a, b) = WEIGHTS[layer], self.inputs[layer]
+        assert weights.start_conv is not None
+        assert weights.start_ssm is not None
+        row = torch.zeros(1, dtype=torch.int64)
+        qkv, windows = torch.empty_like(x), torch.empty((1, len(x), SHAPE.conv - 1, SHAPE.channels), dtype=torch.int64)
+        ops_state.conv_verify(qkv[None], windows, x[None], weights.start_conv[None], weights.conv, row)
+        matrix = weights.start_ssm.shape
+        out = torch.empty((1, len(x), SHAPE.value_heads, SHAPE.value_dim), dtype=torch.int64)
+        states = torch.empty((1, len(x), *matrix), dtype=torch.int64)
+        gates = (a[None], b[None], weights.a_log, weights.dt_bias)
+        ops_state.gdn_verify(out, states, qkv[None], *gates, weights.start_ssm[None], row)
+        return out[0], windows[0], states[0]
+
+    def after(self, count: int) -> Plain:
+        """The state after the first `count` tokens: conv [L, C-1, Q] and ssm [L, U, H, E]."""
+        windows = torch.stack([of_layer[count - 1] for of_layer in self.windows])
+        return windows, torch.stack([of_layer[count - 1] for of_layer in self.matrices])
+
+
+ANA, BEN, EVE = Text(1000), Text(2000), Text(3000)
+
+
+class Serving:
+    """A memory of states, and who owns its slots: a text and the number of tokens committed."""
+
+    def __init__(self, kind: str) -> None:
+        made = KINDS[kind].shapes(SHAPE, SLOTS, ROWS, STEPS)
+        pools = {name: torch.full(shape, POISON, dtype=dtype) for name, (shape, dtype) in made.items()}
+        self.states = KINDS[kind](pools)
+        self.owned: dict[int, tuple[Text, int]] = {}
+
+    def prefill(self, counts: dict[int, int], fresh: dict[int, Text] | None = None, keep: int = -1) -> None:
+        """slot -> tokens of its chunk; slots of `fresh` begin with a text. Step `keep` of each chunk is kept."""
+        fresh = fresh or {}
+        self.owned |= {slot: (text, 0) for slot, text in fresh.items()}
+        slots, spans = torch.tensor(list(counts)), [(*self.owned[slot], count) for slot, count in counts.items()]
+        starts = torch.tensor([0, *counts.values()]).cumsum(0)
+        keeps = torch.full_like(slots, keep)
+        chunks = Chunks(slots, starts, torch.tensor(list(fresh), dtype=torch.int64), slots, keeps)
+        self.states.begin(chunks)
+        for layer, weights in enumerate(WEIGHTS):
+            x, a, b = (
+                torch.cat([text.inputs[layer][part][n : n + count] for text, n, count in spans]) for part in range(3)
+            )
+            out = self.states.prefill(layer, weights, x, a, b, chunks)
+            assert torch.equal(out, torch.cat([text.outputs[layer][n : n + count] for text, n, count in spans]))
+        for slot, (text, n, count) in zip(counts, spans, strict=True):
+            self.owned[slot] = text, n + count
+
+    def round(self, width: int, accepted: dict[int, int], keep: int = -1) -> None:
+        """Verify slots at a width, in a batch with padding; then commit `accepted` tokens of each, 0 for none."""
+        slots = [*accepted, *[0] * (ROWS - len(accepted))]
+        for layer, weights in enumerate(WEIGHTS):
+            inputs = [torch.cat([self._next(slot, layer, width)[part] for slot in slots]) for part in range(3)]
+            out = self.states.verify(layer, weights, *inputs, VerifyRows(torch.tensor(slots), width))
+            for row, slot in enumerate(accepted):
+                text, n = self.owned[slot]
+                assert torch.equal(out[row * width :][:width], text.outputs[layer][n : n + width]), (slot, layer)
+        live = torch.tensor(list(accepted))
+        self.states.commit(live, torch.tensor([count - 1 for count in accepted.values()]))
+        for slot, count in accepted.items():
+            self.owned[slot] = self.owned[slot][0], self.owned[slot][1] + count
+        self.states.checkpoint(live, torch.tensor([min(keep, count - 1) for count in accepted.values()]))
+
+    def _next(self, slot: int, layer: int, width: int) -> Tokens:
+        if slot:
+            text, n = self.owned[slot]
+            x, a, b = (part[n : n + width] for part in text.inputs[layer])
+            return x, a, b
+        return (
+            torch.zeros((width, SHAPE.channels), dtype=torch.int64),
+            *(torch.zeros((width, SHAPE.value_heads), dtype=torch.int64) for _ in range(2)),
+        )  # type: ignore[return-value]
+
+    def right(self) -> bool:
+        """Whether the logical state of every slot is that of its text."""
+        slots = torch.tensor(list(self.owned))
+        conv, ssm = self.states.plain(slots)
+        for i, (text, n) in enumerate(self.owned.values()):
+            window, matrix = text.after(n)
+            if not (torch.equal(conv[:, i], window) and torch.equal(ssm[:, i], matrix)):
+                return False
+        return True
+
+    def kept(self, slot: int) -> Plain:
+        return self.states.kept_conv[:, slot], self.states.kept_ssm[:, slot]
+
+
+@pytest.fixture(params=KINDS)
+def serving(request: pytest.FixtureRequest) -> Serving:
+    return Serving(request.param)
+
+
+def same(got: Plain, expected: Plain) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(got, expected, strict=True))
+
+
+def begun(serving: Serving) -> Serving:
+    serving.prefill({3: 5, 1: 1}, {3: ANA, 1: BEN})
+    return serving
+
+
+def test_a_prompt_in_chunks_leaves_the_state_after_all_of_it(serving: Serving) -> None:
+    begun(serving).prefill({1: 3, 3: 2})
+    assert serving.right()
+    assert [n for _, n in serving.owned.values()] == [7, 4]
+
+
+def test_rounds_of_every_width_and_length_follow_the_definition(serving: Serving) -> None:
+    begun(serving)
+    for width, accepted in (
+        (4, {3: 4, 1: 1}),
+        (4, {1: 4, 3: 2}),
+        (1, {3: 1, 1: 1}),
+        (2, {3: 2}),
+        (2, {1: 1, 3: 1}),
+        (4, {3: 3, 1: 2}),
+    ):
+        serving.round(width, accepted)
+        assert serving.right(), (width, accepted)
+
+
+def test_a_round_of_which_nothing_is_committed_may_be_run_again(serving: Serving) -> None:
+    begun(serving).round(3, {3: 0, 1: 2})
+    assert serving.owned[3] == (ANA, 5)
+    serving.round(3, {3: 2, 1: 1})
+    assert serving.right()
+
+
+def test_slots_outside_the_batch_keep_their_states(serving: Serving) -> None:
+    begun(serving).round(4, {1: 2})
+    for _ in range(3):
+        serving.round(2, {3: 1})
+    assert serving.right()
+    assert serving.owned[1] == (BEN, 3)
+
+
+def test_flush_changes_no_state_and_leaves_nothing_pending(serving: Serving) -> None:
+    begun(serving).round(4, {3: 3, 1: 4})
+    states = serving.states
+    if isinstance(states, Replay):
+        assert states.cursor[[3, 1], 0].tolist() == [3, 4]
+        assert same(tuple(part[:, 0] for part in states.base(torch.tensor([3]))), ANA.after(5))  # type: ignore[arg-type]
+    states.flush(torch.tensor([3]))
+    assert serving.right()
+    assert torch.equal(states.ssm[:, 3], ANA.after(8)[1])
+    if isinstance(states, Replay):
+        assert states.cursor[[3, 1], 0].tolist() == [0, 4]
+        assert same(tuple(part[:, 0] for part in states.base(torch.tensor([3]))), ANA.after(8))  # type: ignore[arg-type]
+    serving.round(4, {1: 2, 3: 2})
+    assert serving.right()
+
+
+def test_flushing_twice_is_flushing_once(serving: Serving) -> None:
+    begun(serving).round(2, {3: 2, 1: 1})
+    for _ in range(2):
+        serving.states.flush(torch.tensor([1, 3]))
+        assert serving.right()
+
+
+def test_a_checkpoint_is_the_state_after_its_step_and_changes_no_other(serving: Serving) -> None:
+    serving.prefill({3: 5, 1: 2}, {3: ANA, 1: BEN}, keep=1)
+    assert same(serving.kept(3), ANA.after(2))
+    serving.round(4, {3: 4, 1: 1}, keep=2)
+    assert same(serving.kept(3), ANA.after(5 + 3))
+    assert same(serving.kept(1), BEN.after(2 + 1))
+    serving.round(4, {3: 2, 1: 1})
+    assert same(serving.kept(3), ANA.after(5 + 3))
+    assert bool((serving.states.kept_ssm[:, 2] == POISON).all())
+    assert serving.right()
+
+
+@pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "left as it was"])
+def test_a_request_in_a_slot_that_another_had_begins_anew(serving: Serving, flushed: bool) -> None:
+    begun(serving).round(4, {3: 4, 1: 3})
+    if flushed:
+        serving.states.flush(torch.tensor([3]))
+    serving.prefill({1: 2, 3: 1}, {1: EVE, 3: BEN})
+    assert serving.right()
+    serving.round(3, {3: 2, 1: 3})
+    serving.round(1, {3: 1, 1: 1})
+    assert serving.right()
+    assert serving.owned == {3: (BEN, 4), 1: (EVE, 6)}
+
+
+def test_padding_leaves_nothing_in_the_slots_of_requests(serving: Serving) -> None:
+    begun(serving)
+    before = serving.states.ssm.clone()
+    serving.round(4, {3: 0})
+    assert torch.equal(serving.states.ssm[:, 1:], before[:, 1:])
+    assert bool((serving.states.ssm[:, [2, 4]] == POISON).all())
+
+
+def test_both_ways_give_the_same_states_after_every_round() -> None:
+    both = [begun(Serving(kind)) for kind in KINDS]
+    for width, accepted in ((4, {3: 4, 1: 2}), (1, {1: 1}), (3, {3: 1, 1: 3})):
+        for one in both:
+            one.round(width, accepted)
+        snapshot, replay = (one.states.plain(torch.tensor([1, 3])) for one in both)
+        assert same(snapshot, replay)

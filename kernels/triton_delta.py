@@ -17,12 +17,9 @@ import triton.language as tl
 from draftproof.kernels.triton_common import mix, power_of_two
 
 _NORM_EPS = tl.constexpr(1e-6)
-# Programs that fill a GPU of 132 multiprocessors, two to each.
-_PROGRAMS = 264
-_WIDEST = 16
-_NARROWEST = 8
-# Elements of a tile that one warp holds: 64 registers a thread.
-_WARP_ELEMENTS = 2048
+# (columns of a tile, warps, programs from which on it is fastest): measured on a GPU of 132 multiprocessors.
+_FOLDED = 32
+_TILES = ((64, 4, 2048), (32, 1, 528), (16, 1, 0))
 
 
 @triton.jit
@@ -44,13 +41,19 @@ def tile_offsets(o_h, o_e, s_h, s_e, V_WIDTH: tl.constexpr, PACKED: tl.constexpr
 
 
 @triton.jit
-def convolved(b_taps, b_weight, RING: tl.constexpr):
-    """Return act(sum over axis 0 of taps * weight), rounded to the dtype of the taps and widened again."""
-    b_sum = tl.sum(widened(b_taps, RING) * widened(b_weight, RING), 0)
+def activated(b_sum, dtype: tl.constexpr, RING: tl.constexpr):
+    """Return the activation of a convolution's sums in the dtype of its inputs."""
     if RING:
         return mix(b_sum)
     else:
-        return (b_sum / (1.0 + tl.exp(-b_sum))).to(b_taps.dtype).to(tl.float32)
+        return (b_sum / (1.0 + tl.exp(-b_sum))).to(dtype)
+
+
+@triton.jit
+def convolved(b_taps, b_weight, RING: tl.constexpr):
+    """Return act(sum over axis 0 of taps * weight), rounded to the dtype of the taps and widened again."""
+    b_sum = tl.sum(widened(b_taps, RING) * widened(b_weight, RING), 0)
+    return widened(activated(b_sum, b_taps.dtype, RING), RING)
 
 
 @triton.jit
@@ -74,21 +77,19 @@ def unit(b_x, RING: tl.constexpr):
 
 
 @triton.jit
-def fold_token(b_state, b_k, b_v, a, b, a_log, dt_bias, RING: tl.constexpr):
+def fold_token(b_state, b_k, b_v, decay, beta, RING: tl.constexpr):
     """Return state [H, BLOCK_E] after one token whose output nobody wants."""
-    decay, beta = gate(a, b, a_log, dt_bias, RING)
     b_k = unit(b_k, RING)
     b_write = beta * (b_v - decay * tl.sum(b_state * b_k[:, None], 0))
     return decay * b_state + b_k[:, None] * b_write[None, :]
 
 
 @triton.jit
-def delta_token(b_state, b_q, b_k, b_v, a, b, a_log, dt_bias, scale, RING: tl.constexpr):
+def delta_token(b_state, b_q, b_k, b_v, decay, beta, scale, RING: tl.constexpr):
     """Return state [H, BLOCK_E] and output after one token.
 
     Both sums over the old state come first, side by side: S^T q of the new one is decay * S^T q + (k . q) * w.
     """
-    decay, beta = gate(a, b, a_log, dt_bias, RING)
     b_q, b_k = unit(b_q, RING), unit(b_k, RING)
     if not RING:
         b_q = b_q * scale
@@ -117,14 +118,13 @@ def tile_of(rows: int, state: torch.Tensor) -> Tile:
     """Return the tile for `rows` rows of state [S,U,H,E]: narrow where wide ones would leave the GPU idle."""
     heads, size, width = state.shape[1:]
     most = power_of_two(width)
-    block = min(_WIDEST, most)
-    while block > _NARROWEST and rows * heads * triton.cdiv(width, block) < _PROGRAMS:
-        block //= 2
-    padded = power_of_two(size)
-    return Tile(block, padded, min(8, max(1, block * padded // _WARP_ELEMENTS)))
+    block, warps = next(
+        (min(block, most), warps) for block, warps, least in _TILES if rows * heads * triton.cdiv(width, block) >= least
+    )
+    return Tile(block, power_of_two(size), warps)
 
 
-def fold_tile(rows: int, state: torch.Tensor) -> Tile:
-    """Return the tile of a kernel that folds `rows` rows: wide, since it computes more than it moves."""
+def fold_tile(state: torch.Tensor) -> Tile:
+    """Return the tile of a kernel that folds many tokens into state [S,U,H,E], which computes more than it moves."""
     size, width = state.shape[2:]
-    return Tile(min(32, power_of_two(width)), power_of_two(size), 1)
+    return Tile(min(_FOLDED, power_of_two(width)), power_of_two(size), 1)

@@ -14,10 +14,9 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
-from draftproof.kernels.triton_delta import delta_token, is_packed, tile_of, tile_offsets, widened
+from draftproof.kernels.triton_delta import delta_token, gate, is_packed, tile_of, tile_offsets, widened
 
 _NORM_ELEMENTS = 1024
-_CACHE = ""
 
 
 @triton.jit
@@ -40,7 +39,7 @@ def _delta_kernel(
     s_ob, s_ot, s_ou, s_oe, s_sb, s_st, s_su, s_sh, s_se, s_qb, s_qt, s_qd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
     s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step,
     RING: tl.constexpr, SNAPSHOT: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
-    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, CACHE: tl.constexpr, PDL: tl.constexpr,
+    K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         gdc_launch_dependents()
@@ -78,10 +77,11 @@ def _delta_kernel(
             b_q1, b_k1, b_v1, a1, b1 = _token(
                 p_q, p_k, p_v, p_row_a, p_row_b, i_next, s_qt, s_at, s_bt, h_mask, e_mask, RING
             )
-            b_state, b_out = delta_token(b_state, b_q, b_k, b_v, a, b, a_log, dt_bias, scale, RING)
+            decay, beta = gate(a, b, a_log, dt_bias, RING)
+            b_state, b_out = delta_token(b_state, b_q, b_k, b_v, decay, beta, scale, RING)
             tl.store(p_out + i_t * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
             if SNAPSHOT:
-                tl.store(p_kept_state + i_t * s_st, b_state, mask=mask, cache_modifier=CACHE)
+                tl.store(p_kept_state + i_t * s_st, b_state, mask=mask, cache_modifier=".cs")
             elif i_t == step:
                 tl.store(p_kept_state, b_state, mask=mask)
             b_q, b_k, b_v, a, b = b_q1, b_k1, b_v1, a1, b1
@@ -146,7 +146,7 @@ def _launch(pointers: tuple[torch.Tensor, ...], rows: int, tokens: int, every: l
         *pointers, size, kept.shape[0], tokens, k_width**-0.5, *every,
         RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, PACKED=is_packed(ssm, kept),
         GROUP=heads * k_width // keys, KEYS=keys, K_WIDTH=k_width, V_WIDTH=v_width,
-        BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, CACHE=_CACHE, num_warps=tile.warps, **dependent_launch(ssm.device),
+        BLOCK_H=tile.block_h, BLOCK_E=tile.block_e, num_warps=tile.warps, **dependent_launch(ssm.device),
     )  # fmt: skip
 
 

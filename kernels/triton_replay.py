@@ -13,16 +13,17 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
 from draftproof.kernels.triton_delta import (
-    convolved,
+    activated,
     delta_token,
     fold_tile,
     fold_token,
+    gate,
     is_packed,
     tile_offsets,
     widened,
 )
 
-_BLOCK_D = 256
+_BLOCK_D = 1024
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm")
 
 
@@ -46,13 +47,15 @@ def _row(
     return slot, kept, tl.where(known, pending, -1), half
 
 
-@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", "width", "heads", *_INDICES])
+@triton.jit(
+    do_not_specialize=["size", "kept_size", "allocated", "tokens", "width", "heads", "s_log", "s_bias", *_INDICES]
+)
 def _convolve_kernel(
-    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_cursor, p_slots, p_targets, p_steps,
+    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor, p_slots, p_targets, p_steps,
     size, kept_size, allocated, tokens, width, heads,
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
-    s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_cs, s_cm, s_slot, s_target, s_step,
-    RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr,
+    s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
+    s_slot, s_target, s_step, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr, TAPS: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_U: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One token and block of channels a program: its output, and what of its inputs goes to the other half."""
@@ -68,31 +71,31 @@ def _convolve_kernel(
     tokens = tokens.to(tl.int64)
     count = tl.where((pending < 0) | (pending + tokens == 0), 0, pending + tokens)
     if i_t < count:
-        o_c = tl.arange(0, BLOCK_C).to(tl.int64)
         o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
         d_mask = o_d < width
-        taps = (o_c < TAPS)[:, None] & d_mask[None, :]
-        b_weight = tl.load(p_weight + o_d[None, :] * s_wd + o_c[:, None] * s_wc, mask=taps, other=0)
-        p_held = p_inputs + half * s_ih + slot * s_is + (o_d * s_id)[None, :]
-        p_new = p_x + i_b * s_xb + (o_d * s_xd)[None, :]
-        # Places count from the window before the first pending token.
-        o_p = (i_t + o_c)[:, None]
-        old = o_p < WINDOW + pending
-        b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
-        b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
-        b_taps = tl.where(old, b_held, b_new)
-        b_y = convolved(b_taps, b_weight, RING).to(p_y.dtype.element_ty)
-        tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, b_y, mask=d_mask)
-        # The window behind the pending tokens and the new inputs: token i_t brings its own input, the first new token
-        # (or the last pending one, if there is none) the window, too.
-        p_to = p_moved + (1 - half) * s_vh + kept * s_vs + (o_d * s_vd)[None, :]
-        if NEW:
-            place = o_c + i_t - pending
-            first = tl.where(i_t < pending, TAPS, tl.where(i_t == pending, 0, WINDOW))
-        else:
-            place = o_c - 1
-            first = tl.where(i_t == pending - 1, 1, TAPS)
-        tl.store(p_to + place[:, None] * s_vp, b_taps, mask=taps & (o_c >= first)[:, None])
+        p_held = p_inputs + half * s_ih + slot * s_is
+        p_new = p_x + i_b * s_xb
+        p_to = p_moved + (1 - half) * s_vh + kept * s_vs + o_d * s_vd
+        b_sum = widened(tl.zeros([BLOCK_D], dtype=p_y.dtype.element_ty), RING)
+        for tap in tl.static_range(TAPS):
+            # Places count from the window before the first pending token; a whole token is either kept or new.
+            place = i_t + tap
+            if place < WINDOW + pending:
+                b_x = tl.load(p_held + place * s_ip + o_d * s_id, mask=d_mask, other=0)
+            else:
+                b_x = tl.load(p_new + (place - WINDOW - pending) * s_xt + o_d * s_xd, mask=d_mask, other=0)
+            b_weight = tl.load(p_weight + o_d * s_wd + tap * s_wc, mask=d_mask, other=0)
+            b_sum += widened(b_x, RING) * widened(b_weight, RING)
+            # To the other half go the window behind the pending tokens, and the new inputs: each token brings its own,
+            # the first new one (without any, the last pending one) the window, too.
+            if NEW:
+                goes = (i_t == pending) | ((i_t > pending) & (tap == WINDOW))
+                target = place - pending
+            else:
+                goes = (i_t == pending - 1) & (tap > 0)
+                target = tap - 1
+            tl.store(p_to + target * s_vp, b_x, mask=o_d < tl.where(goes, width, 0))
+        tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, activated(b_sum, p_y.dtype.element_ty, RING), mask=d_mask)
         if tl.program_id(0) == 0:
             o_u = tl.arange(0, BLOCK_U).to(tl.int64)
             i_w = i_t - pending
@@ -103,18 +106,21 @@ def _convolve_kernel(
             b_a += tl.load(p_a + i_b * s_ab + i_w * s_at + o_u * s_au, mask=u_new, other=0)
             b_b += tl.load(p_b + i_b * s_bb + i_w * s_bt + o_u * s_bu, mask=u_new, other=0)
             p_gate = p_gated + i_b * s_zb + i_t * s_zt + o_u
-            tl.store(p_gate, b_a, mask=u_mask)
-            tl.store(p_gate + s_zk, b_b, mask=u_mask)
+            a_log = widened(tl.load(p_a_log + o_u * s_log, mask=u_mask, other=0), RING)
+            dt_bias = widened(tl.load(p_dt_bias + o_u * s_bias, mask=u_mask, other=0), RING)
+            b_decay, b_beta = gate(widened(b_a, RING), widened(b_b, RING), a_log, dt_bias, RING)
+            tl.store(p_gate, b_decay, mask=u_mask)
+            tl.store(p_gate + s_zk, b_beta, mask=u_mask)
             p_keep = p_gates + (1 - half) * s_gh + slot * s_gs + i_w * s_gt + o_u * s_gu
             tl.store(p_keep, b_a, mask=u_new)
             tl.store(p_keep + s_gk, b_b, mask=u_new)
 
 
-@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", "s_log", "s_bias", *_INDICES])
+@triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
 def _fold_kernel(
-    p_out, p_ssm, p_kept, p_y, p_gated, p_a_log, p_dt_bias, p_cursor, p_slots, p_targets, p_steps,
+    p_out, p_ssm, p_kept, p_y, p_gated, p_cursor, p_slots, p_targets, p_steps,
     size, kept_size, allocated, tokens, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke,
-    s_yb, s_yt, s_zb, s_zt, s_zk, s_log, s_bias, s_cs, s_cm, s_slot, s_target, s_step,
+    s_yb, s_yt, s_zb, s_zt, s_zk, s_cs, s_cm, s_slot, s_target, s_step,
     RING: tl.constexpr, TRACK: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
     K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -140,24 +146,19 @@ def _fold_kernel(
         p_q = p_row + i_u // GROUP * K_WIDTH + o_h
         p_k = p_q + KEYS
         p_v = p_row + 2 * KEYS + i_u * V_WIDTH + o_e
-        p_a = p_gated + i_b * s_zb + i_u
-        a_log = widened(tl.load(p_a_log + i_u * s_log), RING)
-        dt_bias = widened(tl.load(p_dt_bias + i_u * s_bias), RING)
+        p_gate = p_gated + i_b * s_zb + i_u
         last = pending + tokens - 1
         b_k = tl.load(p_k, mask=h_mask, other=0)
         b_v = tl.load(p_v, mask=e_mask, other=0)
-        a, b = tl.load(p_a), tl.load(p_a + s_zk)
+        decay, beta = tl.load(p_gate), tl.load(p_gate + s_zk)
         for i_t in range(pending):
             # The next token's vectors do not wait for this one's state.
             i_next = tl.minimum(i_t + 1, last)
             b_k1 = tl.load(p_k + i_next * s_yt, mask=h_mask, other=0)
             b_v1 = tl.load(p_v + i_next * s_yt, mask=e_mask, other=0)
-            a1, b1 = tl.load(p_a + i_next * s_zt), tl.load(p_a + i_next * s_zt + s_zk)
-            b_state = fold_token(
-                b_state, widened(b_k, RING), widened(b_v, RING), widened(a, RING), widened(b, RING), a_log, dt_bias,
-                RING,
-            )  # fmt: skip
-            b_k, b_v, a, b = b_k1, b_v1, a1, b1
+            decay1, beta1 = tl.load(p_gate + i_next * s_zt), tl.load(p_gate + i_next * s_zt + s_zk)
+            b_state = fold_token(b_state, widened(b_k, RING), widened(b_v, RING), decay, beta, RING)
+            b_k, b_v, decay, beta = b_k1, b_v1, decay1, beta1
         if pending > 0:
             p_kept_state = p_kept + kept * s_ks + i_u * s_ku + tile_offsets(o_h, o_e, s_kh, s_ke, V_WIDTH, PACKED)
             # Loads and stores may be spread over threads differently: no store before every thread has loaded.
@@ -169,13 +170,12 @@ def _fold_kernel(
             b_q1 = tl.load(p_q + i_next * s_yt, mask=h_mask, other=0)
             b_k1 = tl.load(p_k + i_next * s_yt, mask=h_mask, other=0)
             b_v1 = tl.load(p_v + i_next * s_yt, mask=e_mask, other=0)
-            a1, b1 = tl.load(p_a + i_next * s_zt), tl.load(p_a + i_next * s_zt + s_zk)
+            decay1, beta1 = tl.load(p_gate + i_next * s_zt), tl.load(p_gate + i_next * s_zt + s_zk)
             b_state, b_out = delta_token(
-                b_state, widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), widened(a, RING),
-                widened(b, RING), a_log, dt_bias, scale, RING,
-            )  # fmt: skip
+                b_state, widened(b_q, RING), widened(b_k, RING), widened(b_v, RING), decay, beta, scale, RING
+            )
             tl.store(p_out + i_w * s_ot, b_out.to(p_out.dtype.element_ty), mask=e_mask)
-            b_q, b_k, b_v, a, b = b_q1, b_k1, b_v1, a1, b1
+            b_q, b_k, b_v, decay, beta = b_q1, b_k1, b_v1, decay1, beta1
     else:
         b_zero = tl.zeros([BLOCK_E], dtype=p_out.dtype.element_ty)
         for i_t in range(tokens):
@@ -255,23 +255,23 @@ def _launch(
     fresh_strides = strides(out, x, a, b) if fresh else [0] * 13
     tokens = x.shape[1] if fresh else 0
     longest = gates.shape[2] + tokens
-    y, gated = inputs.new_empty((rows, longest, channels)), gates.new_empty((rows, longest, 2, heads))
+    y, gated = inputs.new_empty((rows, longest, channels)), ssm.new_empty((rows, longest, 2, heads))
     indices = (cursor, slots, targets, steps)
     ring, tracked = ssm.dtype == torch.int64, kept is not None
     block = min(_BLOCK_D, power_of_two(channels))
     sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
     _convolve_kernel[(triton.cdiv(channels, block), longest, rows)](
-        y, gated, inputs, moved, gates, x, a, b, model[0], *indices, *sizes, channels, heads,
+        y, gated, inputs, moved, gates, x, a, b, *model, *indices, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
-        *fresh_strides[4:], *strides(model[0], *indices),
-        RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
-        BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
+        *fresh_strides[4:], *strides(*model, *indices),
+        RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_D=block,
+        BLOCK_U=power_of_two(heads), num_warps=max(1, block // 256), **dependent_launch(ssm.device),
     )  # fmt: skip
-    keys, tile = (channels - heads * v_width) // 2, fold_tile(rows, ssm)
+    keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm)
     _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
-        out, ssm, kept_ssm, y, gated, *model[1:], *indices, *sizes, k_width**-0.5,
+        out, ssm, kept_ssm, y, gated, *indices, *sizes, k_width**-0.5,
         *fresh_strides[:4], *strides(ssm, kept_ssm), *y.stride()[:2], *gated.stride()[:3],
-        *strides(*model[1:], *indices),
+        *strides(*indices),
         RING=ring, TRACK=tracked, PACKED=is_packed(ssm, kept_ssm), GROUP=heads * k_width // keys, KEYS=keys,
         K_WIDTH=k_width, V_WIDTH=v_width, BLOCK_H=tile.block_h, BLOCK_E=tile.block_e,
         num_warps=tile.warps, **dependent_launch(ssm.device),

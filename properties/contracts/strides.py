@@ -1,28 +1,29 @@
 """Whether states after verify rows lie, or are looked for, at a wrong stride.
 
-`A` steps that intermediate states are allocated for (the largest step count + 1), `W` the verify width in force, `b` the
-place of a row in its batch, `t` a verify row. The state after row t of b belongs at b * A + t of a flat pool.
+`A` steps that intermediate states are allocated for (the largest step count + 1), `W` the verify width in force, `b`
+the place of a row in its batch, `t` a verify row. The state after row t of b belongs at b * A + t of a flat pool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from draftproof.properties.compare import POISON_WORDS
-from draftproof.properties.contracts.evidence import CAPTURE, VERIFY, Evidence
+from draftproof.properties.contracts.evidence import CAPTURE, VERIFY, Evidence, Row
 from draftproof.properties.contracts.lanes import explains, same, wrong_words
 from draftproof.properties.values.trace import Datum, Key, integers
 
 Values = Mapping[Key, Datum]
 _INTERMEDIATE = 4
-# Fewer places than this may be wrong for any other reason.
+# One place may be wrong for any other reason.
 _LEAST = 2
-_UNTOUCHED = POISON_WORDS | {bytes(8)}
+_UNWRITTEN = POISON_WORDS | {bytes(8)}
 
 
 class Place(NamedTuple):
-    """Verify row `t` of the request at place `b` of its batch; request -1 is a row of padding, or beyond the drafts."""
+    """Verify row `t` of place `b` of a batch; request and round are -1 for padding and for rows beyond the drafts."""
 
     b: int
     t: int
@@ -30,21 +31,8 @@ class Place(NamedTuple):
     round: int = -1
 
 
-class Strides(NamedTuple):
-    """Rows lie at one stride and are looked for at another, one of them A; `value` 0 is the width of each launch."""
-
-    value: int
-    read: bool
-
-    def written(self, allocated: int, width: int) -> int:
-        return allocated if self.read else self.value or width
-
-    def looked_for(self, allocated: int, width: int) -> int:
-        return (self.value or width) if self.read else allocated
-
-
 class _Reading(NamedTuple):
-    """A state as it was got: where it is reported, where it was looked for, what was got and what is right."""
+    """A state as it was got: where it is reported, whose it should be, what was got and what is right."""
 
     key: Key
     at: Place
@@ -53,64 +41,175 @@ class _Reading(NamedTuple):
 
 
 class _Write(NamedTuple):
-    """The rows that a launch left states of."""
+    """The rows that a launch of a width left states of; if it is no verify it is a capture."""
 
-    step: int
+    verify: bool
     width: int
     rows: tuple[Place, ...]
 
 
-class _Account(NamedTuple):
-    """What a stride explains: wrong states that are another row's, those that nobody wrote, rows written astray."""
+@dataclass(frozen=True)
+class _Account:
+    """What a stride explains: wrong states that are another row's, wrong states whose own row went elsewhere, and rows
+    that were seen to be written where others belong, each with that place."""
 
     moved: dict[Key, tuple[Place, Place]]
-    untouched: dict[Key, Place]
+    left: dict[Key, Place]
     astray: tuple[tuple[Place, int], ...]
+
+    @property
+    def states(self) -> int:
+        return len(self.moved) + len(self.left)
 
     @property
     def places(self) -> int:
         """Rows of the batch and rows of the pool; that all layers agree is no more evidence."""
-        return len({at[:2] for at, _ in self.moved.values()} | {at[:2] for at in self.untouched.values()}) + len(
-            self.astray
-        )
+        read = {at for at, _ in self.moved.values()} | set(self.left.values())
+        return len(read) + len(self.astray)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """A decode batch with wrong states, and every verify and capture up to it."""
+
+    evidence: Evidence
+    rows: tuple[Row, ...]
+    width: int
+    readings: tuple[_Reading, ...]
+    writes: tuple[_Write, ...]
+    changed: frozenset[int]
+
+    @property
+    def allocated(self) -> int:
+        return self.evidence.scenario.steps + 1
+
+    def account(self, value: int, read: bool) -> _Account | None:
+        """What rows that are looked for (`read`), or else lie, `value` places apart explain (0: each launch's width,
+        which is what A should be); None if they contradict anything that was seen."""
+        pitch = (value or self.width) if read else self.allocated
+        if (value or self.width) == self.allocated:
+            return None
+        astray = self._astray(self.allocated if read else value)
+        if astray is None:
+            return None
+        found = _Account({}, {}, astray)
+        pool, gone = self._pool(self.allocated if read else value), {place for place, _ in astray}
+        for reading in self.readings:
+            at, there = reading.at, pool.get(reading.at.b * pitch + reading.at.t, [])
+            if same(reading.right, reading.got):
+                if at not in there:
+                    return None
+            elif origin := next((one for one in there if one != at and self._is_of(one, reading)), None):
+                found.moved[reading.key] = at, origin
+            elif _contradicts(there, reading):
+                return None
+            elif not there or at in gone:
+                found.left[reading.key] = at
+        return found
+
+    def _pool(self, stride: int) -> dict[int, list[Place]]:
+        """Whose states lie at each place of the flat pool; of rows of one launch that overlap, any may be the last."""
+        pool: dict[int, list[Place]] = {}
+        for write in self.writes:
+            now: dict[int, list[Place]] = {}
+            for place in write.rows:
+                at = place.b * (stride or write.width) + place.t
+                # A capture may be that of another kind of launch, which leaves no states.
+                now.setdefault(at, [] if write.verify else list(pool.get(at, []))).append(place)
+            pool |= now
+        return pool
+
+    def _astray(self, stride: int) -> tuple[tuple[Place, int], ...] | None:
+        """Live rows that the verify was seen to write where they do not belong, with the place; None if this stride
+        does not lead to all of those. A state's two parts have pools of their own: one may be written well."""
+        if not self.writes:
+            return ()
+        mine = [place for place in self.writes[-1].rows if place.b < len(self.rows)]
+        odd = self.changed - {place.b * self.allocated + place.t for place in mine}
+        led = {place.b * (stride or self.width) + place.t: place for place in self.writes[-1].rows}
+        return None if odd - led.keys() else tuple((led[at], at) for at in sorted(odd) if led[at] in mine)
+
+    def _is_of(self, origin: Place, reading: _Reading) -> bool:
+        """Whether a wrong state is that of a row."""
+        key = Key(origin.request, origin.round, layer=reading.key.layer, row=origin.t)
+        state = self.evidence.reference.channel("commit.intermediate").get(key)
+        return state is not None and explains(state, reading.got, reading.right)
+
+    def tell(self, found: _Account, read: bool) -> tuple[str, Key]:
+        """One sentence on who reads whose row, or was written where, and the place it is about."""
+        if not found.moved:
+            key = min(found.left, key=_order)
+            gone = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])
+            return self._written(*gone), key
+        now = {(row.request, row.round) for row in self.rows}
+        key = min(found.moved, key=lambda one: (found.moved[one][1][2:] not in now, _order(one)))
+        at, origin = found.moved[key]
+        whose = f"row {origin.t} of request {origin.request}"
+        if origin[2:] in now:
+            lies = "lies" if read else "was written"
+            return f"row {at.t} of request {at.request} reads where {whose} {lies}", key
+        gone = next((f"{self._written(*one)} and" for one in found.astray if one[0] == at), None)
+        return f"{gone or f'row {at.t} of request {at.request}'} reads what {whose} left in an earlier round", key
+
+    def _written(self, origin: Place, at: int) -> str:
+        """What is said of a row of the batch that was written to another place of the pool."""
+        b, t = divmod(at, self.allocated)
+        whose = f"row {t} of " + (f"request {self.rows[b].request}" if b < len(self.rows) else f"batch place {b}")
+        return f"row {origin.t} of request {self.rows[origin.b].request} was written where {whose} belongs"
+
+
+def _contradicts(there: list[Place], reading: _Reading) -> bool:
+    """Whether it is known what lies where a wrong state would have been read, while something else was got."""
+    if there:
+        return all(place.request >= 0 for place in there)
+    return not wrong_words(reading.got, reading.right) <= _UNWRITTEN
 
 
 def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[str, Key] | None:
     """The wrong stride behind wrong states of an engine step's decode batch, in words, and a place that shows it.
 
-    None unless it explains two places, contradicts none, and at least one of them holds, or took, another row's state.
+    None unless it contradicts nothing, explains at least two places, and one of them holds, or took, another row's.
     """
-    if evidence.scenario.states.commit != "snapshot":
+    if evidence.scenario.states.commit != "snapshot" or (step, 1) not in evidence.batches:
         return None
-    readings = tuple(_readings(evidence, channel, step, got))
-    wrong = [reading.key for reading in readings if not same(reading.right, reading.got)]
-    allocated, width = evidence.scenario.steps + 1, evidence.width(step)
-    others = [value for value in range(1, 2 * allocated) if value != allocated]
-    tried = [Strides(value, read) for value in (0, *others) for read in (True, False)]
-    found = [(strides, account) for strides in tried if (account := _account(evidence, strides, step, readings))]
-    if not found or not wrong:
+    batch = _batch(evidence, channel, step, got)
+    tried = [(value, read) for value in range(2 * batch.allocated) for read in (True, False)]
+    found = [(one, read, value) for value, read in tried if (one := batch.account(value, read))]
+    account, read, value = max(found, key=lambda one: one[0].places, default=(None, False, 0))
+    if account is None or account.places < _LEAST or not account.states or not (account.moved or account.astray):
         return None
-    strides, account = max(found, key=lambda one: one[1].places)
-    if account.places < _LEAST or not (account.moved or account.astray):
-        return None
-    value = strides.value or width
-    name = f"stride {'W=' if value == width else ''}{value} instead of A={allocated}"
-    key, shown = _shown(evidence, strides, step, account, min(wrong, key=_order))
-    explained = len(account.moved) + len(account.untouched)
-    return f"{name}: {shown}; this explains {explained} of {len(wrong)} wrong states of its batch", key
+    pitch = value or batch.width
+    name = f"stride {'W=' if pitch == batch.width else ''}{pitch} instead of A={batch.allocated}"
+    shown, key = batch.tell(account, read)
+    wrong = sum(not same(reading.right, reading.got) for reading in batch.readings)
+    return f"{name}: {shown}; this explains {account.states} of {wrong} wrong states of the batch", key
 
 
 def _order(key: Key) -> tuple[int, ...]:
     return (key.layer, key.request, key.row)
 
 
-def _readings(evidence: Evidence, channel: str, step: int, got: Values) -> Iterator[_Reading]:
+def _batch(evidence: Evidence, channel: str, step: int, got: Values) -> _Batch:
+    rows = evidence.batches[step, 1]
+    launch = next((one for one in evidence.launches if (one.step, one.kind) == (step, VERIFY)), None)
+    said = evidence.subject.channel("commit.written").get(Key(-1, step, step=launch.number)) if launch else None
+    flat = integers(said)
+    return _Batch(
+        evidence,
+        rows,
+        evidence.width(step),
+        tuple(_readings(evidence, channel, rows, got)),
+        tuple(_writes(evidence, step)),
+        frozenset(at for region, at in zip(flat[::2], flat[1::2], strict=False) if region == _INTERMEDIATE),
+    )
+
+
+def _readings(evidence: Evidence, channel: str, rows: tuple[Row, ...], got: Values) -> Iterator[_Reading]:
     expected = evidence.reference.channel(channel)
-    batch = {(row.request, row.round): row for row in evidence.batches.get((step, 1), ())}
+    batch = {(row.request, row.round): row.position for row in rows}
     for key, value in got.items():
-        row = batch.get((key.request, key.round))
-        if row is not None:
-            at = Place(row.position, row_of(evidence, key), key.request, key.round)
+        if key[:2] in batch:
+            at = Place(batch[key[:2]], row_of(evidence, key), key.request, key.round)
             yield _Reading(key, at, value, expected.get(key))
 
 
@@ -123,103 +222,17 @@ def row_of(evidence: Evidence, key: Key) -> int:
 
 
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
-    """The verifies up to an engine step, and the captures, which run over rows of padding."""
+    """The verifies up to that of an engine step, and the captures, which run over rows of padding."""
     for launch in evidence.launches:
-        if launch.step > until or launch.kind not in (VERIFY, CAPTURE):
-            continue
-        rows = evidence.batches.get((launch.step, 1), ()) if launch.kind == VERIFY else ()
-        owner = {row.position: row for row in rows}
-        places = [
-            Place(b, t, owner[b].request, owner[b].round) if b in owner and t <= owner[b].count else Place(b, t)
-            for b in range(max(launch.size, len(rows)))
-            for t in range(launch.width)
-        ]
-        yield _Write(launch.step, launch.width, tuple(places))
+        if launch.kind in (VERIFY, CAPTURE):
+            rows = evidence.batches.get((launch.step, 1), ()) if launch.kind == VERIFY else ()
+            size = max(launch.size, len(rows))
+            places = tuple(_place(rows, b, t) for b in range(size) for t in range(launch.width))
+            yield _Write(launch.kind == VERIFY, launch.width, places)
+        if (launch.step, launch.kind) == (until, VERIFY):
+            return
 
 
-def _pool(evidence: Evidence, strides: Strides, until: int) -> dict[int, list[Place]]:
-    """Whose states lie at each place of the flat pool; of rows of one launch that overlap, any may have come last."""
-    allocated = evidence.scenario.steps + 1
-    pool: dict[int, list[Place]] = {}
-    for write in _writes(evidence, until):
-        pitch = strides.written(allocated, write.width)
-        now: dict[int, list[Place]] = {}
-        for place in write.rows:
-            now.setdefault(place.b * pitch + place.t, []).append(place)
-        pool.update(now)
-    return pool
-
-
-def _account(evidence: Evidence, strides: Strides, step: int, readings: tuple[_Reading, ...]) -> _Account | None:
-    """What these strides explain; None if they contradict anything that was seen."""
-    allocated, width = evidence.scenario.steps + 1, evidence.width(step)
-    pitch, pool = strides.looked_for(allocated, width), _pool(evidence, strides, step)
-    astray = _astray(evidence, strides, step)
-    if astray is None or pitch == strides.written(allocated, width):
-        return None
-    account = _Account({}, {}, astray)
-    for reading in readings:
-        at, there = reading.at, pool.get(reading.at.b * pitch + reading.at.t, [])
-        if same(reading.right, reading.got):
-            if at not in there:
-                return None
-        elif not there:
-            if not wrong_words(reading.got, reading.right) <= _UNTOUCHED:
-                return None
-            account.untouched[reading.key] = at
-        elif origin := next((one for one in there if one != at and _is_of(evidence, one, reading)), None):
-            account.moved[reading.key] = at, origin
-        elif all(place.request >= 0 for place in there):
-            return None
-    return account
-
-
-def _is_of(evidence: Evidence, origin: Place, reading: _Reading) -> bool:
-    """Whether a wrong state is that of a row."""
-    key = Key(origin.request, origin.round, layer=reading.key.layer, row=origin.t)
-    state = evidence.reference.channel("commit.intermediate").get(key)
-    return state is not None and explains(state, reading.got, reading.right)
-
-
-def _astray(evidence: Evidence, strides: Strides, step: int) -> tuple[tuple[Place, int], ...] | None:
-    """Rows that were seen to be written where they do not belong, with the place; None if others were.
-
-    Not all of a state need be written astray: its two parts have pools of their own.
-    """
-    launch = next((one for one in evidence.launches if (one.step, one.kind) == (step, VERIFY)), None)
-    said = evidence.subject.channel("commit.written").get(Key(-1, step, step=launch.number)) if launch else None
-    if launch is None or said is None:
-        return ()
-    flat, allocated = integers(said), evidence.scenario.steps + 1
-    changed = {place for region, place in zip(flat[::2], flat[1::2], strict=False) if region == _INTERMEDIATE}
-    (*_, write) = _writes(evidence, step)
-    mine = len(evidence.batches.get((step, 1), ()))
-    changed -= {place.b * allocated + place.t for place in write.rows if place.b < mine}
-    pitch = strides.written(allocated, write.width)
-    led = {place.b * pitch + place.t: place for place in write.rows}
-    return (
-        None if changed - led.keys() else tuple((led[place], place) for place in sorted(changed) if led[place].b < mine)
-    )
-
-
-def _shown(evidence: Evidence, strides: Strides, step: int, account: _Account, first: Key) -> tuple[Key, str]:
-    """The place that shows a stride best, and one sentence on it: who reads whose row, or was written where."""
-    if account.moved:
-        key = first if first in account.moved else min(account.moved, key=_order)
-        at, origin = account.moved[key]
-        left = "" if origin.round == _round(evidence, step, origin.request) else ", left by an earlier round,"
-        lies = "lies" if strides.read else "was written"
-        return (
-            key,
-            f"row {at.t} of request {at.request} reads where row {origin.t} of request {origin.request}{left} {lies}",
-        )
-    origin, place = account.astray[0]
-    b, t = divmod(place, evidence.scenario.steps + 1)
-    batch = evidence.batches[step, 1]
-    whose = f"request {batch[b].request}" if b < len(batch) else f"batch place {b}"
-    writer = f"request {batch[origin.b].request}"
-    return first, f"row {origin.t} of {writer} was written where row {t} of {whose} belongs"
-
-
-def _round(evidence: Evidence, step: int, request: int) -> int:
-    return next((row.round for row in evidence.batches[step, 1] if row.request == request), -1)
+def _place(rows: tuple[Row, ...], b: int, t: int) -> Place:
+    row = next((row for row in rows if row.position == b and t <= row.count), None)
+    return Place(b, t, row.request, row.round) if row else Place(b, t)

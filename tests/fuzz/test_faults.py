@@ -144,3 +144,14 @@ def test_a_kernel_fault_is_found_under_the_interpreter():
     assert found.divergence is not None
     assert (found.divergence.contract, found.divergence.channel) == ("kernel.kv_write", "kernel.v_pool")
     assert found.inert_hunks == ()
+
+
+def test_a_wrong_stride_is_reported_as_one():
+    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[1], examples=2)
+    (found,) = report.faults
+    assert found.outcome is FaultOutcome.DETECTED
+    assert found.divergence is not None
+    relation = found.divergence.relation
+    assert relation.startswith(
+        "stride W=3 instead of A=4: row 0 of request 1 reads where row 1 of request 1 was written"
+    )

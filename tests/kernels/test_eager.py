@@ -6,9 +6,12 @@ import sys
 import pytest
 import torch
 
+from draftproof import kernels
 from draftproof.kernels.registry import implementation
+from draftproof.properties.contracts.kernel import CONTRACTS, Buffer, KernelCase
 from draftproof.properties.strategies.kernels import CASES
-from tests.kernels.lane import tally
+from draftproof.reference import ops
+from tests.kernels.lane import tally, writes_something
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
 
@@ -19,6 +22,42 @@ def test_every_contract_holds(op: str):
     assert seen.differences == []
     assert seen.examples >= 20
     assert seen.changed >= seen.examples // 3
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("op", ["gdn_flush", "gdn_checkpoint"])
+def test_what_is_not_pending_is_not_computed_with(op: str):
+    """Slots with 1 and 3 pending tokens, and numbers behind them that overflow: numpy would warn of arithmetic."""
+    generator = torch.Generator().manual_seed(5)
+
+    def rand(*shape: int) -> torch.Tensor:
+        return torch.rand(shape, generator=generator)
+
+    inputs, gates = torch.full((2, 2, 4, 7), 3e38), torch.full((2, 2, 3, 2, 1), 3e38)
+    for slot, pending in enumerate((1, 3)):
+        inputs[0, slot, : 1 + pending] = rand(1 + pending, 7)
+        gates[0, slot, :pending] = rand(pending, 2, 1)
+    slots = torch.arange(2)
+    pools = {"ssm": rand(2, 1, 2, 3), "inputs": inputs}
+    weights = {"weight": rand(7, 2), "a_log": rand(1), "dt_bias": rand(1)}
+    cursor = torch.tensor([[1, 0], [3, 0]])
+    tensors = {
+        "gdn_flush": {**pools, "cursor": cursor, "gates": gates, **weights, "slots": slots},
+        "gdn_checkpoint": {
+            "track_ssm": rand(2, 1, 2, 3),
+            "track_conv": rand(2, 1, 7),
+            **pools,
+            "gates": gates,
+            **weights,
+            "cursor": cursor,
+            "slots": slots,
+            "track_slots": slots,
+            "steps": torch.tensor([0, 2]),
+        },
+    }[op]
+    case = KernelCase(op, {name: Buffer(x.flatten(), x.shape, x.stride(), 0) for name, x in tensors.items()})
+    assert CONTRACTS[op](getattr(kernels, op), getattr(ops, op), case) == []
+    assert writes_something(case)
 
 
 def test_this_process_is_eager_and_never_imports_triton():

@@ -39,6 +39,16 @@ NARROW = validate(
     )
 )
 
+# Two requests whose first round is half as wide as what is allocated.
+WIDER = validate(
+    msgspec.structs.replace(
+        TOGETHER,
+        steps=5,
+        adaptive=Adaptive(initial=2, candidates=(2, 5)),
+        requests=tuple(request(0, prompt, 12, "5/1 5/5") for prompt in (5, 6)),
+    )
+)
+
 
 def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
     """The same with every observation of the subject exchanged, or left out."""
@@ -83,6 +93,7 @@ def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) ->
     found = failure(channel, strided(of, channel, written=4, read=3))
     assert found.relation.startswith("stride W=3 instead of A=4: row ")
     assert "reads where row" in found.relation
+    assert " lies" in found.relation
 
 
 @pytest.mark.parametrize(("written", "read"), [(5, 3), (5, 4), (3, 5), (4, 5)])
@@ -91,7 +102,8 @@ def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str,
     found = failure(channel, strided(lockstep(IdealSubject(), TOGETHER), channel, written, read))
     wrong = read if written == 5 else written
     assert found.relation.startswith(f"stride {wrong} instead of A=5: row ")
-    assert ("reads where" if written == 5 else "what was written for") in found.relation
+    assert "reads where row" in found.relation
+    assert (" lies" if written == 5 else " was written") in found.relation
 
 
 def test_a_step_index_too_low_is_no_stride() -> None:
@@ -106,6 +118,28 @@ def test_a_step_index_too_low_is_no_stride() -> None:
         return one._replace(value=of.reference.channel("commit.intermediate")[key])
 
     assert failure("commit.state", changed(of, change)).relation == "holds the state of row 1, 1 behind"
+
+
+def test_rows_that_only_their_writes_show_astray_are_a_stride() -> None:
+    of = lockstep(IdealSubject(), WIDER)
+    lost = strided(of, "commit.intermediate", written=3, read=6)
+    assert failure("commit.intermediate", lost).relation == "poison"
+    for place in (3, 4, 5):
+        lost = written(lost, VERIFY, 4, place)
+    assert failure("commit.intermediate", lost).relation == (
+        "stride W=3 instead of A=6: row 0 of request 1 was written where row 3 of request 0 belongs; "
+        "this explains 6 of 6 wrong states of the batch"
+    )
+    assert failure("commit.intermediate", written(lost, VERIFY, 4, 2 * 6 - 1)).relation == "poison"
+
+
+def test_one_wrong_row_is_no_stride() -> None:
+    """Row 1 of request 1 reads what would lie there at a stride of 3, and no other row does."""
+    of = lockstep(IdealSubject(), NARROW)
+    key, layer = Key(1, 1, row=1), 0
+    state = of.reference.channel("commit.intermediate")[Key(0, 1, layer=layer, row=2)]
+    one = changed(of, at("commit.intermediate", key._replace(layer=layer), state))
+    assert failure("commit.intermediate", one).relation == "holds the state of request 0, row 2"
 
 
 def swapped(one: Key) -> Key:

@@ -96,7 +96,7 @@ def buffers(given: Setup, batch: int, tokens: int, seed: int) -> Buffers:
         b=normal(batch, tokens, heads),
         qkv=normal(batch, tokens, channels),
         out=unwritten(batch, tokens, heads, given.value_dim),
-        weight=normal(channels, given.conv) * given.conv**-0.5,
+        weight=(normal(given.conv, channels) * given.conv**-0.5).t(),
         # Decays of 0.4 .. 1 a token: a state matters for many tokens, so that a wrong one shows.
         a_log=torch.log(torch.linspace(0.01, 0.4, heads, device=device)),
         dt_bias=torch.ones(heads, device=device),

@@ -32,7 +32,7 @@ class EngineConfig:
     state_order: tuple[int, ...] = ()
     adaptive: AdaptiveConfig | None = None
     draft_batch: int = 0
-    commit: Literal["snapshot", "replay"] = "snapshot"
+    commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
 
     @property

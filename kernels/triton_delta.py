@@ -18,7 +18,6 @@ from draftproof.kernels.triton_common import mix, power_of_two
 
 _NORM_EPS = tl.constexpr(1e-6)
 # (columns of a tile, warps, programs from which on it is fastest): measured on a GPU of 132 multiprocessors.
-_FOLDED = 32
 _TILES = ((64, 4, 2048), (32, 1, 528), (16, 1, 0))
 
 
@@ -41,19 +40,13 @@ def tile_offsets(o_h, o_e, s_h, s_e, V_WIDTH: tl.constexpr, PACKED: tl.constexpr
 
 
 @triton.jit
-def activated(b_sum, dtype: tl.constexpr, RING: tl.constexpr):
-    """Return the activation of a convolution's sums in the dtype of its inputs."""
-    if RING:
-        return mix(b_sum)
-    else:
-        return (b_sum / (1.0 + tl.exp(-b_sum))).to(dtype)
-
-
-@triton.jit
 def convolved(b_taps, b_weight, RING: tl.constexpr):
     """Return act(sum over axis 0 of taps * weight), rounded to the dtype of the taps and widened again."""
     b_sum = tl.sum(widened(b_taps, RING) * widened(b_weight, RING), 0)
-    return widened(activated(b_sum, b_taps.dtype, RING), RING)
+    if RING:
+        return mix(b_sum)
+    else:
+        return (b_sum / (1.0 + tl.exp(-b_sum))).to(b_taps.dtype).to(tl.float32)
 
 
 @triton.jit
@@ -124,7 +117,8 @@ def tile_of(rows: int, state: torch.Tensor) -> Tile:
     return Tile(block, power_of_two(size), warps)
 
 
-def fold_tile(state: torch.Tensor) -> Tile:
-    """Return the tile of a kernel that folds many tokens into state [S,U,H,E], which computes more than it moves."""
+def fold_tile(state: torch.Tensor, tokens: float) -> Tile:
+    """Return the tile for state [S,U,H,E] where a program goes through `tokens` tokens and stores no state in between:
+    with many of them arithmetic takes longer than memory, and narrow tiles leave more warps room."""
     size, width = state.shape[2:]
-    return Tile(min(_FOLDED, power_of_two(width)), power_of_two(size), 1)
+    return Tile(min(32 if tokens <= 2 else 16, power_of_two(width)), power_of_two(size), 1)

@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
-from draftproof.kernels.triton_delta import delta_token, gate, is_packed, tile_of, tile_offsets, widened
+from draftproof.kernels.triton_delta import delta_token, fold_tile, gate, is_packed, tile_of, tile_offsets, widened
 
 _NORM_ELEMENTS = 1024
 
@@ -139,9 +139,11 @@ def gdn_update(
 
 
 def _launch(pointers: tuple[torch.Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool) -> None:
+    """`tokens` a row where all rows have as many."""
     kept, qkv, ssm = pointers[1], pointers[2], pointers[7]
     size, heads, k_width, v_width = ssm.shape
-    keys, tile = (qkv.shape[-1] - heads * v_width) // 2, tile_of(rows, ssm)
+    keys, average = (qkv.shape[-1] - heads * v_width) // 2, qkv.shape[0] / rows
+    tile = tile_of(rows, ssm) if snapshot or average <= 2 else fold_tile(ssm, average)
     _delta_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
         *pointers, size, kept.shape[0], tokens, k_width**-0.5, *every,
         RING=ssm.dtype == torch.int64, SNAPSHOT=snapshot, PACKED=is_packed(ssm, kept),

@@ -13,7 +13,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
 from draftproof.kernels.triton_delta import (
-    activated,
+    convolved,
     delta_token,
     fold_tile,
     fold_token,
@@ -23,7 +23,7 @@ from draftproof.kernels.triton_delta import (
     widened,
 )
 
-_BLOCK_D = 1024
+_BLOCK_D = 256
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm")
 
 
@@ -51,12 +51,12 @@ def _row(
     do_not_specialize=["size", "kept_size", "allocated", "tokens", "width", "heads", "s_log", "s_bias", *_INDICES]
 )
 def _convolve_kernel(
-    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor, p_slots, p_targets, p_steps,
-    size, kept_size, allocated, tokens, width, heads,
+    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor, p_slots,
+    p_targets, p_steps, size, kept_size, allocated, tokens, width, heads,
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
     s_slot, s_target, s_step, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr, TAPS: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_U: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_U: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One token and block of channels a program: its output, and what of its inputs goes to the other half."""
     if PDL:
@@ -71,31 +71,31 @@ def _convolve_kernel(
     tokens = tokens.to(tl.int64)
     count = tl.where((pending < 0) | (pending + tokens == 0), 0, pending + tokens)
     if i_t < count:
+        o_c = tl.arange(0, BLOCK_C).to(tl.int64)
         o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
         d_mask = o_d < width
-        p_held = p_inputs + half * s_ih + slot * s_is
-        p_new = p_x + i_b * s_xb
-        p_to = p_moved + (1 - half) * s_vh + kept * s_vs + o_d * s_vd
-        b_sum = widened(tl.zeros([BLOCK_D], dtype=p_y.dtype.element_ty), RING)
-        for tap in tl.static_range(TAPS):
-            # Places count from the window before the first pending token; a whole token is either kept or new.
-            place = i_t + tap
-            if place < WINDOW + pending:
-                b_x = tl.load(p_held + place * s_ip + o_d * s_id, mask=d_mask, other=0)
-            else:
-                b_x = tl.load(p_new + (place - WINDOW - pending) * s_xt + o_d * s_xd, mask=d_mask, other=0)
-            b_weight = tl.load(p_weight + o_d * s_wd + tap * s_wc, mask=d_mask, other=0)
-            b_sum += widened(b_x, RING) * widened(b_weight, RING)
-            # To the other half go the window behind the pending tokens, and the new inputs: each token brings its own,
-            # the first new one (without any, the last pending one) the window, too.
-            if NEW:
-                goes = (i_t == pending) | ((i_t > pending) & (tap == WINDOW))
-                target = place - pending
-            else:
-                goes = (i_t == pending - 1) & (tap > 0)
-                target = tap - 1
-            tl.store(p_to + target * s_vp, b_x, mask=o_d < tl.where(goes, width, 0))
-        tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, activated(b_sum, p_y.dtype.element_ty, RING), mask=d_mask)
+        taps = (o_c < TAPS)[:, None] & d_mask[None, :]
+        b_weight = tl.load(p_weight + o_d[None, :] * s_wd + o_c[:, None] * s_wc, mask=taps, other=0)
+        p_held = p_inputs + half * s_ih + slot * s_is + (o_d * s_id)[None, :]
+        p_new = p_x + i_b * s_xb + (o_d * s_xd)[None, :]
+        # Places count from the window before the first pending token.
+        o_p = (i_t + o_c)[:, None]
+        old = o_p < WINDOW + pending
+        b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
+        b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
+        b_taps = tl.where(old, b_held, b_new)
+        b_y = convolved(b_taps, b_weight, RING).to(p_y.dtype.element_ty)
+        tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, b_y, mask=d_mask)
+        # To the other half go the window behind the pending tokens, and the new inputs: each token brings its own, the
+        # first new one (without any, the last pending one) the window, too.
+        if NEW:
+            target = o_c + i_t - pending
+            first = tl.where(i_t < pending, TAPS, tl.where(i_t == pending, 0, WINDOW))
+        else:
+            target = o_c - 1
+            first = tl.where(i_t == pending - 1, 1, TAPS)
+        p_to = p_moved + (1 - half) * s_vh + kept * s_vs + (o_d * s_vd)[None, :]
+        tl.store(p_to + target[:, None] * s_vp, b_taps, mask=taps & (o_c >= first)[:, None])
         if tl.program_id(0) == 0:
             o_u = tl.arange(0, BLOCK_U).to(tl.int64)
             i_w = i_t - pending
@@ -264,10 +264,10 @@ def _launch(
         y, gated, inputs, moved, gates, x, a, b, *model, *indices, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
         *fresh_strides[4:], *strides(*model, *indices),
-        RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_D=block,
-        BLOCK_U=power_of_two(heads), num_warps=max(1, block // 256), **dependent_launch(ssm.device),
+        RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
+        BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
     )  # fmt: skip
-    keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm)
+    keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm, tokens)
     _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](
         out, ssm, kept_ssm, y, gated, *indices, *sizes, k_width**-0.5,
         *fresh_strides[:4], *strides(ssm, kept_ssm), *y.stride()[:2], *gated.stride()[:3],

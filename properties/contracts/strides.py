@@ -148,8 +148,9 @@ class _Batch:
         if origin[2:] in now:
             lies = "lies" if read else "was written"
             return f"row {at.t} of request {at.request} reads where {whose} {lies}", key
-        gone = next((f"{self._written(*one)} and" for one in found.astray if one[0] == at), None)
-        return f"{gone or f'row {at.t} of request {at.request}'} reads what {whose} left in an earlier round", key
+        written = (f"{self._written(*one)} and" for one in found.astray if one[0] == at)
+        reader = next(written, f"row {at.t} of request {at.request}")
+        return f"{reader} reads what {whose} left in an earlier round", key
 
     def _written(self, origin: Place, at: int) -> str:
         """What is said of a row of the batch that was written to another place of the pool."""

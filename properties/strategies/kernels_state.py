@@ -72,8 +72,8 @@ def _sizes(draw: Draw, large: bool = False) -> _Sizes:
     rows, width = apart(draw, used, 1, most), apart(draw, used, 1, most)
     free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
     grouped = [(n, u) for n, u in free if n < u]
-    choices = grouped if grouped and draw(st.integers(0, 3)) else free
-    keys, heads = draw(st.sampled_from(choices))
+    mostly_grouped = bool(grouped) and draw(st.integers(0, 3)) > 0
+    keys, heads = draw(st.sampled_from(grouped if mostly_grouped else free))
     used |= {keys, heads}
     steps = apart(draw, used, width + 1, width + 2)
     # Keys of one component come near zero too often, where their direction hangs on a rounding.

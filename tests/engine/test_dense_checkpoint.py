@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from draftproof.engine.models.base import Target
 from draftproof.engine.models.checkpoint import CheckpointError, parse_config, read_config
 from draftproof.engine.models.dense import load_target
 from draftproof.engine.models.eagle_head import load_head
@@ -33,8 +34,8 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(directory: Path) -> None:
-    load_target(directory, "cpu", torch.float32)
+def load(directory: Path) -> Target:
+    return load_target(directory, "cpu", torch.float32)
 
 
 def change_config(directory: Path, **fields: Any) -> None:
@@ -49,7 +50,8 @@ def change_tensors(directory: Path, change: Callable[[dict[str, torch.Tensor]], 
 
 
 def test_a_good_one_loads(checkpoint: Path) -> None:
-    load(checkpoint)
+    vocab = json.loads((checkpoint / "config.json").read_text())["vocab_size"]
+    assert load(checkpoint).vocab == vocab
 
 
 def test_missing_directory(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 
@@ -97,5 +99,5 @@ def test_an_engine_that_switches_between_widths_holds_every_contract(capture: bo
     widths = {kind: {one.width for one in of.launches if one.kind == kind} for kind in (DRAFT, VERIFY, EXTEND)}
     assert widths == {DRAFT: {2, 4}, VERIFY: {1, 2, 4}, EXTEND: {1, 2, 4}}
     in_order = [one.width for one in of.launches if one.kind == VERIFY]
-    switches = set(zip(in_order, in_order[1:], strict=False))
+    switches = set(pairwise(in_order))
     assert {(2, 4), (4, 2)} <= switches or {(2, 4), (4, 1), (1, 2)} <= switches

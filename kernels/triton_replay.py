@@ -24,6 +24,7 @@ from draftproof.kernels.triton_delta import (
 )
 
 _BLOCK_D = 256
+_BLOCK_T = 4
 _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm")
 
 
@@ -56,13 +57,14 @@ def _convolve_kernel(
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
     s_slot, s_target, s_step, RING: tl.constexpr, TRACK: tl.constexpr, NEW: tl.constexpr, TAPS: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_U: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_U: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
-    """One token and block of channels a program: its output, and what of its inputs goes to the other half."""
+    """A few tokens and a block of channels a program: outputs, and what of the inputs goes to the other half."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    i_t, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    start, i_b = tl.program_id(1).to(tl.int64) * BLOCK_T, tl.program_id(2).to(tl.int64)
     slot, kept, pending, half = _row(
         p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
         TRACK,
@@ -70,7 +72,8 @@ def _convolve_kernel(
     WINDOW: tl.constexpr = TAPS - 1
     tokens = tokens.to(tl.int64)
     count = tl.where((pending < 0) | (pending + tokens == 0), 0, pending + tokens)
-    if i_t < count:
+    end = tl.minimum(start + BLOCK_T, count)
+    if start < end:
         o_c = tl.arange(0, BLOCK_C).to(tl.int64)
         o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
         d_mask = o_d < width
@@ -78,42 +81,44 @@ def _convolve_kernel(
         b_weight = tl.load(p_weight + o_d[None, :] * s_wd + o_c[:, None] * s_wc, mask=taps, other=0)
         p_held = p_inputs + half * s_ih + slot * s_is + (o_d * s_id)[None, :]
         p_new = p_x + i_b * s_xb + (o_d * s_xd)[None, :]
-        # Places count from the window before the first pending token.
-        o_p = (i_t + o_c)[:, None]
-        old = o_p < WINDOW + pending
-        b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
-        b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
-        b_taps = tl.where(old, b_held, b_new)
-        b_y = convolved(b_taps, b_weight, RING).to(p_y.dtype.element_ty)
-        tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, b_y, mask=d_mask)
-        # To the other half go the window behind the pending tokens, and the new inputs: each token brings its own, the
-        # first new one (without any, the last pending one) the window, too.
-        if NEW:
-            target = o_c + i_t - pending
-            first = tl.where(i_t < pending, TAPS, tl.where(i_t == pending, 0, WINDOW))
-        else:
-            target = o_c - 1
-            first = tl.where(i_t == pending - 1, 1, TAPS)
         p_to = p_moved + (1 - half) * s_vh + kept * s_vs + (o_d * s_vd)[None, :]
-        tl.store(p_to + target[:, None] * s_vp, b_taps, mask=taps & (o_c >= first)[:, None])
+        for i_t in range(start, end):
+            # Places count from the window before the first pending token.
+            o_p = (i_t + o_c)[:, None]
+            old = o_p < WINDOW + pending
+            b_held = tl.load(p_held + o_p * s_ip, mask=taps & old, other=0)
+            b_new = tl.load(p_new + (o_p - WINDOW - pending) * s_xt, mask=taps & (o_p >= WINDOW + pending), other=0)
+            b_taps = tl.where(old, b_held, b_new)
+            b_y = convolved(b_taps, b_weight, RING).to(p_y.dtype.element_ty)
+            tl.store(p_y + i_b * s_yb + i_t * s_yt + o_d, b_y, mask=d_mask)
+            # To the other half go the window behind the pending tokens, and the new inputs: each token brings its own,
+            # the first new one (without any, the last pending one) the window, too.
+            if NEW:
+                target = o_c + i_t - pending
+                first = tl.where(i_t < pending, TAPS, tl.where(i_t == pending, 0, WINDOW))
+            else:
+                target = o_c - 1
+                first = tl.where(i_t == pending - 1, 1, TAPS)
+            tl.store(p_to + target[:, None] * s_vp, b_taps, mask=taps & (o_c >= first)[:, None])
         if tl.program_id(0) == 0:
             o_u = tl.arange(0, BLOCK_U).to(tl.int64)
-            i_w = i_t - pending
-            u_mask, u_old, u_new = o_u < heads, o_u < tl.where(i_w < 0, heads, 0), o_u < tl.where(i_w < 0, 0, heads)
-            p_old = p_gates + half * s_gh + slot * s_gs + i_t * s_gt + o_u * s_gu
-            b_a = tl.load(p_old, mask=u_old, other=0)
-            b_b = tl.load(p_old + s_gk, mask=u_old, other=0)
-            b_a += tl.load(p_a + i_b * s_ab + i_w * s_at + o_u * s_au, mask=u_new, other=0)
-            b_b += tl.load(p_b + i_b * s_bb + i_w * s_bt + o_u * s_bu, mask=u_new, other=0)
-            p_gate = p_gated + i_b * s_zb + i_t * s_zt + o_u
-            a_log = widened(tl.load(p_a_log + o_u * s_log, mask=u_mask, other=0), RING)
-            dt_bias = widened(tl.load(p_dt_bias + o_u * s_bias, mask=u_mask, other=0), RING)
-            b_decay, b_beta = gate(widened(b_a, RING), widened(b_b, RING), a_log, dt_bias, RING)
-            tl.store(p_gate, b_decay, mask=u_mask)
-            tl.store(p_gate + s_zk, b_beta, mask=u_mask)
-            p_keep = p_gates + (1 - half) * s_gh + slot * s_gs + i_w * s_gt + o_u * s_gu
-            tl.store(p_keep, b_a, mask=u_new)
-            tl.store(p_keep + s_gk, b_b, mask=u_new)
+            a_log = widened(tl.load(p_a_log + o_u * s_log, mask=o_u < heads, other=0), RING)
+            dt_bias = widened(tl.load(p_dt_bias + o_u * s_bias, mask=o_u < heads, other=0), RING)
+            for i_t in range(start, end):
+                i_w = i_t - pending
+                u_old, u_new = o_u < tl.where(i_w < 0, heads, 0), o_u < tl.where(i_w < 0, 0, heads)
+                p_old = p_gates + half * s_gh + slot * s_gs + i_t * s_gt + o_u * s_gu
+                b_a = tl.load(p_old, mask=u_old, other=0)
+                b_b = tl.load(p_old + s_gk, mask=u_old, other=0)
+                b_a += tl.load(p_a + i_b * s_ab + i_w * s_at + o_u * s_au, mask=u_new, other=0)
+                b_b += tl.load(p_b + i_b * s_bb + i_w * s_bt + o_u * s_bu, mask=u_new, other=0)
+                b_decay, b_beta = gate(widened(b_a, RING), widened(b_b, RING), a_log, dt_bias, RING)
+                p_gate = p_gated + i_b * s_zb + i_t * s_zt + o_u
+                tl.store(p_gate, b_decay, mask=o_u < heads)
+                tl.store(p_gate + s_zk, b_beta, mask=o_u < heads)
+                p_keep = p_gates + (1 - half) * s_gh + slot * s_gs + i_w * s_gt + o_u * s_gu
+                tl.store(p_keep, b_a, mask=u_new)
+                tl.store(p_keep + s_gk, b_b, mask=u_new)
 
 
 @triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
@@ -260,12 +265,12 @@ def _launch(
     ring, tracked = ssm.dtype == torch.int64, kept is not None
     block = min(_BLOCK_D, power_of_two(channels))
     sizes = (size, kept_ssm.shape[0], gates.shape[2], tokens)
-    _convolve_kernel[(triton.cdiv(channels, block), longest, rows)](
+    _convolve_kernel[(triton.cdiv(channels, block), triton.cdiv(longest, _BLOCK_T), rows)](
         y, gated, inputs, moved, gates, x, a, b, *model, *indices, *sizes, channels, heads,
         *y.stride()[:2], *gated.stride()[:3], *inputs.stride(), *moved_strides, *gates.stride(),
         *fresh_strides[4:], *strides(*model, *indices),
         RING=ring, TRACK=tracked, NEW=tokens > 0, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
-        BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
+        BLOCK_T=_BLOCK_T, BLOCK_U=power_of_two(heads), num_warps=1, **dependent_launch(ssm.device),
     )  # fmt: skip
     keys, tile = (channels - heads * v_width) // 2, fold_tile(ssm, tokens)
     _fold_kernel[(triton.cdiv(v_width, tile.block_e), heads, rows)](

@@ -147,6 +147,11 @@ class Evidence:
         return {place: tuple(rows) for place, rows in batches.items()}
 
     @cached_property
+    def decoded(self) -> Mapping[tuple[int, int], int]:
+        """(request, round) -> engine step, of decode rounds."""
+        return {(row.request, row.round): row.step for row in self.rows if row.phase}
+
+    @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """In the order in which they ran."""
         found = [

@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import msgspec
 
-from draftproof.properties.compare import Place, differing, first_divergence, first_of
+from draftproof.properties.compare import Place, classify, differing, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract, nearness
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.contracts.lanes import explains
 from draftproof.properties.contracts.origins import origin
 from draftproof.properties.contracts.strides import stride
-from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.values.trace import Datum, Key, Observation, integers
 from draftproof.properties.values.verdict import Divergence
 
 _BY_ROW = ("commit.state", "commit.intermediate")
@@ -43,15 +43,29 @@ def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Iterato
         near = nearness(evidence, channel)
         found = first_divergence(name, channel, expected, got, near=near)
         if found and channel in _BY_ROW:
-            yield _explained(evidence, found, got, _first_wrong(evidence, differing(expected, got, near)))
+            wrong = differing(expected, got, near)
+            step = _first_wrong(evidence, wrong)
+            yield _explained(evidence, _at(evidence, found, wrong, step), got, step)
         elif found:
             yield found
 
 
 def _first_wrong(evidence: Evidence, wrong: list[Key]) -> int:
     """The first engine step whose decode batch has a wrong state; -1 if none has. What comes later may follow."""
-    steps = {(row.request, row.round): row.step for row in evidence.rows if row.phase}
-    return min((steps[key[:2]] for key in wrong if key[:2] in steps), default=-1)
+    return min((evidence.decoded[key[:2]] for key in wrong if key[:2] in evidence.decoded), default=-1)
+
+
+def _at(evidence: Evidence, found: Divergence, wrong: list[Key], step: int) -> Divergence:
+    """A divergence of decode rounds at the first place of an engine step: of two requests, the rounds of one may come
+    later than those of the other."""
+    there = [key for key in wrong if evidence.decoded.get(key[:2]) == step]
+    if not found.round or not there:
+        return found
+    expected, got = evidence.pair(found.channel)
+    key = min(there, key=lambda key: Observation(found.channel, key, 0).order)
+    relation = classify(found.channel, key, expected, got)
+    place = Place(found.channel, key, expected.get(key), got.get(key), relation)
+    return place.divergence(found.contract, count=found.count, extent=found.extent)
 
 
 def _explained(evidence: Evidence, found: Divergence, got: Mapping[Key, Datum], step: int) -> Divergence:

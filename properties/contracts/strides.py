@@ -83,19 +83,16 @@ class _Batch:
     def allocated(self) -> int:
         return self.evidence.scenario.steps + 1
 
-    def account(self, value: int, read: bool) -> _Account | None:
-        """What rows that are looked for (`read`), or else lie, `value` places apart explain (0: each launch's width,
-        which is what A should be); None if they contradict anything that was seen."""
-        pitch = (value or self.width) if read else self.allocated
-        if (value or self.width) == self.allocated:
-            return None
-        astray = self._astray(self.allocated if read else value)
+    def account(self, written: int, read: int) -> _Account | None:
+        """What rows that lie `written` places apart and are looked for `read` apart explain (0: the width of each
+        launch); None if they contradict anything that was seen."""
+        astray = self._astray(written)
         if astray is None:
             return None
         found = _Account({}, {}, astray)
-        pool, gone = self._pool(self.allocated if read else value), {place for place, _ in astray}
+        pool, gone = self._pool(written), {place for place, _ in astray}
         for reading in self.readings:
-            at, there = reading.at, pool.get(reading.at.b * pitch + reading.at.t, [])
+            at, there = reading.at, pool.get(reading.at.b * (read or self.width) + reading.at.t, [])
             if same(reading.right, reading.got):
                 if at not in there:
                     return None
@@ -135,7 +132,7 @@ class _Batch:
         state = self.evidence.reference.channel("commit.intermediate").get(key)
         return state is not None and explains(state, reading.got, reading.right)
 
-    def tell(self, found: _Account, read: bool) -> tuple[str, Key]:
+    def tell(self, found: _Account, lies: str) -> tuple[str, Key]:
         """One sentence on who reads whose row, or was written where, and the place it is about."""
         if not found.moved:
             key = min(found.left, key=_order)
@@ -146,7 +143,6 @@ class _Batch:
         at, origin = found.moved[key]
         whose = f"row {origin.t} of request {origin.request}"
         if origin[2:] in now:
-            lies = "lies" if read else "was written"
             return f"row {at.t} of request {at.request} reads where {whose} {lies}", key
         written = (f"{self._written(*one)} and" for one in found.astray if one[0] == at)
         reader = next(written, f"row {at.t} of request {at.request}")
@@ -174,14 +170,16 @@ def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[st
     if evidence.scenario.states.commit != "snapshot" or (step, 1) not in evidence.batches:
         return None
     batch = _batch(evidence, channel, step, got)
-    tried = [(value, read) for value in range(2 * batch.allocated) for read in (True, False)]
-    found = [(one, read, value) for value, read in tried if (one := batch.account(value, read))]
-    account, read, value = max(found, key=lambda one: one[0].places, default=(None, False, 0))
+    right = batch.allocated
+    values = [value for value in range(2 * right) if (value or batch.width) != right]
+    tried = [strides for value in values for strides in ((right, value), (value, right), (value, value))]
+    found = [(one, strides) for strides in tried if (one := batch.account(*strides))]
+    account, (written, read) = max(found, key=lambda one: one[0].places, default=(None, (0, 0)))
     if account is None or account.places < _LEAST or not account.states or not (account.moved or account.astray):
         return None
-    pitch = value or batch.width
-    name = f"stride {'W=' if pitch == batch.width else ''}{pitch} instead of A={batch.allocated}"
-    shown, key = batch.tell(account, read)
+    pitch = (read if written == right else written) or batch.width
+    name = f"stride {'W=' if pitch == batch.width else ''}{pitch} instead of A={right}"
+    shown, key = batch.tell(account, "was written" if read == right else "lies")
     wrong = sum(not same(reading.right, reading.got) for reading in batch.readings)
     return f"{name}: {shown}; this explains {account.states} of {wrong} wrong states of the batch", key
 

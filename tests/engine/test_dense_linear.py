@@ -39,7 +39,7 @@ def part(memory: torch.Tensor) -> torch.Tensor:
     return memory[1:-1, 2:-2]
 
 
-def check(name: str, size: tuple[int, int, int], dtype: torch.dtype, device: str) -> None:
+def assert_equals_twin(name: str, size: tuple[int, int, int], dtype: torch.dtype, device: str) -> None:
     """Compare the whole of the output's memory, and every argument, with what the twin leaves."""
     memory, others = arguments(name, *size, dtype, seed=sum(size))
     expected = memory.clone()
@@ -60,7 +60,7 @@ def check(name: str, size: tuple[int, int, int], dtype: torch.dtype, device: str
 @pytest.mark.parametrize(("name", "dtype"), list(itertools.product(NAMES, BOUNDS)))
 def test_eager_equals_twin(name: str, dtype: torch.dtype) -> None:
     for size in SIZES:
-        check(name, size, dtype, "cpu")
+        assert_equals_twin(name, size, dtype, "cpu")
 
 
 def test_interpreted_equals_twin() -> None:
@@ -69,7 +69,7 @@ def test_interpreted_equals_twin() -> None:
         "assert implementation('cpu') == 'interpreted'\n"
         "for name in NAMES:\n"
         "    for size in SIZES:\n"
-        "        check(name, size, torch.float32, 'cpu')\n"
+        "        assert_equals_twin(name, size, torch.float32, 'cpu')\n"
         "print('compared', len(NAMES) * len(SIZES))\n"
     )
     environment = {**os.environ, INTERPRETED: "1"}
@@ -85,4 +85,4 @@ def test_interpreted_equals_twin() -> None:
 @pytest.mark.parametrize(("name", "dtype"), list(itertools.product(NAMES, (torch.float32, torch.bfloat16))))
 def test_cuda_equals_twin(name: str, dtype: torch.dtype) -> None:
     for size in (*SIZES, (1, 64, 2048), (4, 16, 4096)):
-        check(name, size, dtype, "cuda")
+        assert_equals_twin(name, size, dtype, "cuda")

@@ -142,6 +142,19 @@ def test_one_wrong_row_is_no_stride() -> None:
     assert failure("commit.intermediate", one).relation == "holds the state of request 0, row 2"
 
 
+def test_of_two_wrong_states_that_of_the_earlier_engine_step_is_shown() -> None:
+    """The last request begins when the others have had many rounds."""
+    of = evidence()
+    early, late = Key(0, 2, layer=0), Key(3, 1, layer=0)
+    assert of.decoded[early[:2]] < of.decoded[late[:2]]
+    both = of
+    for key in (early, late):
+        zero = bytes(len(of.subject.channel("commit.state")[key]))  # type: ignore[arg-type]
+        both = changed(both, at("commit.state", key, zero))
+    found = failure("commit.state", both)
+    assert (found.request, found.round, found.relation, found.count) == (0, 2, "zero", 2)
+
+
 def swapped(one: Key) -> Key:
     return one._replace(request={0: 1, 1: 0}.get(one.request, one.request))
 

@@ -54,6 +54,8 @@ class Verifier:
         logits = self.target.logits(hidden.index_select(0, last))
         choice = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
         kernels.greedy_choice(choice, logits)
+        self._taps.record("prefill.choice", choice)
+        self._taps.record_margin("prefill.margin", logits)
         return hidden, choice
 
     def _choose(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -81,6 +81,7 @@ def _related(evidence: Evidence) -> Evidence:
         subject=evidence.related,
         related=None,
         related_reference=None,
+        base_ties=evidence.ties,
     )
 
 

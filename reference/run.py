@@ -123,7 +123,9 @@ class _Request:
     def _prefill(self) -> tuple[int, ...]:
         prompt = self._request.prompt
         whole = self._target.forward(prompt)
-        emitted = (choose(whole.logits[-1]).token,)
+        choice = choose(whole.logits[-1])
+        emitted = (choice.token,)
+        self._say("verify.choice", 0, (choice.token, choice.margin), row=0)
         self._say("accept.emitted", 0, emitted)
         self._commit(0, whole, range(len(prompt)))
         self._commit_states(0, whole, Span(0, len(prompt), 0), self._limits.ended(emitted))

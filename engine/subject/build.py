@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 
 from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.models.base import Head, Target
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import LinearShape, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe import ProbeHead as EngineProbeHead
 from draftproof.engine.stages import GenerationRequest
+from draftproof.engine.subject.pair import Pair
 from draftproof.properties.values.probe import head_weights, target_weights
 from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Linear, ProbeHead, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
 
-@dataclass(frozen=True)
-class Models:
-    """The target and the head that a scenario names. `config` is the configuration object that both were built from,
-    `seen` its fingerprint before, after the target, and after the head was built."""
-
-    target: Target
-    head: Head
-    config: Any
-    seen: tuple[tuple[int, ...], ...]
-
-
-def models(scenario: Scenario, device: torch.device) -> Models:
+def models(scenario: Scenario, device: torch.device) -> Pair:
     """Build what a scenario names; scenarios of the same models share them."""
     if isinstance(scenario.model, Checkpoint):
         assert isinstance(scenario.head, CheckpointHead)
@@ -42,7 +29,7 @@ def models(scenario: Scenario, device: torch.device) -> Models:
 
 
 @lru_cache(maxsize=32)
-def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Models:
+def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Pair:
     def tensors(weights: dict) -> dict[str, torch.Tensor]:
         return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}
 
@@ -56,7 +43,7 @@ def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Models:
     seen.append(fingerprint(shared))
     built = EngineProbeHead(tensors(head_weights(head, model)), shared, shape(head), model.logit_bits)
     seen.append(fingerprint(shared))
-    return Models(target, built, shared, tuple(seen))
+    return Pair(target, built, shared, tuple(seen))
 
 
 def _linear(sizes: Linear | None) -> LinearShape | None:
@@ -66,10 +53,10 @@ def _linear(sizes: Linear | None) -> LinearShape | None:
 
 
 @lru_cache(maxsize=1)
-def _checkpoint(model: Checkpoint, head: CheckpointHead, device: torch.device) -> Models:
+def _checkpoint(model: Checkpoint, head: CheckpointHead, device: torch.device) -> Pair:
     from draftproof.engine.subject.checkpoints import load
 
-    return Models(*load(model, head, device))
+    return load(model, head, device)
 
 
 def config(scenario: Scenario) -> EngineConfig:

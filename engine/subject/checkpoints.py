@@ -6,11 +6,11 @@ Target and draft are built from one configuration object, which stays what it wa
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from draftproof.engine.models.base import Head, Target
+from draftproof.engine.models.base import Head
 from draftproof.engine.models.checkpoint import (
     CheckpointError,
     DenseConfig,
@@ -25,20 +25,11 @@ from draftproof.engine.models.eagle_head import EagleHead, head_config, load_hea
 from draftproof.engine.models.hybrid import OTHER_PARTS, Hybrid, build_target
 from draftproof.engine.models.hybrid_config import HybridConfig, is_hybrid, parse_hybrid
 from draftproof.engine.models.mtp import build_mtp
+from draftproof.engine.subject.pair import Pair
 from draftproof.properties.values.heads import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint, CheckpointHead
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
-
-
-class Pair(NamedTuple):
-    """Target and draft, the configuration object they were built from, and its fingerprints (config_fields): as handed
-    in, after the target was built, after the draft was built."""
-
-    target: Target
-    head: Head
-    config: Any
-    seen: tuple[tuple[int, ...], ...]
 
 
 def load(model: Checkpoint, head: CheckpointHead, device: torch.device) -> Pair:

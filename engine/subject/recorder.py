@@ -110,6 +110,7 @@ class Recorder(Probes):
         if launch.kind == "prefill":
             self._first_prefill_done = True
             self._prefill_rows(self._plan.prefill)
+            self._prefill_choices(self._plan.prefill, tapped)
         elif launch.kind == "extend_prompt":
             self._prompt_taps(self._plan.prefill, tapped)
         elif launch.kind == "draft":
@@ -243,6 +244,14 @@ class Recorder(Probes):
         for index, row in enumerate(batch):
             value = (index, row.end - row.start, 0, 0, self._plan.step)
             self._add("round.rows", Key(row.request, 0, step=row.chunk), value)
+
+    def _prefill_choices(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
+        """The choice after each prompt that ends here."""
+        if tapped:
+            chosen = self._choices("prefill.choice", "prefill.margin", tapped)
+            for row, choice in zip(batch, chosen, strict=True):
+                if row.tail < 0:
+                    self._add("verify.choice", Key(row.request, 0, row=0), choice)
 
     def _decode_rows(self, batch: tuple[DecodeRow, ...], size: int) -> None:
         for index, row in enumerate(batch):

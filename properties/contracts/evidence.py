@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -51,7 +51,8 @@ class Launch(NamedTuple):
 class Evidence:
     """One scenario, run: what the reference says, what the subject did, and its run under the drawn relation.
 
-    `related_reference` is what the reference says of the related run, where that is something else.
+    `related_reference` is what the reference says of the related run, where that is something else. `base_ties` are
+    those of the base run, if this is a related one: without taps a run does not show its own.
     """
 
     scenario: Scenario
@@ -60,6 +61,7 @@ class Evidence:
     subject: Trace
     related: Trace | None = None
     related_reference: Trace | None = None
+    base_ties: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -119,7 +121,7 @@ class Evidence:
             return {}
         from draftproof.properties.contracts.bounds import tied
 
-        ties: dict[int, tuple[int, ...]] = {}
+        ties = dict(self.base_ties)
         for channel in ("draft.step.proposal", "verify.choice", "extend.proposal"):
             got = self.subject.channel(channel)
             for key, one in self.reference.channel(channel).items():

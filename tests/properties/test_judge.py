@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from draftproof.engine.subject import EngineSubject
@@ -10,7 +13,8 @@ from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.counts import HYBRID, NAMES, counts, total
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.subject import Subject
-from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import ADAPTIVE, STATIC, Evidence, evidence, with_observations
@@ -130,3 +134,10 @@ def test_extending_a_finished_request_is_tolerated() -> None:
 def test_an_unknown_contract_is_named_with_the_nearest() -> None:
     with pytest.raises(KeyError, match=r"draft\.positions"):
         find("draft.position")
+
+
+def test_a_run_without_taps_has_the_ties_of_its_base_run() -> None:
+    of = evidence()
+    real = msgspec.structs.replace(of.scenario, model=Checkpoint(path="", vocab=of.scenario.model.vocab))
+    blind = replace(of, scenario=real, subject=Trace("blind", frozenset(), ()), base_ties={1: (0, 2)})
+    assert blind.ties == {1: (0, 2)}

@@ -180,6 +180,7 @@ def declared(made: Scenario) -> set[str]:
 def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScript) -> list[tuple[str, Key]]:
     n, last = len(asked.prompt), len(solved.rounds)
     keys = [*window(made, index, 0, range(n), last == 0), ("accept.emitted", Key(index, 0))]
+    keys.append(("verify.choice", Key(index, 0, row=0)))
     keys += state_keys(made, index, 0, n, last == 0)
     for number, round_ in enumerate(solved.rounds, start=1):
         keys += [

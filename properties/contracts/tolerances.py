@@ -124,11 +124,11 @@ class Bound:
     reason: str
 
 
-# Measured with float32 engines: at most 20 units on tiny Llama and Qwen3 checkpoints (20 scenarios), at most 350 on tiny
-# Qwen3-Next and Qwen3.5 ones, at most 300 on SmolLM2-135M, whose first positions have massive activations: transformers'
-# own float32 run is as far from its float64 run there (3.0e-5 in the keys of layer 12 at position 1). A wrong row,
-# position or slot is off by a hundred thousand. There are no bounds for bfloat16: states of tiny random models drift apart
-# at that precision. Kernels have theirs above, and check runs real models in float32.
+# Measured with float32 engines: at most 20 units on tiny Llama and Qwen3 checkpoints (20 scenarios), at most 350 on
+# tiny Qwen3-Next and Qwen3.5 ones, at most 300 on SmolLM2-135M, whose first positions have massive activations:
+# transformers' own float32 run is as far from its float64 run there (3.0e-5 in the keys of layer 12 at position 1). A
+# wrong row, position or slot is off by a hundred thousand. There are no bounds for bfloat16: states of tiny random
+# models drift apart at that precision. Kernels have theirs above, and check runs real models in float32.
 MODELS = {
     "verify.hidden": Bound(256, 0.5, "each layer rounds a few times its depth; softmax weights average over tokens"),
     "draft.step.hidden_in": Bound(512, 0.5, "as verify.hidden, through the head as often as steps were taken"),

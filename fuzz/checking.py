@@ -99,7 +99,7 @@ class Checker:
         for number, scenario in enumerate(scenarios):
             self._one(scenario, seed, number, tally)
             progress()
-        verdicts = summarise(tally.judgements, total(tally.counts), self.contracts)
+        verdicts = summarise(tally.judgements, tally.counts, self.contracts)
         runs = _runs(tally, self.work)
         verdicts = (runs, *verdicts)
         return CheckReport(

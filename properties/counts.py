@@ -148,6 +148,7 @@ def _batches(evidence: Evidence) -> Counter[str]:
         found["mixed_draft_counts"] += int(len(drafts) > 1)
         found["no_drafts_among_drafts"] += int(len(drafts) > 1 and 0 in drafts)
         found["oversized_batches"] += int(len(rows) > largest > 0)
+        found["hybrid_oversized_batches"] += int(len(rows) > largest > 0 and evidence.hybrid)
         found["prefill_beside_decode"] += int((rows[0].step, 0) in evidence.batches)
     found["chunked_prefills"] = sum(row.phase == 0 and row.chunk == 1 for row in evidence.rows)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -19,7 +19,7 @@ from draftproof.properties.contracts.evidence import (
     Evidence,
 )
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.counts import HYBRID
+from draftproof.properties.counts import HYBRID, total
 from draftproof.properties.relations import related
 from draftproof.properties.values.channels import PHASES
 from draftproof.properties.values.trace import Key, Observation
@@ -95,11 +95,19 @@ def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, D
 
 
 def summarise(
-    judgements: Iterable[Judgement], counts: Mapping[str, int], contracts: Iterable[Contract] = ALL
+    judgements: Iterable[Judgement], counts: Sequence[Mapping[str, int]], contracts: Iterable[Contract] = ALL
 ) -> tuple[Verdict, ...]:
-    """One verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS."""
+    """One verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS.
+
+    `counts` are those of each judged scenario. A contract's minimum is held to the scenarios that it judged.
+    """
     judged = tuple(judgements)
-    return tuple(_verdict(contract, judged, counts) for contract in contracts)
+    pairs = tuple(zip(judged, counts, strict=True))
+    verdicts = []
+    for contract in contracts:
+        concerned = total(dict(own) for one, own in pairs if contract.name in one.results)
+        verdicts.append(_verdict(contract, judged, concerned))
+    return tuple(verdicts)
 
 
 def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[str, int]) -> Verdict:

@@ -31,7 +31,9 @@ _PLACED = frozenset(
     | {"round.state", "pool.states"}
 )
 # What only one of the two ways to commit has, and which memory each of them writes.
-_COMMITTED = frozenset({"commit.intermediate", "commit.pending", "commit.base", "commit.written", "graph.replay"})
+_COMMITTED = frozenset(
+    {"commit.intermediate", "commit.pending", "commit.base", "commit.unfolded", "commit.written", "graph.replay"}
+)
 _CHANGED: dict[Relation, frozenset[str]] = {
     "graph_vs_eager": frozenset({"graph.replay"}),
     "padded_vs_exact": frozenset({"graph.replay"}),

@@ -27,10 +27,14 @@ HYBRID = (
     "states_started",
     "snapshot_rounds",
     "replays_folded",
-    "checkpoints",
+    "checkpoints_snapshot",
+    "checkpoints_replay",
     "checkpoints_two_at_once",
+    "checkpoints_kept",
     "finals",
+    "finals_flushed",
     "hybrid_padded_replays",
+    "hybrid_oversized_batches",
 )
 NAMES = (
     *HYBRID,
@@ -74,12 +78,14 @@ def _commits(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:
             end = subject.channel("commit.length").get(Key(round_.request, round_.number), round_.context)
             passed = int(end) // states.checkpoint - round_.context // states.checkpoint  # type: ignore[arg-type]
             found["checkpoints_two_at_once"] += int(passed > 1)
+            found[f"checkpoints_{states.commit}"] += int(passed > 0)
+            found["checkpoints_kept"] += int(not passed and int(end) >= states.checkpoint)  # type: ignore[arg-type]
     for one, other in itertools.pairwise(rounds):
         both = one.request == other.request and one.drafts > 0 and other.drafts > 0
         extremes = {one.accepted == one.drafts, other.accepted == other.drafts} == {True, False}
         found["states_alternating"] += int(both and extremes and 0 in (one.accepted, other.accepted))
-    found["checkpoints"] = len({key[:2] for key in subject.channel("commit.checkpoint")})
     found["finals"] = len({key.request for key in subject.channel("commit.final")})
+    found["finals_flushed"] = sum(key.round > 0 for key in subject.channel("commit.unfolded"))
     return found
 
 

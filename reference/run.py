@@ -31,7 +31,7 @@ _ALWAYS = frozenset(
 )
 _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
-_REPLAY = frozenset({"commit.pending", "commit.base"})
+_REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
 CHANNELS = _ALWAYS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
@@ -89,11 +89,8 @@ class Span(NamedTuple):
     rows: int
 
     def completed(self, interval: int) -> int:
-        """The position of the token that completed the last multiple of `interval` in this round; -1 if none did."""
-        if not interval:
-            return -1
-        tokens = (self.context + self.committed) // interval * interval
-        return tokens - 1 if tokens > self.context else -1
+        """The position of the token that completed the last multiple of `interval` so far; -1 if none did."""
+        return (self.context + self.committed) // interval * interval - 1 if interval else -1
 
 
 class Models(NamedTuple):
@@ -188,6 +185,8 @@ class _Request:
         if replay:
             self._say("commit.pending", number, span.committed if number else 0)
             said["commit.base"] = span.context - 1 if number else last
+            if ended:
+                self._say("commit.unfolded", number, 0)
         if (completed := span.completed(self._states.checkpoint)) >= 0:
             said["commit.checkpoint"] = completed
         for layer, states in zip(self._linear, whole.states, strict=True):

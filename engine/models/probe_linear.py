@@ -19,16 +19,17 @@ class ProbeLinear:
 
     def __init__(self, weights: Mapping[str, torch.Tensor], index: int, order: int) -> None:
         prefix = f"layers.{index}"
-        own = {
-            name: weights[f"{prefix}.{name}"] for name in ("conv.weight", "a_log", "dt_bias", "start.conv", "start.ssm")
-        }
+        own = (weights[f"{prefix}.{name}"] for name in ("conv.weight", "a_log", "dt_bias"))
+        # A state of zeros is no state, as for a real model.
+        begin = (weights[f"{prefix}.start.{name}"] for name in ("conv", "ssm"))
+        starts = (tensor if bool(tensor.any()) else None for tensor in begin)
         projected = [weights[f"{prefix}.{name}.weight"] for name in ("qkv", "z", "a", "b")]
         self._order = order
         self._project = torch.cat(projected).contiguous()
         self._sizes = [len(part) for part in projected]
         self._norm = weights[f"{prefix}.norm.weight"]
         self._o, self._mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
-        self._own = RecurrentWeights(*own.values())
+        self._own = RecurrentWeights(*own, *starts)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         own = self._own

@@ -36,7 +36,12 @@ def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Pair:
     def shape(spec: ProbeModel | ProbeHead) -> ProbeShape:
         return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
 
-    shared = {"num_hidden_layers": model.layers, "layer_types": list(model.types), "vocab_size": model.vocab}
+    shared = {
+        "num_hidden_layers": model.layers,
+        "layer_types": list(model.types),
+        "vocab_size": model.vocab,
+        "rope_parameters": {"rope_type": "default"},
+    }
     seen = [fingerprint(shared)]
     weights = tensors(target_weights(model))
     target = ProbeTarget(weights, shared, shape(model), _linear(model.linear), model.logit_bits, model.agreement)

@@ -36,7 +36,8 @@ class MemoryWatch:
         self._slot_bytes = np.array([size for _, size in places])
         # A word never spans two slots.
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
-        self._before = self._words().clone()
+        self._before = self._arena.memory.clone()
+        self._astray: set[tuple[int, int]] = set()
         self._codes = np.array([REGIONS.get(region.name.split(".")[0], ELSEWHERE) for region in regions])
 
     def _places(self, name: str) -> tuple[int, int]:
@@ -61,6 +62,7 @@ class MemoryWatch:
         self._arena["first"].fill_(self._poison)
         if self._engine.states:
             self.poison_states(tuple(range(self._engine.config.request_slots + 1)))
+        self._before.copy_(self._arena.memory)
 
     def poison_row(self, row: int) -> None:
         """Page 0 everywhere, or pages that may be another request's: in range, and not what the row will be given."""
@@ -81,20 +83,30 @@ class MemoryWatch:
         at = torch.tensor(places, device=self._arena.memory.device)
         for region, count, size in zip(self._arena.regions, self._count, self._slot_bytes, strict=True):
             if region.name.split(".")[0] in kinds:
-                raw = self._arena.memory[region.start : region.start + region.size].view(-1, int(count), int(size))
-                if region.name in _INDICES:
-                    self._arena[region.name][at] = self._poison
-                else:
-                    raw[:, at] = POISON_BYTES[self._poison]
+                # What the poison overwrites is no news at the next launch.
+                for memory in (self._arena.memory, self._before):
+                    raw = memory[region.start : region.start + region.size]
+                    if region.name in _INDICES:
+                        raw.view(torch.int64).view(int(count), -1)[at] = self._poison
+                    else:
+                        raw.view(-1, int(count), int(size))[:, at] = POISON_BYTES[self._poison]
 
     def before(self) -> None:
-        self._before.copy_(self._words())
+        """A launch begins. What changed in a pool since the last one is held against it: between launches nothing
+        may."""
+        self._astray = {(code, place) for code, place in self._changes() if code != ELSEWHERE}
+        self._before.copy_(self._arena.memory)
 
     def changed(self) -> tuple[tuple[int, int], ...]:
-        """(region, place) of everything that changed since `before`, ascending; slot 0 is anyone's and left out."""
-        words = torch.nonzero(self._words() != self._before).flatten().cpu().numpy()
+        """(region, place) of everything that a launch changed, ascending; slot 0 is anyone's and left out."""
+        changes = self._astray.union(self._changes())
+        self._before.copy_(self._arena.memory)
+        return tuple(sorted(changes))
+
+    def _changes(self) -> set[tuple[int, int]]:
+        words = torch.nonzero(self._words() != self._before.view(self._word)).flatten().cpu().numpy()
         if not len(words):
-            return ()
+            return set()
         offsets = self._word.itemsize * words
         index = np.searchsorted(self._starts, offsets, side="right") - 1
         inside = (index >= 0) & (offsets - self._starts[index] < self._sizes[index])
@@ -103,4 +115,4 @@ class MemoryWatch:
         anyones = known & (places == 0) & (self._codes[index] != REGIONS["steps"])
         codes = np.where(known, self._codes[index], ELSEWHERE)[~anyones]
         places = np.where(known, places, offsets)[~anyones]
-        return tuple((code, place) for code, place in sorted(set(zip(codes.tolist(), places.tolist(), strict=True))))
+        return set(zip(codes.tolist(), places.tolist(), strict=True))

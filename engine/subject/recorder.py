@@ -162,6 +162,9 @@ class Recorder(Probes):
     def handed_over(self, commits: tuple[Commit, ...]) -> None:
         if self._engine.states and commits:
             self._vectors("commit.final", commits, stored(self._engine.states, commits))
+        if isinstance(self._engine.states, Replay):
+            for commit, left in zip(commits, pending_inputs(self._engine.states, commits), strict=True):
+                self._add("commit.unfolded", Key(commit.request, commit.round), left)
 
     def _states(self, commits: tuple[Commit, ...]) -> None:
         """The logical states after a round, what they are made of, and checkpoints that are due."""
@@ -176,14 +179,10 @@ class Recorder(Probes):
             for commit, pending in zip(commits, pending_inputs(states, commits), strict=True):
                 self._add("commit.pending", Key(commit.request, commit.round), pending)
             self._vectors("commit.base", commits, base(states, commits))
-        due = tuple(commit for commit in commits if self._completes(commit))
-        if due:
-            self._vectors("commit.checkpoint", due, kept(states, due))
-
-    def _completes(self, commit: Commit) -> bool:
-        """Whether the round completed a multiple of the checkpoint interval."""
         every = self._checkpoint
-        return every > 0 and commit.context // every > commit.before // every
+        have = tuple(commit for commit in commits if every and commit.context >= every)
+        if have:
+            self._vectors("commit.checkpoint", have, kept(states, have))
 
     def _vectors(self, channel: str, commits: Sequence[Commit], layers: Mapping[int, list[Datum]]) -> None:
         for order, values in layers.items():

@@ -242,6 +242,7 @@ CONTRACTS = (
             "padded_replays": 1,
             "eager_launches": 1,
             "oversized_batches": 1,
+            "hybrid_oversized_batches": 1,
             "narrow_replays": 1,
             "hybrid_padded_replays": 1,
         },

@@ -15,6 +15,8 @@ _PATTERNS: tuple[tuple[LayerType, ...], ...] = (
     (_FULL, _LINEAR),
     (_LINEAR, _LINEAR, _FULL),
     (_LINEAR, _FULL, _LINEAR),
+    (_FULL, _LINEAR, _FULL),
+    (_LINEAR, _FULL, _LINEAR, _FULL),
 )
 
 
@@ -64,7 +66,7 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, ProbeHead]:
 @st.composite
 def _linear(draw: Draw) -> Linear:
     """K and V sizes differ; value heads share a key head as often as not; half begin from a state that is not zero."""
-    key_heads, value_heads = draw(st.sampled_from(((1, 2), (1, 1), (2, 2))))
+    key_heads, value_heads = draw(st.sampled_from(((1, 2), (1, 1), (2, 2), (2, 4))))
     taken = {value_heads}
     return Linear(
         key_heads=key_heads,

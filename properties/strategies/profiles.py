@@ -49,12 +49,18 @@ _HYBRID = (
     _hybrid("alternating"),
     _hybrid("switching"),
     _hybrid("limits", requests=3, shape="reuse"),
+    _hybrid("oversized"),
 )
 _ADAPTIVE = Profile("adaptive", requests=2, graphs=True, pattern="falling", adaptive=True)
 _DYNAMIC = (
     _ADAPTIVE._replace(name="adaptive_rising", pattern="rising", hybrid=True),
     _ADAPTIVE,
     _ADAPTIVE._replace(name="adaptive_falling", hybrid=True),
+    _ADAPTIVE._replace(
+        name="adaptive_oversized", pattern="rising", hybrid=True, requests=3, together=True, shape="oversized"
+    ),
+    _ADAPTIVE._replace(name="adaptive_draft_batch", pattern="rising", draft_batch=True),
+    _ADAPTIVE._replace(name="adaptive_limits", pattern="rising", hybrid=True, limits=True),
     Profile(
         "draft_batch",
         requests=3,
@@ -90,7 +96,11 @@ ROTATION = tuple(
         "adaptive_falling",
         "limits",
         "hybrid_limits",
+        "adaptive_oversized",
         "reuse",
+        "hybrid_oversized",
+        "adaptive_draft_batch",
         "boundaries",
+        "adaptive_limits",
     )
 )

@@ -34,7 +34,7 @@ from draftproof.properties.values.validate import validate
 
 # Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
 # constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
-VERSION = 3
+VERSION = 4
 Draw = st.DrawFn
 
 # The relations that need a graph, or captured sizes, to differ from the base run.
@@ -86,11 +86,23 @@ def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
 
 
 def _related(scenario: Scenario, relation: Relation, states: States) -> Scenario:
-    requests = scenario.requests
     if relation == "taps_off":
-        # Without taps a draft shows only in what is verified: its own proposals have to be.
+        scenario = _unforced(scenario)
+    return validate(msgspec.structs.replace(scenario, relation=relation, states=states))
+
+
+def _unforced(scenario: Scenario) -> Scenario:
+    """Without taps a draft shows only in what is verified: its own proposals have to be.
+
+    Under a controller all of them are, and right ones, so that the step count rises.
+    """
+    requests, model = scenario.requests, scenario.model
+    if scenario.adaptive is None:
         requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
-    return validate(msgspec.structs.replace(scenario, relation=relation, requests=requests, states=states))
+    else:
+        requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario),)) for one in requests)
+        model = msgspec.structs.replace(model, agreement=256)
+    return msgspec.structs.replace(scenario, model=model, requests=requests)
 
 
 def _hybrid(scenario: Scenario) -> bool:
@@ -191,7 +203,7 @@ def _budget(profile: Profile, index: int) -> tuple[int, int]:
 
 def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Graphs:
     """Sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
-    if profile.name == "oversized":
+    if _shape(profile) == "oversized":
         return Graphs(sizes=(draw(st.integers(1, max_batch - 1)),))
     if not (profile.graphs or needed or draw(st.booleans())):
         return Graphs()
@@ -217,8 +229,8 @@ def _shape(profile: Profile) -> str:
     return profile.shape or profile.name
 
 
-# Step counts to choose from, with one to begin with that is not the largest.
-_CANDIDATES = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5)))
+# Step counts to choose from, with one to begin with: among them, between them, and above them all.
+_CANDIDATES = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5)), (4, (1, 2)), (3, (1, 2)))
 
 
 @st.composite
@@ -228,11 +240,12 @@ def _adaptive(draw: Draw) -> Adaptive:
     return Adaptive(
         initial=initial,
         candidates=candidates,
-        alpha=0.5,
+        alpha=draw(st.sampled_from((0.5, 0.25, 0.75))),
         interval=draw(st.sampled_from((1, 1, 2))),
         warmup=draw(st.integers(0, 2)),
-        down=draw(st.sampled_from((0.0, -0.25))),
-        up=draw(st.sampled_from((0.0, -0.25))),
+        down=draw(st.sampled_from((0.0, -0.25, 0.25))),
+        # Far below zero an average rises past two candidates at once.
+        up=draw(st.sampled_from((0.0, -0.25, 0.25, -1.5))),
     )
 
 
@@ -266,7 +279,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
     adaptive = draw(_adaptive()) if profile.adaptive else None
     steps = max(adaptive.steps) if adaptive else draw(st.integers(profile.steps, profile.most_steps))
     page_size = draw(st.integers(1, 6)) if profile.name == "any" else draw(st.sampled_from((2, 3, 1, 4, 5)))
-    chunk = 16 if profile.name == "oversized" else draw(st.sampled_from((4, 3, 5, 16)))
+    chunk = 16 if _shape(profile) == "oversized" else draw(st.sampled_from((4, 3, 5, 16)))
     sizes = _Sizes(model.vocab, steps, page_size, chunk)
     count = draw(st.integers(profile.requests, 3 if profile.adaptive else 4))
     requests = draw(_requests(profile, sizes, count))
@@ -291,7 +304,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
 
 @st.composite
 def _states(draw: Draw) -> States:
-    return States(commit=draw(st.sampled_from(_COMMITS)), checkpoint=draw(st.sampled_from((0, 2, 3, 4))))
+    return States(commit=draw(st.sampled_from(_COMMITS)), checkpoint=draw(st.sampled_from((2, 3, 0, 4, 1, 7))))
 
 
 def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: _Sizes, schedule: Schedule) -> Memory:

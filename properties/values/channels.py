@@ -60,6 +60,7 @@ _TABLE = (
     Channel("commit.base", "commit", 8, ("layer",), "vector", "-"),
     Channel("commit.checkpoint", "commit", 9, ("layer",), "vector", "-"),
     Channel("commit.final", "commit", 10, ("layer",), "vector", "-"),
+    Channel("commit.unfolded", "commit", 11, (), "int", "tokens"),
     Channel("extend.ids", "extend", 1, ("layer", "row"), "int", "id"),
     Channel("extend.positions", "extend", 2, ("layer", "row"), "int", "token"),
     Channel("extend.slots", "extend", 3, ("layer", "row"), "int", "KV slot"),

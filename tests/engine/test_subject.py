@@ -2,7 +2,9 @@
 
 import msgspec
 import pytest
+import torch
 
+from draftproof.engine.engine import Engine
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule
 from draftproof.properties.values.trace import Trace
@@ -96,3 +98,18 @@ def test_unsteered_rounds_verify_the_proposal_itself():
     pairs = [(ids[key._replace(step=-1, row=key.step + 1)], value[0]) for key, value in proposals.items()]
     assert pairs
     assert all(verified == proposed for verified, proposed in pairs)
+
+
+def test_a_write_between_launches_is_held_against_the_next(monkeypatch: pytest.MonkeyPatch):
+    keep = Engine._keep
+
+    def astray(self: Engine, *of: torch.Tensor) -> None:
+        keep(self, *of)
+        self.arena["target.v.0"][-1] += 1
+
+    monkeypatch.setattr(Engine, "_keep", astray)
+    engine = trace(SETTINGS["graphs"])
+    last = SETTINGS["graphs"].memory
+    place = (0, (last.pages + 1) * last.page_size - 1)
+    written = [value for _, value in sorted(engine.channel("commit.written").items())]
+    assert sum(place in zip(value[::2], value[1::2], strict=True) for value in written) > 1

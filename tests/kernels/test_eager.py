@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from draftproof import kernels
+from draftproof.kernels import eager_gdn, eager_state
 from draftproof.kernels.registry import implementation
 from draftproof.properties.contracts.kernel import CONTRACTS, Buffer, KernelCase
 from draftproof.properties.strategies.kernels import CASES
@@ -21,6 +22,15 @@ def test_every_contract_holds(op: str):
     seen = tally(op, FLOATS, examples=40)
     assert seen.differences == []
     assert seen.examples >= 20
+    assert seen.changed >= seen.examples // 3
+
+
+@pytest.mark.parametrize("op", ["conv_update", "gdn_update"])
+def test_every_contract_holds_where_a_sequence_takes_several_pieces(op: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(eager_state, "PIECE", 2)
+    monkeypatch.setattr(eager_gdn, "PIECE", 2)
+    seen = tally(op, FLOATS, examples=40)
+    assert seen.differences == []
     assert seen.changed >= seen.examples // 3
 
 

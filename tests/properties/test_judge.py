@@ -36,7 +36,7 @@ def shifted(channel: str, by: int) -> Evidence:
 @pytest.mark.parametrize("subject", [IdealSubject(), EngineSubject()], ids=lambda subject: subject.name)
 def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
     judged = [judge(lockstep(subject, scenario)) for scenario in (STATIC, ADAPTIVE)]
-    verdicts = summarise(judged, ENOUGH)
+    verdicts = summarise(judged, [ENOUGH] * len(judged))
     failed = [verdict for verdict in verdicts if verdict.verdict is Outcome.FAIL]
     assert failed == []
     assert {v.name for v in verdicts if v.verdict is not Outcome.PASS} == {
@@ -74,7 +74,7 @@ def test_a_write_into_another_request_comes_before_what_was_read_there() -> None
 
 
 def test_zero_counts_are_inconclusive() -> None:
-    verdicts = summarise([judge(evidence())], total([]))
+    verdicts = summarise([judge(evidence())], [total([])])
     assert {verdict.verdict for verdict in verdicts} == {Outcome.INCONCLUSIVE}
     assert all(verdict.missing for verdict in verdicts)
 
@@ -83,13 +83,13 @@ def test_each_minimum_alone_makes_inconclusive() -> None:
     judged = [judge(evidence())]
     for contract in ALL:
         for name in contract.minimum:
-            verdict = summarise(judged, ENOUGH | {name: 0}, [contract])[0]
+            verdict = summarise(judged, [ENOUGH | {name: 0}] * len(judged), [contract])[0]
             assert verdict.verdict is Outcome.INCONCLUSIVE
             assert f"{name} >= 1" in verdict.missing
 
 
 def test_many_ties_are_inconclusive() -> None:
-    verdict = summarise([judge(evidence())], ENOUGH | {"ties": 3, "tokens_emitted": 1000}, [find("lossless")])[0]
+    verdict = summarise([judge(evidence())], [ENOUGH | {"ties": 3, "tokens_emitted": 1000}], [find("lossless")])[0]
     assert verdict.verdict is Outcome.INCONCLUSIVE
 
 
@@ -97,21 +97,21 @@ def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed()
     """Real models only: probes are generated, so that each kind of them is there."""
     judged = Judgement({"lossless": None, "graphs": None}, None, evidence().subject.channels, HYBRID)
     enough = ENOUGH | dict.fromkeys(HYBRID, 0)
-    verdicts = {verdict.name: verdict.verdict for verdict in summarise([judged], enough)}
+    verdicts = {verdict.name: verdict.verdict for verdict in summarise([judged], [enough])}
     assert verdicts["graphs"] is Outcome.PASS
     assert verdicts["commit.state"] is verdicts["relation.other_commit"] is Outcome.SKIP
-    mixed = summarise([judged, judge(evidence())], enough, [find("commit.state")])
+    mixed = summarise([judged, judge(evidence())], [enough, enough], [find("commit.state")])
     assert mixed[0].verdict is Outcome.INCONCLUSIVE
 
 
 def test_no_scenario_is_inconclusive() -> None:
-    assert {verdict.verdict for verdict in summarise([], ENOUGH)} == {Outcome.INCONCLUSIVE}
+    assert {verdict.verdict for verdict in summarise([], [])} == {Outcome.INCONCLUSIVE}
 
 
 def test_the_reference_passes_what_it_can_be_held_to_and_skips_the_rest() -> None:
     one = evidence()
     control = ReferenceSubject().run(STATIC, one.script)
-    verdicts = summarise([judge(Evidence(STATIC, one.script, one.reference, control))], ENOUGH)
+    verdicts = summarise([judge(Evidence(STATIC, one.script, one.reference, control))], [ENOUGH])
     outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
     assert outcomes["lossless"] is Outcome.PASS
     assert outcomes["memory.written"] is Outcome.SKIP
@@ -141,3 +141,14 @@ def test_a_run_without_taps_has_the_ties_of_its_base_run() -> None:
     real = msgspec.structs.replace(of.scenario, model=Checkpoint(path="", vocab=of.scenario.model.vocab))
     blind = replace(of, scenario=real, subject=Trace("blind", frozenset(), ()), base_ties={1: (0, 2)})
     assert blind.ties == {1: (0, 2)}
+
+
+def test_a_minimum_is_held_to_the_scenarios_that_the_contract_judged() -> None:
+    judged = [judge(evidence()), judge(evidence())]
+    lossless = find("lossless")
+    elsewhere = replace(judged[1], results={name: None for name in judged[1].results if name != "lossless"})
+    few = ENOUGH | {"accept_partial": 0}
+    assert summarise([judged[0], judged[1]], [few, ENOUGH], [lossless])[0].verdict is Outcome.PASS
+    found = summarise([judged[0], elsewhere], [few, ENOUGH], [lossless])[0]
+    assert found.verdict is Outcome.INCONCLUSIVE
+    assert found.missing == ("accept_partial >= 1",)

@@ -169,7 +169,7 @@ def declared(made: Scenario) -> set[str]:
     if made.model.linear is None:
         without |= {f"commit.{name}" for name in ("step_index", "state", "final", "intermediate")}
     if made.model.linear is None or made.states.commit == "snapshot":
-        without |= {"commit.pending", "commit.base"}
+        without |= {"commit.pending", "commit.base", "commit.unfolded"}
     else:
         without.add("commit.intermediate")
     if made.model.linear is None or not made.states.checkpoint:
@@ -209,10 +209,11 @@ def state_keys(
         return []
     replay, every = made.states.commit == "replay", made.states.checkpoint
     names = ["commit.state"] + ["commit.base"] * replay + ["commit.final"] * ends
-    if every and any(token % every == 0 for token in range((round_.context if round_ else 0) + 1, length + 1)):
+    if every and length >= every:
         names.append("commit.checkpoint")
     keys = [(name, Key(index, number, layer=layer)) for name in names for layer in linear]
     keys += [("commit.pending", Key(index, number))] * replay
+    keys += [("commit.unfolded", Key(index, number))] * (replay and ends)
     if round_ is None:
         return keys
     rows = 0 if replay else round_.drafts + 1

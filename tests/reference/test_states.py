@@ -43,7 +43,7 @@ def test_a_request_by_hand() -> None:
         4: 12,
     }
     assert {key.round: value for key, value in trace.channel("commit.step_index").items()} == {1: 1, 2: 1, 3: 1, 4: 0}
-    assert rounds(trace, "commit.checkpoint") == [0, 2, 4]
+    assert rounds(trace, "commit.checkpoint") == [0, 1, 2, 3, 4]
     assert rounds(trace, "commit.final") == [4]
     assert {key.layer for key in trace.channel("commit.state")} == {0, 2}
     assert {key.layer for key in trace.channel("commit.kv")} == {1}
@@ -51,7 +51,7 @@ def test_a_request_by_hand() -> None:
     rows = {(key.round, key.row): value for key, value in trace.of("commit.intermediate", layer=0)}
     assert sorted(rows) == [*((r, row) for r in (1, 2, 3) for row in range(4 - (r == 3))), (4, 0)]
     assert rows[1, 1] == state[1]
-    assert rows[2, 0] == checkpoint[2]
+    assert rows[2, 0] == checkpoint[2] == checkpoint[3] != checkpoint[1] == checkpoint[0]
     assert state[4] == checkpoint[4] == values(trace, "commit.final")[4]
     assert len(set(state.values())) == 5
 
@@ -63,7 +63,7 @@ def test_replay_says_the_same_state_in_two_parts() -> None:
     for name in one.channels & two.channels:
         assert one.channel(name) == two.channel(name), name
     assert one.channels - two.channels == {"commit.intermediate"}
-    assert two.channels - one.channels == {"commit.pending", "commit.base"}
+    assert two.channels - one.channels == {"commit.pending", "commit.base", "commit.unfolded"}
     state, base = values(two, "commit.state"), values(two, "commit.base")
     assert base == {0: state[0]} | {number: state[number - 1] for number in state if number}
     lengths = {key.round: value for key, value in two.channel("commit.length").items()}

@@ -229,14 +229,16 @@ def _shape(profile: Profile) -> str:
     return profile.shape or profile.name
 
 
-# Step counts to choose from, with one to begin with: among them, between them, and above them all.
-_CANDIDATES = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5)), (4, (1, 2)), (3, (1, 2)))
+# Step counts to choose from, with one to begin with: among them or between them, so that there is one above; and above
+# them all.
+_RISING = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5)))
+_CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 
 
 @st.composite
-def _adaptive(draw: Draw) -> Adaptive:
+def _adaptive(draw: Draw, profile: Profile) -> Adaptive:
     """A controller that moves within a few rounds."""
-    initial, candidates = draw(st.sampled_from(_CANDIDATES))
+    initial, candidates = draw(st.sampled_from(_RISING if profile.pattern == "rising" else _CANDIDATES))
     return Adaptive(
         initial=initial,
         candidates=candidates,
@@ -276,7 +278,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
     relation: Relation = draw(st.sampled_from(("none", *RELATIONS)))
     hybrid = draw(st.booleans()) if profile.name == "any" else profile.hybrid
     model, head = draw(models(hybrid))
-    adaptive = draw(_adaptive()) if profile.adaptive else None
+    adaptive = draw(_adaptive(profile)) if profile.adaptive else None
     steps = max(adaptive.steps) if adaptive else draw(st.integers(profile.steps, profile.most_steps))
     page_size = draw(st.integers(1, 6)) if profile.name == "any" else draw(st.sampled_from((2, 3, 1, 4, 5)))
     chunk = 16 if _shape(profile) == "oversized" else draw(st.sampled_from((4, 3, 5, 16)))

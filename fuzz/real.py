@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.scenarios import generate, unforced
 from draftproof.properties.values.scenario import (
     RELATIONS,
     Checkpoint,
@@ -34,6 +34,8 @@ def real_scenarios(path: Path, head: Path | None, seed: int, count: int, *, buil
     """
     config = read_target_config(path)
     hybrid = isinstance(config, HybridConfig)
+    if isinstance(config, HybridConfig) and "full_attention" not in config.types:
+        raise ValueError("layer_types has no 'full_attention', allowed: at least one")
     model = Checkpoint(path=str(path), vocab=config.vocab)
     draft = CheckpointHead(path=str(head) if head else "", seed=seed, built_in=built_in)
     turns = itertools.cycle(relation for relation in RELATIONS if hybrid or relation != "other_commit")
@@ -54,6 +56,7 @@ def _with_states(scenario: Scenario, turn: int) -> Scenario:
 
 def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead, relation: Relation) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
+    scenario = unforced(scenario) if relation == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs
     if relation in _OF_GRAPHS and not graphs.sizes:

@@ -21,7 +21,7 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, w
 EXAMPLES = 200
 KERNEL_CALLS = 12
 """Calls that each kernel is held to its contract with."""
-MODEL_EXAMPLES = 10
+MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
 
 Examples = Annotated[
@@ -121,6 +121,8 @@ def show(report: CheckReport, seconds: float, again: str) -> None:
             screen.line(f"FAIL {verdict.name}: {describe(verdict.divergence)}{note}", "red")
     for finding in report.findings:
         _show_finding(finding)
+    if report.verdict is Outcome.INCONCLUSIVE:
+        screen.line("Nothing failed, but not everything came up: more --examples or another --seed exercise more.")
     screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
 
 

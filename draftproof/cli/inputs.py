@@ -50,7 +50,12 @@ def device(name: str) -> str:
 def engine(name: str) -> Subject:
     """The engine on a device. Raises BadInput."""
     where = device(name)
+    import torch
+
     from draftproof.engine.subject import EngineSubject
+
+    # At these sizes threads take longer to meet than to work.
+    torch.set_num_threads(1)
 
     return EngineSubject(device=where)
 

@@ -87,11 +87,11 @@ def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
 
 def _related(scenario: Scenario, relation: Relation, states: States) -> Scenario:
     if relation == "taps_off":
-        scenario = _unforced(scenario)
+        scenario = unforced(scenario)
     return validate(msgspec.structs.replace(scenario, relation=relation, states=states))
 
 
-def _unforced(scenario: Scenario) -> Scenario:
+def unforced(scenario: Scenario) -> Scenario:
     """Without taps a draft shows only in what is verified: its own proposals have to be.
 
     Under a controller all of them are, and right ones, so that the step count rises.

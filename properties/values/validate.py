@@ -78,7 +78,7 @@ def _request(scenario: Scenario, index: int) -> None:
     top = max(request.prompt)
     _require(top < scenario.model.vocab, f"{at}.prompt", f"token {top}", f"below model.vocab = {scenario.model.vocab}")
     pages = pages_needed(scenario, request)
-    _require(pages <= memory.pages, f"{at} needs pages", pages, f"at most memory.pages = {memory.pages}")
+    _require(pages <= memory.pages, f"pages needed by {at}", pages, f"at most memory.pages = {memory.pages}")
     for number, wish in enumerate(request.rounds):
         where = f"{at}.rounds[{number}]"
         _require(wish.drafts <= scenario.steps, f"{where}.drafts", wish.drafts, f"at most steps = {scenario.steps}")

@@ -202,8 +202,6 @@ def _contract(name: str, channels: tuple[str, ...] = (), concerns=_hybrid, **min
 
 _BOUNDED = frozenset({"round.state", "commit.step_index", "commit.pending"})
 
-_KEPT = {f"checkpoints_{how}": 1 for how in ("snapshot", "replay", "two_at_once", "kept")}
-
 CONTRACTS = (
     _contract("commit.step_index", states_committed_none=1, states_committed_partial=1, states_committed_all=1),
     _contract(
@@ -227,7 +225,14 @@ CONTRACTS = (
         replays_folded=1,
         states_committed_partial=1,
     ),
-    _contract("commit.checkpoint", concerns=_checkpoints, **_KEPT),
+    _contract(
+        "commit.checkpoint",
+        concerns=_checkpoints,
+        checkpoints_snapshot=1,
+        checkpoints_replay=1,
+        checkpoints_two_at_once=1,
+        checkpoints_kept=1,
+    ),
     _contract("commit.final", ("commit.final", "commit.unfolded"), finals=1, finals_flushed=1),
     Contract(
         name="state.ownership",

@@ -47,11 +47,6 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
         raise InvalidScenario(f"{name}: {_explain(str(error), raw)}") from None
 
 
-def read_scenario(path: Path) -> Scenario:
-    """A scenario file, or the scenario of a case file; checked as a whole, too."""
-    return read_case(path)[0]
-
-
 def read_case(path: Path) -> tuple[Scenario, Script | None]:
     """(scenario, script) of a case file; a bare scenario file has no script."""
     try:

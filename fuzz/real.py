@@ -8,16 +8,8 @@ from pathlib import Path
 import msgspec
 
 from draftproof.properties.strategies.scenarios import generate, unforced
-from draftproof.properties.values.scenario import (
-    RELATIONS,
-    Checkpoint,
-    CheckpointHead,
-    Graphs,
-    Relation,
-    Request,
-    Scenario,
-    States,
-)
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import RELATIONS, Checkpoint, Graphs, Relation, Request, Scenario, States
 from draftproof.properties.values.validate import validate
 from draftproof.reference.hybrid_checkpoint import read_target_config
 from draftproof.reference.hybrid_config import HybridConfig
@@ -37,7 +29,7 @@ def real_scenarios(path: Path, head: Path | None, seed: int, count: int, *, buil
     if isinstance(config, HybridConfig) and "full_attention" not in config.types:
         raise ValueError("layer_types has no 'full_attention', allowed: at least one")
     model = Checkpoint(path=str(path), vocab=config.vocab)
-    draft = CheckpointHead(path=str(head) if head else "", seed=seed, built_in=built_in)
+    draft = CheckpointDraft(path=str(head) if head else "", seed=seed, built_in=built_in)
     turns = itertools.cycle(relation for relation in RELATIONS if hybrid or relation != "other_commit")
     scenarios = [_exchange(scenario, model, draft, next(turns)) for scenario in generate(seed, count)]
     if hybrid:
@@ -54,7 +46,7 @@ def _with_states(scenario: Scenario, turn: int) -> Scenario:
     return msgspec.structs.replace(scenario, states=states)
 
 
-def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead, relation: Relation) -> Scenario:
+def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointDraft, relation: Relation) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
     scenario = unforced(scenario) if relation == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
@@ -62,7 +54,7 @@ def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointHead, relat
     if relation in _OF_GRAPHS and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
     return validate(
-        msgspec.structs.replace(scenario, model=model, head=head, requests=requests, graphs=graphs, relation=relation)
+        msgspec.structs.replace(scenario, model=model, draft=head, requests=requests, graphs=graphs, relation=relation)
     )
 
 

@@ -6,14 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from draftproof.properties.values.scenario import (
-    Checkpoint,
-    CheckpointHead,
-    LayerType,
-    ProbeHead,
-    ProbeModel,
-    Scenario,
-)
+from draftproof.properties.values.drafts import CheckpointDraft, Eagle
+from draftproof.properties.values.scenario import Checkpoint, LayerType, ProbeModel, Scenario
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
 
@@ -38,10 +32,10 @@ class Head(Protocol):
 
 def build(scenario: Scenario, memo: Memo) -> tuple[Target, Head]:
     """The target and the head of a scenario. Raises ValueError for a checkpoint that cannot be read or does not fit."""
-    if isinstance(scenario.model, ProbeModel) and isinstance(scenario.head, ProbeHead):
-        return ProbeTarget(scenario.model, memo), ProbeEagleHead(scenario.head, scenario.model, memo)
+    if isinstance(scenario.model, ProbeModel) and isinstance(scenario.draft, Eagle):
+        return ProbeTarget(scenario.model, memo), ProbeEagleHead(scenario.draft, scenario.model, memo)
     from draftproof.reference.real import load  # probes need no torch
 
-    if isinstance(scenario.model, Checkpoint) and isinstance(scenario.head, CheckpointHead):
-        return load(scenario.model, scenario.head, memo)
-    raise ValueError(f"head.kind is {type(scenario.head).__name__}, allowed: the kind of the model")
+    if isinstance(scenario.model, Checkpoint) and isinstance(scenario.draft, CheckpointDraft):
+        return load(scenario.model, scenario.draft, memo)
+    raise ValueError(f"head.kind is {type(scenario.draft).__name__}, allowed: the kind of the model")

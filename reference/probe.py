@@ -12,8 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.probe import head_weights, target_weights
-from draftproof.properties.values.scenario import LayerType, ProbeHead, ProbeModel
+from draftproof.properties.values.scenario import LayerType, ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe_linear import LinearLayer
 from draftproof.reference.ring import ONE, mix, turned
@@ -37,7 +38,7 @@ class _Layer:
     key_dim: int
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | ProbeHead) -> _Layer:
+    def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | Eagle) -> _Layer:
         return cls(
             qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
             position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
@@ -138,7 +139,7 @@ class ProbeTarget:
 class ProbeEagleHead:
     """The EAGLE head of a probe scenario: entry i is at position i and consumes the token of position i + 1."""
 
-    def __init__(self, spec: ProbeHead, target: ProbeModel, memo: Memo) -> None:
+    def __init__(self, spec: Eagle, target: ProbeModel, memo: Memo) -> None:
         weights = head_weights(spec, target)
         self._known = memo.of((spec, target))
         self._embed, self._carry = weights["embed"], weights["carry.position"][0]
@@ -197,5 +198,5 @@ def _target_layers(spec: ProbeModel) -> tuple[_Layer | LinearLayer, ...]:
 
 
 @lru_cache(maxsize=64)
-def _head_layer(spec: ProbeHead, target: ProbeModel) -> _Layer:
+def _head_layer(spec: Eagle, target: ProbeModel) -> _Layer:
     return _Layer.of(head_weights(spec, target), "layers.0", spec)

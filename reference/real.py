@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, LayerType
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import Checkpoint, LayerType
 from draftproof.reference.config import CheckpointError
 from draftproof.reference.dense import Dense
 from draftproof.reference.dense_layer import KV
@@ -61,7 +62,7 @@ class RealTarget:
 class RealHead:
     """An EAGLE-1 head on a checkpoint, or the MTP layer of the checkpoint itself."""
 
-    def __init__(self, head: EagleHead | Mtp, name: tuple[CheckpointHead, Checkpoint], memo: Memo) -> None:
+    def __init__(self, head: EagleHead | Mtp, name: tuple[CheckpointDraft, Checkpoint], memo: Memo) -> None:
         self._head, self._known = head, memo.of(name)
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
@@ -75,7 +76,7 @@ class RealHead:
         return whole
 
 
-def load(model: Checkpoint, head: CheckpointHead, memo: Memo) -> tuple[RealTarget, RealHead]:
+def load(model: Checkpoint, head: CheckpointDraft, memo: Memo) -> tuple[RealTarget, RealHead]:
     """Read both. Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's."""
     target = _target(model.path, _stamp(model.path))
     if target.config.vocab != model.vocab:
@@ -83,7 +84,7 @@ def load(model: Checkpoint, head: CheckpointHead, memo: Memo) -> tuple[RealTarge
     return RealTarget(target, model, memo), RealHead(_head(target, model, head), (head, model), memo)
 
 
-def _head(target: Dense | Hybrid, model: Checkpoint, head: CheckpointHead) -> EagleHead | Mtp:
+def _head(target: Dense | Hybrid, model: Checkpoint, head: CheckpointDraft) -> EagleHead | Mtp:
     if not head.built_in:
         return EagleHead.load(target, head.path) if head.path else EagleHead.random(target, head.seed)
     if not isinstance(target, Hybrid):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.probe import head_weights, target_weights
-from draftproof.properties.values.scenario import Linear, ProbeHead, ProbeModel
+from draftproof.properties.values.scenario import Linear, ProbeModel
 
 MASK = 2**64 - 1
 
@@ -26,7 +27,7 @@ def dot(a: list[int], b: list[int]) -> int:
     return total & MASK
 
 
-def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeHead, xs: list[list[int]]) -> tuple:
+def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | Eagle, xs: list[list[int]]) -> tuple:
     """Returns (outputs, entries as (k, v), o[0, 0]) of each position."""
     heads, group = spec.heads, spec.heads // spec.kv_heads
     queries, entries, outputs, firsts = [], [], [], []
@@ -123,7 +124,7 @@ def naive_target(spec: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list,
     return hidden, [naive_logits(w, h, spec.logit_bits, spec.agreement) for h in hidden], kv, states
 
 
-def naive_head(head: ProbeHead, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
+def naive_head(head: Eagle, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
     """(g, logits, entries)."""
     w = lists(head_weights(head, spec))
     xs = []

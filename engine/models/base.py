@@ -39,13 +39,32 @@ class Chunks:
 class Where:
     """Where each of T packed tokens belongs: request table row, position, and KV slot; all int64 [T].
 
-    `states` says the same of recurrent layers; a model without any is not asked for it.
+    `states` says the same of recurrent layers; a model without any is not asked for it. A token sees the entries of
+    positions 0 .. `visible` of its row, which is its own position unless given: in a block everything sees everything.
     """
 
     rows: torch.Tensor
     positions: torch.Tensor
     slots: torch.Tensor
     states: VerifyRows | Chunks | None = None
+    visible: torch.Tensor | None = None
+
+
+class Kept:
+    """Outputs of chosen layers of one forward pass, residual included; a model tells it of every layer."""
+
+    def __init__(self, layers: tuple[int, ...]) -> None:
+        self.layers = layers
+        self._outputs: dict[int, torch.Tensor] = {}
+
+    def saw(self, layer: int, output: torch.Tensor) -> None:
+        """The output [T, D] of decoder layer `layer`, counted from 0."""
+        if layer in self.layers:
+            self._outputs[layer] = output
+
+    def joined(self) -> torch.Tensor:
+        """Side by side in the order of `layers`: [T, D * len(layers)]."""
+        return torch.cat([self._outputs[layer] for layer in self.layers], dim=1)
 
 
 @dataclass(frozen=True)
@@ -100,6 +119,10 @@ class Cache(Protocol):
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots, then attend with q [T, Nq, Hk]: [T, Nq, Hv]."""
         ...
 
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, where: Where) -> None:
+        """Write k [T, N, Hk] and v [T, N, Hv] to their slots."""
+        ...
+
     def recur(
         self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where
     ) -> torch.Tensor:
@@ -118,8 +141,8 @@ class Target(Protocol):
     vocab: int
     hidden_dtype: torch.dtype
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """Hidden states [T, D] after the final norm."""
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
+        """Hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -142,6 +165,51 @@ class Head(Protocol):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[T, D] -> [T, V], float."""
+        ...
+
+    def weights(self) -> tuple[torch.Tensor, ...]: ...
+
+
+class Chain(Protocol):
+    """Layers of chained multi-token prediction: `cache_shape` counts them. Layer j's entry i takes token i + 1 + j.
+
+    With `chain` off every layer takes the target's hidden states.
+    """
+
+    cache_shape: CacheShape
+    chain: bool
+
+    def forward(
+        self, layer: int, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """ids [T], hidden [T, D] -> (states that logits are of, states handed on to the next layer), both [T, D]."""
+        ...
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """[T, D] -> [T, V], float."""
+        ...
+
+    def weights(self) -> tuple[torch.Tensor, ...]: ...
+
+
+class Block(Protocol):
+    """A draft that fills in a block of masked tokens at once; its context entries are made of the target's layers
+    `features`. `mask` is the id of a masked token."""
+
+    cache_shape: CacheShape
+    features: tuple[int, ...]
+    mask: int
+
+    def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
+        """Write the context entries of features [T, D * len(features)] in every layer."""
+        ...
+
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        """ids [B, W], of which `where` has B * W -> states [B * W, ..] that logits are of."""
+        ...
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """[T, ..] -> [T, V], float."""
         ...
 
     def weights(self) -> tuple[torch.Tensor, ...]: ...

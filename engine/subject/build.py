@@ -14,18 +14,19 @@ from draftproof.engine.models.probe import LinearShape, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe import ProbeHead as EngineProbeHead
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
+from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.probe import head_weights, target_weights
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Linear, ProbeHead, ProbeModel, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
 
 def models(scenario: Scenario, device: torch.device) -> Pair:
     """Build what a scenario names; scenarios of the same models share them."""
     if isinstance(scenario.model, Checkpoint):
-        assert isinstance(scenario.head, CheckpointHead)
-        return _checkpoint(scenario.model, scenario.head, device)
-    assert isinstance(scenario.head, ProbeHead)
-    return _probe(scenario.model, scenario.head, device)
+        assert isinstance(scenario.draft, CheckpointDraft)
+        return _checkpoint(scenario.model, scenario.draft, device)
+    assert isinstance(scenario.draft, ProbeHead)
+    return _probe(scenario.model, scenario.draft, device)
 
 
 @lru_cache(maxsize=32)
@@ -58,7 +59,7 @@ def _linear(sizes: Linear | None) -> LinearShape | None:
 
 
 @lru_cache(maxsize=1)
-def _checkpoint(model: Checkpoint, head: CheckpointHead, device: torch.device) -> Pair:
+def _checkpoint(model: Checkpoint, head: CheckpointDraft, device: torch.device) -> Pair:
     from draftproof.engine.subject.checkpoints import load
 
     return load(model, head, device)

@@ -26,18 +26,19 @@ from draftproof.engine.models.hybrid import OTHER_PARTS, Hybrid, build_target
 from draftproof.engine.models.hybrid_config import HybridConfig, is_hybrid, parse_hybrid
 from draftproof.engine.models.mtp import build_mtp
 from draftproof.engine.subject.pair import Pair
+from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.heads import HeadSizes, random_head
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead
+from draftproof.properties.values.scenario import Checkpoint
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 
-def load(model: Checkpoint, head: CheckpointHead, device: torch.device) -> Pair:
+def load(model: Checkpoint, head: CheckpointDraft, device: torch.device) -> Pair:
     """Read the directories. Raises CheckpointError naming what is wrong with them."""
     return build_pair(read_json(model.path), model, head, device)
 
 
-def build_pair(config: Any, model: Checkpoint, head: CheckpointHead, device: torch.device) -> Pair:
+def build_pair(config: Any, model: Checkpoint, head: CheckpointDraft, device: torch.device) -> Pair:
     """As `load`, with a configuration object (a mapping, or with to_dict()) for that of the directory."""
     tensors = open_tensors(model.path, device, DTYPES[model.dtype])
     seen = [fingerprint(config)]
@@ -64,7 +65,7 @@ def _tied(target: Dense | Hybrid) -> tuple[str, ...]:
     return ("lm_head.weight",) if target.config.tied else ()
 
 
-def _draft(config: Any, tensors: Tensors, target: Dense | Hybrid, head: CheckpointHead, device: torch.device) -> Head:
+def _draft(config: Any, tensors: Tensors, target: Dense | Hybrid, head: CheckpointDraft, device: torch.device) -> Head:
     dtype = target.hidden_dtype
     if head.built_in:
         if not isinstance(target, Hybrid):

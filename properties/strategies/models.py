@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from draftproof.properties.values.scenario import LayerType, Linear, ProbeHead, ProbeModel
+from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 
 Draw = st.DrawFn
 
@@ -29,7 +30,7 @@ def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
 
 
 @st.composite
-def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, ProbeHead]:
+def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
     """Pairwise distinct head sizes and widths of target and head, grouped queries half the time."""
     taken: set[int] = set()
     key, value = _distinct(draw, 2, 4, taken), _distinct(draw, 2, 5, taken)
@@ -52,7 +53,7 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, ProbeHead]:
         layer_types=types,
         linear=draw(_linear()) if hybrid else None,
     )
-    head = ProbeHead(
+    head = Eagle(
         seed=draw(st.integers(0, 15)),
         heads=head_kv * head_groups,
         kv_heads=head_kv,

@@ -291,7 +291,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
     return validate(
         Scenario(
             model=model,
-            head=head,
+            draft=head,
             steps=steps,
             memory=memory,
             graphs=graphs,

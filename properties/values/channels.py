@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["int", "ints", "vector", "choice"]
-PHASES = ("plan", "draft", "verify", "accept", "commit", "extend", "control", "graph", "pool")
+PHASES = ("plan", "draft", "propose", "verify", "accept", "commit", "extend", "control", "graph", "pool")
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,20 @@ _TABLE = (
     Channel("round.state", "plan", 3, (), "int", "state slot"),
     Channel("config.seen", "plan", 4, ("step",), "ints", "-"),
     Channel("config.routing", "plan", 5, ("layer",), "int", "layer type"),
+    Channel("config.draft", "plan", 7, (), "ints", "-"),
     Channel("control.steps", "plan", 6, (), "ints", "tokens"),
     Channel("draft.step.ids", "draft", 1, ("step",), "int", "id"),
     Channel("draft.step.positions", "draft", 2, ("step",), "int", "token"),
     Channel("draft.step.slots", "draft", 3, ("step",), "int", "KV slot"),
     Channel("draft.step.hidden_in", "draft", 4, ("step",), "vector", "-"),
     Channel("draft.step.proposal", "draft", 5, ("step",), "choice", "id"),
+    Channel("draft.block.ids", "draft", 1, ("row",), "int", "id"),
+    Channel("draft.block.positions", "draft", 2, ("row",), "int", "token"),
+    Channel("draft.block.slots", "draft", 3, ("row",), "int", "KV slot"),
+    Channel("draft.block.visible", "draft", 4, ("row",), "int", "token"),
+    Channel("draft.block.proposal", "draft", 5, ("row",), "choice", "id"),
+    Channel("propose.match", "propose", 1, (), "ints", "tokens"),
+    Channel("propose.tokens", "propose", 2, (), "ints", "id"),
     Channel("verify.ids", "verify", 1, ("row",), "int", "id"),
     Channel("verify.positions", "verify", 2, ("row",), "int", "token"),
     Channel("verify.slots", "verify", 3, ("row",), "int", "KV slot"),
@@ -74,3 +82,5 @@ _TABLE = (
     Channel("pool.states", "pool", 3, (), "ints", "state slots"),
 )
 CHANNELS: dict[str, Channel] = {channel.name: channel for channel in _TABLE}
+TAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("draft", "verify", "extend"))
+"""What takes taps inside of launches; the rest is what a host sees anyway."""

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from draftproof.properties.values.scenario import Linear, ProbeHead, ProbeModel
+from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, ProbeDraft, Standalone
+from draftproof.properties.values.scenario import Linear, ProbeModel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -31,7 +32,7 @@ def draw(seed: int, name: str, *shape: int) -> np.ndarray:
     return (splitmix(base + count * GOLDEN) | np.uint64(1)).reshape(shape)
 
 
-def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeHead) -> dict[str, np.ndarray]:
+def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft) -> dict[str, np.ndarray]:
     sizes = (spec.heads * spec.key_dim, spec.kv_heads * spec.key_dim, spec.kv_heads * spec.value_dim)
     weights = {
         f"{prefix}.{name}.weight": draw(seed, f"{prefix}.{name}", size, spec.lanes)
@@ -77,10 +78,9 @@ def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
     """Names and shapes: embed [V,L], unembed [V,L], of a full attention layer layers.i.{q,k,v}.{weight,position},
     q.gate, o.weight, mlp.weight; of a linear one what `_linear_layer` lists.
 
-    In the first full attention layer the first query head is gated to zero (it weighs every visible token 1) and the
-    first value row copies lane 0 of its input, which the layers before leave as the embedding's: that head's first
-    output is the *carry*, the sum over visible tokens of mix(embed[t, 0] + p * c), which the head of the draft can
-    continue.
+    No layer changes lane 0: it is the embedding's. In the first full attention layer the first query head is gated to
+    zero (it weighs every visible token 1) and the first value row copies lane 0: that head's first output is the
+    *carry*, the sum over visible tokens of mix(embed[t, 0] + p * c), which a draft can continue.
     """
     weights = {"embed": draw(spec.seed, "embed", spec.vocab, spec.lanes)}
     weights["unembed"] = draw(spec.seed, "unembed", spec.vocab, spec.lanes)
@@ -91,13 +91,11 @@ def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
         else:
             weights |= _layer(spec.seed, f"layers.{layer}", spec)
     first = carry_layer(spec)
-    for layer in range(first):
+    for layer in range(spec.layers):
         weights[f"layers.{layer}.o.weight"][0] = 0
         weights[f"layers.{layer}.mlp.weight"][0] = 0
     weights[f"layers.{first}.q.gate"][: spec.key_dim] = 0
-    carry = np.zeros(spec.lanes, dtype=np.uint64)
-    carry[0] = 1
-    weights[f"layers.{first}.v.weight"][0] = carry
+    weights[f"layers.{first}.v.weight"][0] = _unit(spec.lanes)
     return weights
 
 
@@ -106,17 +104,96 @@ def carry_layer(spec: ProbeModel) -> int:
     return spec.types.index("full_attention")
 
 
+def _shared(target: ProbeModel) -> dict[str, np.ndarray]:
+    """What a draft shares with its target: embed, unembed and the position constant of the carry."""
+    weights = target_weights(target)
+    return {"embed": weights["embed"], "unembed": weights["unembed"], "carry.position": _constant(target)}
+
+
+def _constant(target: ProbeModel) -> np.ndarray:
+    """c of the carry: [1]."""
+    return target_weights(target)[f"layers.{carry_layer(target)}.v.position"][:1]
+
+
 @lru_cache(maxsize=64)
-def head_weights(head: ProbeHead, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Names and shapes: fc [D, 2L] over (embedding, hidden), layers.0.*, out [L, D]; and what an EAGLE head shares with
-    its target: embed, unembed and the position constant of the carry."""
-    shared = target_weights(target)
-    weights = {
-        "embed": shared["embed"],
-        "unembed": shared["unembed"],
-        "carry.position": shared[f"layers.{carry_layer(target)}.v.position"][:1],
+def head_weights(head: Eagle, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Of an EAGLE head: fc [D, 2L] over (embedding, hidden), layers.0.*, out [L, D]; shared with its target embed,
+    unembed and carry.position [1]."""
+    weights = _shared(target) | {
         "fc": draw(head.seed, "head.fc", head.lanes, 2 * target.lanes),
         "out": draw(head.seed, "head.out", target.lanes, head.lanes),
     }
-    weights |= _layer(head.seed, "layers.0", head)
+    return weights | _layer(head.seed, "layers.0", head)
+
+
+@lru_cache(maxsize=64)
+def mtp_weights(draft: Mtp, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Of every layer j of a chain: fc.j [D, 2L] over (embedding, hidden), layers.j.*, out.j [L, D]; shared as for
+    `head_weights`."""
+    weights = _shared(target)
+    for layer in range(draft.layers):
+        weights[f"fc.{layer}"] = draw(draft.seed, f"mtp.fc.{layer}", draft.lanes, 2 * target.lanes)
+        weights[f"out.{layer}"] = draw(draft.seed, f"mtp.out.{layer}", target.lanes, draft.lanes)
+        weights |= _layer(draft.seed, f"layers.{layer}", draft)
     return weights
+
+
+@lru_cache(maxsize=64)
+def dflash_weights(draft: DFlash, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Of a block draft over F = L * len(features) lanes of context: in [D, L], mask [L] (the embedding of a masked
+    token), layers.i.*, layers.i.{k,v}.context [.., F], out [L, D]; shared as for `head_weights`.
+
+    Lane 0 of a block row is its embedding's. In layer 0 the first query head is gated to zero, and its first value
+    copies lane 0 of a block row or of the first feature, with the target's constant: what it sums up is the carry.
+    """
+    weights = _shared(target) | {
+        "in": draw(draft.seed, "dflash.in", draft.lanes, target.lanes),
+        "mask": draw(draft.seed, "dflash.mask", target.lanes),
+        "out": draw(draft.seed, "dflash.out", target.lanes, draft.lanes),
+    }
+    lanes = target.lanes * len(draft.features)
+    for layer in range(draft.layers):
+        weights |= _layer(draft.seed, f"layers.{layer}", draft)
+        for name, size in (("k", draft.key_dim), ("v", draft.value_dim)):
+            shape = (draft.kv_heads * size, lanes)
+            weights[f"layers.{layer}.{name}.context"] = draw(draft.seed, f"dflash.{layer}.{name}.context", *shape)
+    weights["in"][0] = _unit(target.lanes)
+    weights["layers.0.q.gate"][: draft.key_dim] = 0
+    weights["layers.0.v.weight"][0] = _unit(draft.lanes)
+    weights["layers.0.v.context"][0] = _unit(lanes)
+    weights["layers.0.v.position"][:1] = _constant(target)
+    return weights
+
+
+def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
+    """The language model that a standalone draft is."""
+    return ProbeModel(
+        seed=draft.seed,
+        layers=draft.layers,
+        heads=draft.heads,
+        kv_heads=draft.kv_heads,
+        key_dim=draft.key_dim,
+        value_dim=draft.value_dim,
+        lanes=draft.lanes,
+        vocab=target.vocab,
+        logit_bits=target.logit_bits,
+        agreement=256,
+    )
+
+
+@lru_cache(maxsize=64)
+def standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Those of `target_weights` for `standalone_model`, but for what makes the carry: lane 0 of embed, and its
+    constant, are the target's."""
+    own = target_weights(standalone_model(draft, target))
+    weights = {name: array.copy() for name, array in own.items()}
+    weights["embed"][:, 0] = target_weights(target)["embed"][:, 0]
+    weights["layers.0.v.position"][:1] = _constant(target)
+    return weights
+
+
+def _unit(size: int) -> np.ndarray:
+    """1 at place 0."""
+    unit = np.zeros(size, dtype=np.uint64)
+    unit[0] = 1
+    return unit

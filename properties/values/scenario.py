@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import Draft
 
-VERSION = 1
+VERSION = 2
 
 Small = Annotated[int, Meta(ge=1, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
@@ -83,28 +84,6 @@ class Checkpoint(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="
     path: str
     vocab: Annotated[int, Meta(ge=4)]
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-
-
-class ProbeHead(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
-    """An EAGLE head of a probe: one layer of its own sizes, fed with (token, hidden)."""
-
-    seed: Seed
-    heads: Small
-    kv_heads: Small
-    key_dim: Small
-    value_dim: Small
-    lanes: Annotated[int, Meta(ge=2, le=64)]
-
-
-class CheckpointHead(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):
-    """An EAGLE head of a real architecture: a directory, or "" for a head made from `seed`.
-
-    `built_in`: the MTP layer that the target's own checkpoint brings, instead.
-    """
-
-    path: str = ""
-    seed: Seed = 0
-    built_in: bool = False
 
 
 class Memory(Value, frozen=True, kw_only=True):
@@ -196,7 +175,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     """
 
     model: ProbeModel | Checkpoint
-    head: ProbeHead | CheckpointHead
+    draft: Draft
     steps: Annotated[int, Meta(ge=1, le=64)]
     memory: Memory
     graphs: Graphs

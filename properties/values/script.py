@@ -6,9 +6,10 @@ from draftproof.properties.values.base import Value
 
 
 class RoundScript(Value, frozen=True, kw_only=True):
-    """One decode round of a request: context length before it, its drafts, and what must come of them.
+    """One decode round of a request: context length before it, the number of its drafts, and what must come of them.
 
-    `forced` replaces the proposal between propose and verify (None: the draft's own proposals are verified).
+    An n-gram draft that finds fewer than it may propose makes `drafts` fewer, unless they are forced. `forced` replaces
+    the proposal between propose and verify (None: the draft's own proposals are verified).
     """
 
     context: int

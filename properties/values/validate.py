@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead, Scenario, pages_needed
+from draftproof.properties.values.drafts import ALGORITHMS, CheckpointDraft, DFlash, Mtp, Ngram, ProbeDraft
+from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, pages_needed
 
 
 class InvalidScenario(ValueError):
@@ -38,14 +39,37 @@ def _memory(scenario: Scenario) -> None:
 
 
 def _model(scenario: Scenario) -> None:
-    model, head = scenario.model, scenario.head
-    real = isinstance(model, Checkpoint)
-    _require(real == isinstance(head, CheckpointHead), "head.kind", type(head).__name__, "the kind of the model")
-    if isinstance(model, Checkpoint) or isinstance(head, CheckpointHead):
+    model = scenario.model
+    if isinstance(model, ProbeModel):
+        _grouped("model", model)
+    _draft(scenario)
+
+
+def _grouped(name: str, part: ProbeModel | ProbeDraft) -> None:
+    fits = part.heads % part.kv_heads == 0
+    _require(fits, f"{name}.heads", part.heads, f"a multiple of {name}.kv_heads = {part.kv_heads}")
+
+
+def _draft(scenario: Scenario) -> None:
+    draft = scenario.draft
+    if isinstance(draft, Ngram):
+        _require(draft.min_n <= draft.max_n, "draft.min_n", draft.min_n, f"at most draft.max_n = {draft.max_n}")
         return
-    for name, part in (("model", model), ("head", head)):
-        fits = part.heads % part.kv_heads == 0
-        _require(fits, f"{name}.heads", part.heads, f"a multiple of {name}.kv_heads = {part.kv_heads}")
+    kind = draft.__struct_config__.tag
+    if isinstance(scenario.model, Checkpoint):
+        _require(isinstance(draft, CheckpointDraft), "draft.kind", kind, "checkpoint or ngram, for a checkpoint")
+        return
+    if isinstance(draft, CheckpointDraft):
+        allowed = ", ".join(name for name in ALGORITHMS)
+        raise InvalidScenario(f"draft.kind is {kind}, allowed: one of a probe, {allowed}")
+    _grouped("draft", draft)
+    if isinstance(draft, Mtp):
+        steps = scenario.steps
+        _require(draft.layers >= steps, "draft.layers", draft.layers, f"at least steps = {steps}, a layer a proposal")
+    if isinstance(draft, DFlash):
+        top = scenario.model.layers - 1
+        fits = len(set(draft.features)) == len(draft.features) and max(draft.features) <= top
+        _require(fits, "draft.features", list(draft.features), f"distinct layers of the model, 0 .. {top}")
 
 
 def _linear(scenario: Scenario) -> None:

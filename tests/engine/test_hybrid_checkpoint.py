@@ -12,7 +12,8 @@ from draftproof.engine.models.checkpoint import CheckpointError, open_tensors, r
 from draftproof.engine.models.hybrid import Hybrid, load_hybrid
 from draftproof.engine.models.mtp import build_mtp
 from draftproof.engine.subject.checkpoints import load
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import tiny_llama, tiny_qwen3_5, tiny_qwen3_5_moe, tiny_qwen3_next
 
 WEIGHTS = "model.safetensors"
@@ -89,10 +90,10 @@ def test_missing_tensor_of_the_built_in_draft(directory: Path, name: str) -> Non
 def test_no_built_in_draft_at_all(tmp_path: Path) -> None:
     directory = tiny_qwen3_5(tmp_path / "hybrid", mtp=False)
     with pytest.raises(CheckpointError, match=r"tensor mtp\.fc\.weight is missing from the checkpoint"):
-        load(Checkpoint(path=str(directory), vocab=59), CheckpointHead(built_in=True), CPU)
+        load(Checkpoint(path=str(directory), vocab=59), CheckpointDraft(built_in=True), CPU)
     dense = tiny_llama(tmp_path / "dense")
     with pytest.raises(CheckpointError, match="built_in is True; allowed: False"):
-        load(Checkpoint(path=str(dense), vocab=53), CheckpointHead(built_in=True), CPU)
+        load(Checkpoint(path=str(dense), vocab=53), CheckpointDraft(built_in=True), CPU)
 
 
 def test_text_part_of_a_multimodal_checkpoint(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_text_part_of_a_multimodal_checkpoint(tmp_path: Path) -> None:
     del text["architectures"]
     outer = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": text}
     (directory / "config.json").write_text(json.dumps(outer))
-    pair = load(Checkpoint(path=str(directory), vocab=59), CheckpointHead(built_in=True), CPU)
+    pair = load(Checkpoint(path=str(directory), vocab=59), CheckpointDraft(built_in=True), CPU)
     assert isinstance(pair.target, Hybrid)
     assert same(pair.target, before)
     assert pair.seen[0][1:] == (4, 1, 1, 0, 1)

@@ -19,12 +19,13 @@ from draftproof.engine.models.hybrid import Hybrid, build_target
 from draftproof.engine.models.hybrid_config import is_hybrid, parse_hybrid
 from draftproof.engine.models.mtp import Mtp, build_mtp
 from draftproof.engine.subject.checkpoints import build_pair, load
-from draftproof.properties.values.scenario import Checkpoint, CheckpointHead
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import QWEN3_5, QWEN3_NEXT, tiny_head, tiny_qwen3, tiny_qwen3_5, tiny_qwen3_next
 
 CPU = torch.device("cpu")
 LISTED = {"hybrid": tiny_qwen3_next, "without experts": tiny_qwen3_5, "dense": tiny_qwen3}
-DRAFTS = {"seed": CheckpointHead(seed=3), "built in": CheckpointHead(built_in=True)}
+DRAFTS = {"seed": CheckpointDraft(seed=3), "built in": CheckpointDraft(built_in=True)}
 
 
 class Holder:
@@ -138,8 +139,8 @@ def test_loading_what_a_scenario_names(tmp_path: Path, name: str) -> None:
     directory = LISTED[name](tmp_path / "target")
     model = checkpoint(directory)
     tiny_head(tmp_path / "head", directory)
-    drafts = [CheckpointHead(seed=1), CheckpointHead(path=str(tmp_path / "head"))]
-    drafts += [] if name == "dense" else [CheckpointHead(built_in=True)]
+    drafts = [CheckpointDraft(seed=1), CheckpointDraft(path=str(tmp_path / "head"))]
+    drafts += [] if name == "dense" else [CheckpointDraft(built_in=True)]
     for draft in drafts:
         target, head, config, seen = load(model, draft, CPU)
         assert type(target) is (Dense if name == "dense" else Hybrid)
@@ -204,7 +205,7 @@ def test_a_dense_configuration_is_none() -> None:
 def test_bad_field(directory: Path, fields: dict[str, Any], message: str) -> None:
     config = {**read_json(directory), **fields}
     with pytest.raises(CheckpointError, match=message):
-        build_pair(config, checkpoint(directory), CheckpointHead(), CPU)
+        build_pair(config, checkpoint(directory), CheckpointDraft(), CPU)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +217,9 @@ def test_bad_field(directory: Path, fields: dict[str, Any], message: str) -> Non
 )
 def test_bad_field_of_the_built_in_draft(directory: Path, fields: dict[str, Any], message: str) -> None:
     config = {**read_json(directory), **fields}
-    build_pair(config, checkpoint(directory), CheckpointHead(), CPU)
+    build_pair(config, checkpoint(directory), CheckpointDraft(), CPU)
     with pytest.raises(CheckpointError, match=message):
-        build_pair(config, checkpoint(directory), CheckpointHead(built_in=True), CPU)
+        build_pair(config, checkpoint(directory), CheckpointDraft(built_in=True), CPU)
 
 
 def test_configurations_in_memory_are_read_as_on_disk(directory: Path) -> None:

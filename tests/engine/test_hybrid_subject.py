@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from draftproof.engine.subject import EngineSubject
+from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import (
     Checkpoint,
-    CheckpointHead,
     Graphs,
     Memory,
     Request,
@@ -60,7 +60,7 @@ def scenario(model: Checkpoint, built_in: bool, commit: str, sizes: tuple[int, .
     return validate(
         Scenario(
             model=model,
-            head=CheckpointHead(seed=4, built_in=built_in),
+            draft=CheckpointDraft(seed=4, built_in=built_in),
             steps=3,
             memory=Memory(page_size=3, pages=40, request_slots=3, max_len=30),
             graphs=Graphs(sizes=sizes),

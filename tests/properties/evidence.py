@@ -14,12 +14,12 @@ import msgspec
 
 from draftproof.fuzz.lockstep import evidence as lockstep
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import (
     Adaptive,
     Graphs,
     Linear,
     Memory,
-    ProbeHead,
     ProbeModel,
     Relation,
     Request,
@@ -45,7 +45,7 @@ MODEL = ProbeModel(
     layer_types=("linear_attention", "full_attention", "linear_attention"),
     linear=LINEAR,
 )
-HEAD = ProbeHead(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
+HEAD = Eagle(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
 
 
 def request(arrival: int, prompt: int, budget: int, wishes: str) -> Request:
@@ -61,7 +61,7 @@ def _split(wish: str) -> list[str]:
 STATIC = validate(
     Scenario(
         model=MODEL,
-        head=HEAD,
+        draft=HEAD,
         steps=3,
         memory=Memory(page_size=3, pages=18, request_slots=3, max_len=30),
         graphs=Graphs(sizes=(2,)),

@@ -21,7 +21,7 @@ from tests.properties.ideal import IdealSubject
 TOGETHER = validate(
     Scenario(
         model=MODEL,
-        head=HEAD,
+        draft=HEAD,
         steps=4,
         memory=Memory(page_size=3, pages=24, request_slots=3, max_len=30),
         graphs=Graphs(),

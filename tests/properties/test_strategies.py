@@ -86,7 +86,7 @@ def test_any_half_rotation_has_every_kind(first: int) -> None:
 
 def test_sizes_are_pairwise_distinct() -> None:
     for scenario in generate(4, 24):
-        model, head = scenario.model, scenario.head
+        model, head = scenario.model, scenario.draft
         sizes = [model.key_dim, model.value_dim, head.key_dim, head.value_dim, model.lanes, head.lanes]
         assert len(set(sizes)) == len(sizes), sizes
         linear = model.linear

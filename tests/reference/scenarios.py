@@ -8,12 +8,12 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import (
     Graphs,
     LayerType,
     Linear,
     Memory,
-    ProbeHead,
     ProbeModel,
     Request,
     RoundWish,
@@ -24,7 +24,7 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.validate import validate
 
 BRIEF = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+HEAD = Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=2, conv=3, start=True)
 
 
@@ -48,7 +48,7 @@ def scenario(
     return validate(
         Scenario(
             model=of or model(),
-            head=HEAD,
+            draft=HEAD,
             steps=steps,
             memory=Memory(page_size=4, pages=64, request_slots=8, max_len=max_len),
             graphs=Graphs(),

@@ -9,16 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from draftproof.properties.values.scenario import (
-    Checkpoint,
-    CheckpointHead,
-    Graphs,
-    Memory,
-    Request,
-    RoundWish,
-    Scenario,
-    Schedule,
-)
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
 from draftproof.reference import real
 from draftproof.reference.config import CheckpointError
 from draftproof.reference.eagle_head import EagleHead
@@ -41,7 +33,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     rounds = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in ((3, 1), (4, -1), (0, 0), (4, 0)))
     return Scenario(
         model=Checkpoint(path=str(path), vocab=vocab),
-        head=CheckpointHead(built_in=True),
+        draft=CheckpointDraft(built_in=True),
         steps=4,
         memory=Memory(page_size=4, pages=32, request_slots=4, max_len=40),
         graphs=Graphs(),
@@ -50,8 +42,8 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
 
 
-def with_head(scenario: Scenario, head: CheckpointHead) -> Scenario:
-    return msgspec.structs.replace(scenario, head=head)
+def with_head(scenario: Scenario, head: CheckpointDraft) -> Scenario:
+    return msgspec.structs.replace(scenario, draft=head)
 
 
 def path_of(scenario: Scenario) -> Path:
@@ -74,7 +66,7 @@ def test_a_pass_has_entries_and_states_by_layer_type(scenario: Scenario) -> None
 
 
 def test_a_dense_target_has_full_attention_throughout(tmp_path: Path) -> None:
-    target, _ = real.load(Checkpoint(path=str(tiny_llama(tmp_path)), vocab=53), CheckpointHead(), Memo())
+    target, _ = real.load(Checkpoint(path=str(tiny_llama(tmp_path)), vocab=53), CheckpointDraft(), Memo())
     assert target.layer_types == ("full_attention",) * 3
     assert target.forward(PROMPT).states == ()
 
@@ -84,9 +76,9 @@ def test_which_head_it_is(scenario: Scenario, tmp_path: Path) -> None:
     hidden = target.forward(PROMPT[:-1]).hidden
     directory = tiny_head(tmp_path, path_of(scenario), seed=3)
     heads = {
-        CheckpointHead(built_in=True): Mtp.load(target, path_of(scenario)),
-        CheckpointHead(seed=3): EagleHead.random(target, 3),
-        CheckpointHead(path=str(directory)): EagleHead.random(target, 3),
+        CheckpointDraft(built_in=True): Mtp.load(target, path_of(scenario)),
+        CheckpointDraft(seed=3): EagleHead.random(target, 3),
+        CheckpointDraft(path=str(directory)): EagleHead.random(target, 3),
     }
     for named, head in heads.items():
         _, found = build(with_head(scenario, named), Memo())
@@ -100,7 +92,7 @@ def test_emits_what_plain_greedy_decoding_emits(scenario: Scenario) -> None:
     hybrid, tokens = Hybrid.load(path_of(scenario)), list(PROMPT)
     for _ in range(14):
         tokens.append(int(hybrid.forward(tokens).logits[-1].argmax()))
-    for head in (CheckpointHead(built_in=True), CheckpointHead(seed=5)):
+    for head in (CheckpointDraft(built_in=True), CheckpointDraft(seed=5)):
         made = with_head(scenario, head)
         script = solve(made)
         assert list(script.requests[0].tokens) == tokens[len(PROMPT) :]
@@ -123,7 +115,7 @@ def test_a_full_memo_changes_nothing(scenario: Scenario, monkeypatch: pytest.Mon
 
 
 def test_built_in_needs_an_mtp_layer(tmp_path: Path) -> None:
-    built_in = CheckpointHead(built_in=True)
+    built_in = CheckpointDraft(built_in=True)
     hybrid = tiny_qwen3_5(tmp_path / "hybrid", mtp=False)
     with pytest.raises(CheckpointError, match=r"tensor mtp\.fc\.weight is missing"):
         real.load(Checkpoint(path=str(hybrid), vocab=59), built_in, Memo())

@@ -8,15 +8,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.probe import splitmix, target_weights
-from draftproof.properties.values.scenario import ProbeHead, ProbeModel
+from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe import ProbeEagleHead, ProbeTarget, mix
 from tests.naive_probe import MASK, naive_head, naive_mix, naive_target
 
 MODEL = ProbeModel(seed=3, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=7, vocab=61, agreement=160)
-HEAD = ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+HEAD = Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
 TOKENS = tuple(int(token) for token in np.random.default_rng(11).integers(0, MODEL.vocab, 24))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.probe import target_weights
-from draftproof.properties.values.scenario import LayerType, Linear, ProbeHead, ProbeModel
+from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
@@ -201,7 +202,7 @@ def test_the_carry_goes_through_linear_layers_untouched() -> None:
     whole = ProbeTarget(spec, Memo(enabled=False)).forward(tokens)
     assert whole.hidden[:, 0].tolist() == sums
     head = ProbeEagleHead(
-        ProbeHead(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6), spec, Memo(enabled=False)
+        Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6), spec, Memo(enabled=False)
     )
     own = head.forward(tokens[1:], whole.hidden[:-1])
     assert own.hidden[:, 0].tolist() == sums[1:]

@@ -10,16 +10,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from draftproof.properties.values.scenario import (
-    Checkpoint,
-    CheckpointHead,
-    Graphs,
-    Memory,
-    Request,
-    RoundWish,
-    Scenario,
-    Schedule,
-)
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.reference.checkpoint import dense_shapes, read_config
 from draftproof.reference.dense import Dense
@@ -68,7 +60,7 @@ def scenario(directory: Path, vocab: int = VOCAB) -> Scenario:
     rounds = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in wishes)
     return Scenario(
         model=Checkpoint(path=str(directory), vocab=vocab),
-        head=CheckpointHead(seed=9),
+        draft=CheckpointDraft(seed=9),
         steps=4,
         memory=Memory(page_size=4, pages=32, request_slots=4, max_len=40),
         graphs=Graphs(),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,14 +15,15 @@ from draftproof.engine.adaptive import advance, start
 from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.drafts.eagle import Eagle
+from draftproof.engine.drafts import ALGORITHMS
+from draftproof.engine.drafts.base import Accepted, DraftModel, Lent, Shapes, place
 from draftproof.engine.graphs.backend import Backend
-from draftproof.engine.models.base import Chunks, Head, Target, Where
+from draftproof.engine.models.base import CacheShape, Chunks, Target, Where
 from draftproof.engine.pages import PagePool, RequestTable
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.scheduler import Scheduler
-from draftproof.engine.stages import Acceptance, Commit, DecodeRow, GenerationRequest, Launch, PrefillRow
+from draftproof.engine.stages import Acceptance, Commit, DecodeRow, GenerationRequest, Launch, PrefillRow, Proposal
 from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
@@ -32,24 +34,25 @@ COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "repl
 
 
 class Engine:
-    """Serves requests with a target and an EAGLE head on one device. `capture` before the first step, if at all."""
+    """Serves requests with a target and a draft on one device. `capture` before the first step, if at all."""
 
     def __init__(
         self,
         target: Target,
-        head: Head,
+        draft: DraftModel,
         config: EngineConfig,
         device: torch.device,
         probes: Probes | None = None,
     ) -> None:
         self.config, self.device, self.probes = config, device, probes or Probes()
+        algorithm = ALGORITHMS[draft.kind]
         slots, rows = (config.pages + 1) * config.page_size, config.request_slots + 1
-        shapes = {
+        entries = algorithm.entries(draft.model)
+        shapes: Shapes = {
             **pool_shapes("target", target.cache_shape, slots),
-            **pool_shapes("draft", head.cache_shape, slots),
+            **(pool_shapes("draft", entries, slots) if entries else {}),
             "table": ((rows, config.pages_per_row), torch.int64),
-            "first": ((rows,), torch.int64),
-            "state": ((rows, target.width), target.hidden_dtype),
+            **algorithm.memory(draft.model, target, rows),
         }
         commit = COMMITS[config.commit]
         if target.state_shape:
@@ -59,20 +62,20 @@ class Engine:
         order = config.page_order or tuple(range(1, config.pages + 1))
         owned = StateSlots(config.state_order or tuple(range(1, rows))) if self.states else None
         self.scheduler = Scheduler(config, PagePool(order), RequestTable(self.arena["table"]), owned)
-        paging = (self.arena["table"], config.page_size)
-        cache = TargetCache(*self._pools("target", target.cache_shape.layers), *paging, self.states, self.probes)
-        self.verifier = Verifier(target, cache, config, self.probes)
-        self.draft = Eagle(
-            head, PagedCache(*self._pools("draft", head.cache_shape.layers), *paging), config, self.probes
-        )
+        table, page = self.arena["table"], config.page_size
+        cache = TargetCache(*self._pools("target", target.cache_shape), table, page, self.states, self.probes)
+        own = PagedCache(*self._pools("draft", entries), table, page) if entries else None
+        self._lent = Lent(self.arena, own, table, config, self.probes, target)
+        self.draft = algorithm(draft.model, self._lent)
+        self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
         self._controller = start(config.adaptive) if config.adaptive else None
         counts = (0, *config.candidates)
         self._runtimes = {steps: Runtime(steps, config, self.verifier, self.draft, self.probes) for steps in counts}
 
-    def _pools(self, name: str, layers: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-        keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(layers))
-        return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(layers))
+    def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
+        return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
 
     def _tensor(self, values: Sequence[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
@@ -82,7 +85,7 @@ class Engine:
 
         Warm-up and capture touch slot 0 and static buffers only.
         """
-        declared = (self.arena.memory, *self.verifier.target.weights(), *self.draft.head.weights())
+        declared = (self.arena.memory, *self.verifier.target.weights(), *self.draft.weights())
         for runtime in self._runtimes.values():
             runtime.capture_with(backend, declared)
 
@@ -110,6 +113,9 @@ class Engine:
             commits += self._prefill(plan.prefill)
         if plan.decode:
             commits += self._decode(plan.decode, plan.steps)
+        for commit in commits:
+            if commit.finished:
+                self.draft.released(commit.request)
         for row, pages, state in self.scheduler.retire(commits):
             self.probes.released(row, pages, state)
         self.probes.stepped(plan)
@@ -133,14 +139,15 @@ class Engine:
         commits = tuple(commit for commit in done if commit is not None)
         self.probes.committed(commits)
         self._hand_over(commits)
-        self._extend_prompt(batch, where, hidden, ends, chosen)
+        self.probes.fed(hidden)
+        self.draft.prompt(batch, where, hidden, chosen)
         self.probes.extended(tuple(commit for commit in commits if not commit.finished))
         return commits
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> Where:
         rows = self._tensor([row.row for row in batch for _ in row.ids])
         lengths = self._tensor([position for row in batch for position in range(row.start, row.end)])
-        where = self.draft.place(rows, lengths, torch.zeros_like(rows))
+        where = place(self._lent, rows, lengths, torch.zeros_like(rows))
         return Where(where.rows, where.positions, where.slots, self._chunks(batch) if self.states else None)
 
     def _chunks(self, batch: tuple[PrefillRow, ...]) -> Chunks:
@@ -162,27 +169,19 @@ class Engine:
         kernels.checkpoint_steps(steps, self._tensor(lengths), self._tensor(counts), self.config.checkpoint)
         return steps
 
-    def _extend_prompt(
-        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor, ends: torch.Tensor, chosen: list[int]
-    ) -> None:
-        tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, chosen, strict=True)]
-        shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
-        self.probes.before_launch()
-        first, state = self.draft.extend_prompt(self._tensor([t for ids in shifted for t in ids]), hidden, where, ends)
-        self.probes.launched(Launch("extend_prompt", 0, len(batch), 0))
-        self._keep(self._tensor([row.row for row in batch]), first, state)
-
-    def _keep(self, rows: torch.Tensor, first: torch.Tensor, state: torch.Tensor) -> None:
-        """Remember each request's first draft and handed-on state for its next round."""
-        self.arena["first"][rows] = first
-        self.arena["state"][rows] = state
-
     def _decode(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Commit, ...]:
         """One round of each row, in the runtime of the step count in force, or in that without drafts."""
         runtime = self._runtimes[steps if any(row.drafts for row in batch) else 0]
-        rows = self._tensor([row.row for row in batch])
-        proposal = self.probes.steer(batch, runtime.propose(self._inputs(batch, rows), len(batch)))
+        inputs = self._inputs(batch)
+        runtime.begin(inputs, len(batch))
+        proposal = self.probes.steer(batch, runtime.propose(batch))
+        if runtime.steps and not any(proposal.counts):
+            runtime = self._runtimes[0]
+            runtime.begin(inputs, len(batch))
+            proposal = Proposal(proposal.drafts[:, :0], proposal.counts)
+        batch = tuple(replace(row, drafts=count) for row, count in zip(batch, proposal.counts, strict=True))
         acceptance = runtime.verify(proposal, len(batch))
+        self.probes.fed(acceptance.hidden)
         self.probes.accepted(batch, acceptance)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
@@ -191,19 +190,17 @@ class Engine:
         self._hand_over(commits)
         going_on = [i for i, commit in enumerate(commits) if not commit.finished]
         if going_on:
-            self._run_extend(runtime, batch, acceptance, rows, going_on)
+            runtime.extend(self._accepted(batch, acceptance, commits, going_on))
             self.probes.extended(tuple(commits[i] for i in going_on))
         return commits
 
-    def _inputs(self, batch: tuple[DecodeRow, ...], rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _inputs(self, batch: tuple[DecodeRow, ...]) -> dict[str, torch.Tensor]:
         return {
-            "rows": rows,
+            "rows": self._tensor([row.row for row in batch]),
             "states": self._tensor([row.state for row in batch]),
             "positions": self._tensor([row.context for row in batch]),
             "counts": self._tensor([row.drafts for row in batch]),
             "pending": self._tensor([row.pending for row in batch]),
-            "first": self.arena["first"][rows],
-            "hidden": self.arena["state"][rows],
         }
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
@@ -239,21 +236,22 @@ class Engine:
         self.probes.launched(Launch("finish", 0, len(ended), 0))
         self.probes.handed_over(ended)
 
-    def _run_extend(
+    def _accepted(
         self,
-        runtime: Runtime,
         batch: tuple[DecodeRow, ...],
         acceptance: Acceptance,
-        rows: torch.Tensor,
+        commits: tuple[Commit, ...],
         going_on: list[int],
-    ) -> None:
+    ) -> Accepted:
+        """What the draft hears of the rows that go on."""
         kept = self._tensor(going_on)
-        values = {
-            "rows": rows[kept],
-            "positions": self._tensor([batch[i].context for i in going_on]),
-            "correct": acceptance.correct[kept],
-            "tokens": acceptance.choice[kept],
-            "hidden": acceptance.hidden[kept],
-        }
-        out = runtime.extend(values, len(going_on))
-        self._keep(values["rows"], out["first"], out["state"])
+        return Accepted(
+            requests=tuple(batch[i].request for i in going_on),
+            rows=self._tensor([batch[i].row for i in going_on]),
+            positions=self._tensor([batch[i].context for i in going_on]),
+            correct=acceptance.correct[kept],
+            ids=acceptance.ids[kept],
+            choice=acceptance.choice[kept],
+            hidden=None if acceptance.hidden is None else acceptance.hidden[kept],
+            tokens=tuple(commits[i].emitted for i in going_on),
+        )

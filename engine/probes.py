@@ -61,6 +61,9 @@ class Probes:
         """The drafts to verify; the proposal itself unless something is forced."""
         return proposal
 
+    def fed(self, hidden: torch.Tensor | None) -> None:
+        """What the draft is handed over of the target's hidden states, of a prefill or a verify."""
+
     def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None: ...
 
     def controlled(self, before: ControllerState, after: ControllerState) -> None:

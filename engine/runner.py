@@ -50,7 +50,7 @@ class Buffers:
 class GraphRunner:
     """Runs `function(views) -> outputs` for any batch: the smallest size that holds it, or eagerly as it is.
 
-    `width` is the verify width of the runtime that it belongs to.
+    `width` is the verify width of the runtime that it belongs to, `layer` which of several graphs of its kind it is.
     """
 
     def __init__(
@@ -61,9 +61,10 @@ class GraphRunner:
         buffers: Buffers,
         sizes: Sequence[int],
         probes: Probes,
+        layer: int = 0,
     ) -> None:
-        self.kind, self.width, self.buffers = kind, width, buffers
-        self._tap = f"{kind} {width}"
+        self.kind, self.width, self.layer, self.buffers = kind, width, layer, buffers
+        self._tap = f"{kind} {width} {layer}"
         self._function, self._sizes, self._probes = function, sorted(sizes), probes
         self._graphs: dict[int, tuple[Graph, tuple[str, ...]]] = {}
         self._backend: Backend | None = None
@@ -102,10 +103,10 @@ class GraphRunner:
             graph.replay()
             self._probes.taps.replayed(self._tap, size)
             outputs = dict(zip(names, graph.outputs, strict=True))
-            launch = Launch(self.kind, size, rows, graph.replays, self.width)
+            launch = Launch(self.kind, size, rows, graph.replays, self.width, self.layer)
         else:
             outputs = dict(self._function(self.buffers.view(size)))
-            launch = Launch(self.kind, 0, rows, 0, self.width)
+            launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
         kept = {name: output[:rows].clone() for name, output in outputs.items()}
         self._probes.launched(launch)
         return kept

@@ -1,7 +1,7 @@
 """A runtime: graphs and buffers for one number of steps. One is prebuilt for each count that can ever run, and one for
 rounds without drafts; they share the pools, the models and nothing else.
 
-`R` live rows, `K` steps, `W` verify width (K + 1), `D` hidden width.
+`R` live rows, `K` steps, `W` verify width (K + 1), `D` width of what the draft takes of the target.
 """
 
 from __future__ import annotations
@@ -11,80 +11,84 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.drafts.eagle import Eagle
+from draftproof.engine.drafts.base import Accepted, Draft, Shapes
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.probes import Probes
-from draftproof.engine.runner import Buffers, GraphRunner, Outputs
-from draftproof.engine.stages import Acceptance, Proposal
+from draftproof.engine.runner import Buffers, GraphRunner
+from draftproof.engine.stages import Acceptance, DecodeRow, Proposal
 from draftproof.engine.verify import Verifier
 
-ROUND_PADDING = {
-    "rows": 0,
-    "states": 0,
-    "positions": 0,
-    "counts": -1,
-    "pending": 0,
-    "first": 0,
-    "drafts": 0,
-    "hidden": 0,
-}
-ACCEPTED_PADDING = {"rows": 0, "positions": 0, "correct": -1, "tokens": 0, "hidden": 0}
+ROUND = ("rows", "states", "positions", "counts", "pending")
+PADDING = {"counts": -1, "correct": -1, "last": -1}
+"""What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
 
 
 class Runtime:
     """Propose, verify and extend at one width. Without steps nothing is proposed."""
 
-    def __init__(self, steps: int, config: EngineConfig, verifier: Verifier, draft: Eagle, probes: Probes) -> None:
+    def __init__(self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes) -> None:
         self.steps, self.width = steps, steps + 1
-        target = verifier.target
-        rows, device = config.most_rows, verifier.cache.table.device
-
-        def ints(*shape: int) -> torch.Tensor:
-            return torch.zeros(shape, dtype=torch.int64, device=device)
-
-        def states(*shape: int) -> torch.Tensor:
-            return torch.zeros((*shape, target.width), dtype=target.hidden_dtype, device=device)
-
-        single = {name: ints(rows) for name in ("rows", "states", "positions", "counts", "pending", "first")}
-        self._round = Buffers({**single, "drafts": ints(rows, steps), "hidden": states(rows)}, ROUND_PADDING)
-        single = {name: ints(rows) for name in ("rows", "positions", "correct")}
-        wide = {"tokens": ints(rows, self.width), "hidden": states(rows, self.width)}
-        self._accepted = Buffers({**single, **wide}, ACCEPTED_PADDING)
-        sizes = config.sizes
-        self._propose = GraphRunner("draft", self.width, draft.propose, self._round, sizes, probes)
+        self._draft = draft
+        rows, device, sizes = config.most_rows, verifier.cache.table.device, config.sizes
+        ints: Shapes = dict.fromkeys(ROUND, ((), torch.int64))
+        inputs = {**ints, "drafts": ((steps,), torch.int64), **draft.round_inputs()}
+        self._round = _buffers(inputs, rows, device)
+        self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
+        self._propose = None
+        if steps and draft.proposer:
+            self._propose = GraphRunner("draft", self.width, draft.proposer, self._round, sizes, probes)
         self._verify = GraphRunner("verify", self.width, verifier.verify, self._round, sizes, probes)
-        self._extend = GraphRunner("extend", self.width, draft.extend, self._accepted, sizes, probes)
-        self._runners = (self._propose, self._verify, self._extend) if steps else (self._verify, self._extend)
+        self._extends = tuple(
+            GraphRunner("extend", self.width, extend, self._accepted, sizes, probes, layer)
+            for layer, extend in enumerate(draft.extenders)
+        )
+        self._before = (self._propose, self._verify) if self._propose else (self._verify,)
 
     def capture_with(self, backend: Backend, declared: Sequence[torch.Tensor]) -> None:
         """See GraphRunner."""
-        for runner in self._runners:
+        for runner in (*self._before, *self._extends):
             runner.capture_with(backend, declared)
 
     def warm_up(self, size: int) -> None:
         """Capture everything of this size."""
-        for runner in self._runners:
+        for runner in (*self._before, *self._extends):
             runner.prepare(size)
 
-    def propose(self, values: Mapping[str, torch.Tensor], count: int) -> Proposal:
-        """Fill the buffers of the round and let the draft propose into them."""
-        if self.steps:
-            self._propose.prepare(count)
-        self._verify.prepare(count)
+    def begin(self, values: Mapping[str, torch.Tensor], count: int) -> None:
+        """Fill the buffers of a round, all but the drafts."""
+        for runner in self._before:
+            runner.prepare(count)
         nothing = torch.zeros((count, self.steps), dtype=torch.int64, device=values["rows"].device)
-        self._round.fill({**values, "drafts": nothing}, count, self._verify.size_for(count))
-        return Proposal(self._propose.launch(count)["drafts"] if self.steps else nothing)
+        own = self._draft.round_values(values["rows"])
+        self._round.fill({**values, **own, "drafts": nothing}, count, self._verify.size_for(count))
+
+    def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
+        """What the draft proposes for the round that `begin` filled in: from its graph, or from the host."""
+        if self._draft.proposer is None:
+            return Proposal(*self._draft.propose(batch, self.steps))
+        counts = tuple(row.drafts for row in batch)
+        drafts = self._propose.launch(len(batch))["drafts"] if self._propose else self._round.view(len(batch))["drafts"]
+        return Proposal(drafts, counts)
 
     def verify(self, proposal: Proposal, count: int) -> Acceptance:
-        """Verify the proposal in the buffers that `propose` filled."""
-        self._round.fill({"drafts": proposal.drafts}, count, count)
+        """Verify the proposal in the buffers that `begin` filled."""
+        counts = torch.tensor(proposal.counts, dtype=torch.int64, device=proposal.drafts.device)
+        self._round.fill({"drafts": proposal.drafts, "counts": counts}, count, count)
         out = self._verify.launch(count)
         correct, choice = out["correct"].tolist(), out["choice"].tolist()
         tokens = tuple((*row[:a], bonus) for row, a, bonus in zip(choice, correct, out["bonus"].tolist(), strict=True))
-        return Acceptance(out["hidden"], out["choice"], out["correct"], tuple(correct), tokens)
+        return Acceptance(out["ids"], out.get("hidden"), out["choice"], out["correct"], tuple(correct), tokens)
 
-    def extend(self, values: Mapping[str, torch.Tensor], count: int) -> Outputs:
-        """Draft entries of what was accepted; the first proposals and states of the next round."""
-        self._extend.prepare(count)
-        self._accepted.fill(values, count, self._extend.size_for(count))
-        return self._extend.launch(count)
+    def extend(self, accepted: Accepted) -> None:
+        """Draft entries of what was accepted, and what the next round starts from."""
+        count = len(accepted.requests)
+        for runner in self._extends:
+            runner.prepare(count)
+        if self._extends:
+            self._accepted.fill(self._draft.extend_values(accepted), count, self._extends[0].size_for(count))
+        self._draft.keep(accepted, tuple(runner.launch(count) for runner in self._extends))
+
+
+def _buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:
+    tensors = {name: torch.zeros((rows, *shape), dtype=dtype, device=device) for name, (shape, dtype) in inputs.items()}
+    return Buffers(tensors, {name: PADDING.get(name, 0) for name in inputs})

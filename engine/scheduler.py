@@ -142,9 +142,7 @@ class Scheduler:
     def _chunk(self, sequence: Sequence) -> PrefillRow:
         prompt, start = sequence.request.prompt, sequence.prefilled
         end = min(len(prompt), start + self._config.chunk)
-        tail = prompt[end] if end < len(prompt) else -1
-        ids = prompt[start:end]
-        return PrefillRow(sequence.request.id, sequence.row, sequence.chunks, start, end, ids, tail, sequence.state)
+        return PrefillRow(sequence.request.id, sequence.row, sequence.chunks, start, end, prompt, sequence.state)
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         return DecodeRow(

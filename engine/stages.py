@@ -24,19 +24,25 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class PrefillRow:
-    """Tokens start .. end-1 of a prompt, run as one chunk; `tail` is the prompt token after them (-1: to be chosen).
-
-    `state` is the request's state slot.
-    """
+    """Tokens start .. end-1 of a prompt, run as one chunk; `state` is the request's state slot."""
 
     request: int
     row: int
     chunk: int
     start: int
     end: int
-    ids: tuple[int, ...]
-    tail: int
+    prompt: tuple[int, ...]
     state: int = 0
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The tokens of the chunk."""
+        return self.prompt[self.start : self.end]
+
+    @property
+    def tail(self) -> int:
+        """The prompt token after them; -1 if it is still to be chosen."""
+        return self.prompt[self.end] if self.end < len(self.prompt) else -1
 
 
 @dataclass(frozen=True)
@@ -65,27 +71,31 @@ class StepPlan:
 @dataclass(frozen=True)
 class Launch:
     """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far; `width` is the
-    verify width of the runtime that it belongs to (0: of none)."""
+    verify width of the runtime that it belongs to (0: of none), `layer` the part of an extend that has several."""
 
     kind: str
     size: int
     rows: int
     replays: int
     width: int = 0
+    layer: int = 0
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """drafts [R, W - 1], row r meaning its first K_r columns."""
+    """drafts [R, W - 1], row r meaning its first counts[r] columns."""
 
     drafts: torch.Tensor
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """hidden [R, W, D] and choice [R, W] of the target; correct_len [R] drafts accepted and bonus [R] on the host."""
+    """ids [R, W] verified, choice [R, W] of the target after each, and what the draft takes of its hidden states
+    [R, W, D]; correct [R] drafts accepted, on the host correct_len, and the tokens that follow."""
 
-    hidden: torch.Tensor
+    ids: torch.Tensor
+    hidden: torch.Tensor | None
     choice: torch.Tensor
     correct: torch.Tensor
     correct_len: tuple[int, ...]

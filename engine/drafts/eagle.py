@@ -5,24 +5,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 
-from draftproof import kernels
-from draftproof.engine.cache import PagedCache
-from draftproof.engine.config import EngineConfig
-from draftproof.engine.models.base import Head, Where
-from draftproof.engine.probes import Probes
+from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes, Tapping, place, place_rows
+from draftproof.engine.models.base import CacheShape, Head, Target, Where
 from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 
 
 class Eagle:
-    """The functions that graphs are made of; all state is in the buffers and the cache that they are given."""
+    """A `Draft`. Each request's first draft and handed-on state are known from its last extend."""
 
-    def __init__(self, head: Head, cache: PagedCache, config: EngineConfig, probes: Probes) -> None:
-        self.head, self.cache = head, cache
-        self._config, self._taps = config, probes.taps
+    back = 0
 
-    def propose(self, views: Views) -> Outputs:
+    def __init__(self, model: Head, lent: Lent) -> None:
+        assert lent.cache is not None
+        self.head, self.cache, self.needs = model, lent.cache, self.needed(model)
+        self._lent, self._tapping = lent, Tapping(lent.probes)
+        self.proposer, self.extenders = self.steps, (self.extend,)
+
+    @classmethod
+    def needed(cls, model: Head) -> Needs:
+        """The state after the target's final norm."""
+        return Needs("last")
+
+    @classmethod
+    def entries(cls, model: Head) -> CacheShape:
+        """Those of the head's one layer."""
+        return model.cache_shape
+
+    @classmethod
+    def memory(cls, model: Head, target: Target, rows: int) -> Shapes:
+        """The first draft of the next round, and what stands in for the hidden state that it needs."""
+        return {"first": ((rows,), torch.int64), "state": ((rows, target.width), target.hidden_dtype)}
+
+    def weights(self) -> tuple[torch.Tensor, ...]:
+        """The head's."""
+        return self.head.weights()
+
+    def round_inputs(self) -> Shapes:
+        """first [B] and hidden [B, D]."""
+        target = self._lent.target
+        return {"first": ((), torch.int64), "hidden": ((target.width,), target.hidden_dtype)}
+
+    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """As the last extend left them."""
+        return {"first": self._lent.arena["first"][rows], "hidden": self._lent.arena["state"][rows]}
+
+    def steps(self, views: Views) -> Outputs:
         """Fill drafts [B, W-1]: the first is known from the last extend, each further one takes a forward.
 
         `positions` is advanced after each forward and left as it was found: verify reads it next.
@@ -33,13 +65,35 @@ class Eagle:
         steps = drafts.shape[1]
         for step in range(1, steps):
             where = self._slots(rows, positions, views["counts"], step)
-            self._tap_inputs("draft", token, hidden, where, step)
+            self._tapping.inputs("draft", where, token, hidden, step)
             hidden = self.head.forward(token, hidden, where, self.cache)
-            token = self._choose("draft", hidden, step)
+            token = self._tapping.choose("draft", self.head.logits(hidden), step)
             drafts[:, step].copy_(token)
             positions.add_(1)
         positions.sub_(steps - 1)
         return {"drafts": drafts}
+
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """Raises TypeError: its proposals come from a graph."""
+        raise TypeError("an EAGLE head proposes in its graph")
+
+    def extend_inputs(self, width: int) -> Shapes:
+        """positions [B], correct [B], tokens [B, W] and hidden [B, W, D]."""
+        target = self._lent.target
+        ints = {"rows": (), "positions": (), "correct": (), "tokens": (width,)}
+        states = {"hidden": ((width, target.width), target.hidden_dtype)}
+        return {name: (shape, torch.int64) for name, shape in ints.items()} | states
+
+    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+        """The target's choices are the tokens of the entries."""
+        assert accepted.hidden is not None
+        return {
+            "rows": accepted.rows,
+            "positions": accepted.positions,
+            "correct": accepted.correct,
+            "tokens": accepted.choice,
+            "hidden": accepted.hidden,
+        }
 
     def extend(self, views: Views) -> Outputs:
         """Entries n .. n+a of every row from the target's states; the last gives the next first draft [B].
@@ -48,63 +102,42 @@ class Eagle:
         """
         tokens, correct, rows = views["tokens"], views["correct"], views["rows"]
         size, width = tokens.shape
-        positions, slots = torch.empty_like(tokens), torch.empty_like(tokens)
-        kernels.assign_slots(
-            positions,
-            slots,
-            self.cache.table,
-            rows,
-            views["positions"],
-            correct,
-            self.cache.page_size,
-            self._config.max_len,
-        )
-        where = Where(rows[:, None].expand(size, width).reshape(-1), positions.view(-1), slots.view(-1))
+        where = place_rows(self._lent, rows, views["positions"], correct, width)
         hidden = views["hidden"].view(size * width, -1)
-        self._tap_inputs("extend", tokens.view(-1), hidden, where)
+        self._tapping.inputs("extend", where, tokens.view(-1), hidden)
         handed = self.head.forward(tokens.view(-1), hidden, where, self.cache).view(size, width, -1)
         last = correct.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[2])
         state = handed.gather(1, last).view(size, -1)
-        return {"first": self._choose("extend", state), "state": state}
+        return {"first": self._tapping.choose("extend", self.head.logits(state)), "state": state}
 
-    def extend_prompt(
-        self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, last: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Entries of prompt tokens, packed: ids [T] shifted by one, the target's hidden [T, D]; `last` [R] selects the
-        rows that propose. Returns first drafts [R] and handed-on states [R, D]."""
-        self._tap_inputs("prompt", ids, hidden, where)
-        state = self.head.forward(ids, hidden, where, self.cache).index_select(0, last)
-        return self._choose("prompt", state), state
+    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+        """Each request's first draft and handed-on state for its next round."""
+        self._remember(accepted.rows, outputs[0]["first"], outputs[0]["state"])
+
+    def _remember(self, rows: torch.Tensor, first: torch.Tensor, state: torch.Tensor) -> None:
+        self._lent.arena["first"][rows] = first
+        self._lent.arena["state"][rows] = state
+
+    def prompt(
+        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    ) -> None:
+        """Entries of prompt tokens shifted by one; after the last one comes the next of the prompt, or the chosen."""
+        assert hidden is not None
+        tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, chosen, strict=True)]
+        shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
+        device, probes = self._lent.device, self._lent.probes
+        ids = torch.tensor([token for row in shifted for token in row], dtype=torch.int64, device=device)
+        ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
+        probes.before_launch()
+        self._tapping.inputs("prompt", where, ids, hidden)
+        state = self.head.forward(ids, hidden, where, self.cache).index_select(0, ends)
+        first = self._tapping.choose("prompt", self.head.logits(state))
+        probes.launched(Launch("extend_prompt", 0, len(batch), 0))
+        self._remember(torch.tensor([row.row for row in batch], device=device), first, state)
+
+    def released(self, request: int) -> None:
+        """Nothing is left of a request but what the next owner of its row overwrites."""
 
     def _slots(self, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor, step: int) -> Where:
         """Rows with fewer drafts than this step's are surplus: slot 0."""
-        return self.place(rows, positions, torch.where(counts > step, 0, -1))
-
-    def place(self, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor) -> Where:
-        """One token a row, at its position, if its count is 0; otherwise (-1) it belongs nowhere: slot 0."""
-        at, slots = torch.empty_like(positions), torch.empty_like(positions)
-        kernels.assign_slots(
-            at.unsqueeze(1),
-            slots.unsqueeze(1),
-            self.cache.table,
-            rows,
-            positions,
-            counts,
-            self.cache.page_size,
-            self._config.max_len,
-        )
-        return Where(rows, at, slots)
-
-    def _choose(self, name: str, state: torch.Tensor, step: int = -1) -> torch.Tensor:
-        logits = self.head.logits(state)
-        token = torch.empty(state.shape[0], dtype=torch.int64, device=state.device)
-        kernels.greedy_choice(token, logits)
-        self._taps.record(f"{name}.proposal", token, step)
-        self._taps.record_margin(f"{name}.margin", logits, step)
-        return token
-
-    def _tap_inputs(self, name: str, ids: torch.Tensor, hidden: torch.Tensor, where: Where, step: int = -1) -> None:
-        self._taps.record(f"{name}.ids", ids, step)
-        self._taps.record(f"{name}.positions", where.positions, step)
-        self._taps.record(f"{name}.slots", where.slots, step)
-        self._taps.record(f"{name}.hidden", hidden, step)
+        return place(self._lent, rows, positions, torch.where(counts > step, 0, -1))

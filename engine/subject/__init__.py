@@ -11,13 +11,12 @@ from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.recorder import Recorder
 from draftproof.engine.subject.taps import RecordingTaps
-from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.drafts import KINDS, Draft, kind_of
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 
-_TAPPED = ("draft", "verify", "extend")
-UNTAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] not in _TAPPED)
 STEP_LIMIT = 10_000
 
 
@@ -39,7 +38,7 @@ class EngineSubject:
         models = build.models(scenario, self._device)
         recorder = Recorder(scenario, script, RecordingTaps() if scenario.taps else None)
         recorder.configured(models.seen)
-        engine = Engine(models.target, models.head, build.config(scenario), self._device, recorder)
+        engine = Engine(models.target, models.draft, build.config(scenario), self._device, recorder)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)
@@ -54,8 +53,10 @@ class EngineSubject:
             if steps > STEP_LIMIT:
                 raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
         recorder.pool(steps)
+        recorder.fed_at_all()
         recorder.configured((fingerprint(models.config),), first=len(models.seen))
-        channels = self.channels if scenario.taps else UNTAPPED
+        channels = _channels(scenario.draft)
+        channels = channels if scenario.taps else channels - TAPPED
         return Trace(self.name, channels, tuple(recorder.observations))
 
     def _backend(self) -> Backend:
@@ -66,3 +67,9 @@ class EngineSubject:
         from draftproof.engine.graphs.host import HostBackend
 
         return HostBackend()
+
+
+def _channels(draft: Draft) -> frozenset[str]:
+    """All but those of other drafts."""
+    own = kind_of(draft).tapped
+    return frozenset(CHANNELS) - frozenset().union(*(kind.tapped - own for kind in KINDS))

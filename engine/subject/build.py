@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import random
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
 
 from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.drafts.base import DraftModel
+from draftproof.engine.drafts.ngram import NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
-from draftproof.engine.models.probe import LinearShape, ProbeShape, ProbeTarget
-from draftproof.engine.models.probe import ProbeHead as EngineProbeHead
+from draftproof.engine.models.probe import LinearShape, ProbeHead, ProbeShape, ProbeTarget, standalone
+from draftproof.engine.models.probe_dflash import ProbeBlock
+from draftproof.engine.models.probe_mtp import ProbeChain
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
-from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.probe import head_weights, target_weights
+from draftproof.properties.values.drafts import (
+    CheckpointDraft,
+    DFlash,
+    Draft,
+    Eagle,
+    Mtp,
+    Ngram,
+    ProbeDraft,
+    Standalone,
+    algorithm,
+)
+from draftproof.properties.values.probe import (
+    dflash_weights,
+    head_weights,
+    mtp_weights,
+    standalone_weights,
+    target_weights,
+)
 from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
@@ -23,20 +44,13 @@ from draftproof.properties.values.script import Script
 def models(scenario: Scenario, device: torch.device) -> Pair:
     """Build what a scenario names; scenarios of the same models share them."""
     if isinstance(scenario.model, Checkpoint):
-        assert isinstance(scenario.draft, CheckpointDraft)
+        assert isinstance(scenario.draft, CheckpointDraft | Ngram)
         return _checkpoint(scenario.model, scenario.draft, device)
-    assert isinstance(scenario.draft, ProbeHead)
     return _probe(scenario.model, scenario.draft, device)
 
 
 @lru_cache(maxsize=32)
-def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Pair:
-    def tensors(weights: dict) -> dict[str, torch.Tensor]:
-        return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}
-
-    def shape(spec: ProbeModel | ProbeHead) -> ProbeShape:
-        return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
-
+def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
     shared = {
         "num_hidden_layers": model.layers,
         "layer_types": list(model.types),
@@ -44,12 +58,36 @@ def _probe(model: ProbeModel, head: ProbeHead, device: torch.device) -> Pair:
         "rope_parameters": {"rope_type": "default"},
     }
     seen = [fingerprint(shared)]
-    weights = tensors(target_weights(model))
-    target = ProbeTarget(weights, shared, shape(model), _linear(model.linear), model.logit_bits, model.agreement)
+    weights = _tensors(target_weights(model), device)
+    target = ProbeTarget(weights, shared, _shape(model), _linear(model.linear), model.logit_bits, model.agreement)
     seen.append(fingerprint(shared))
-    built = EngineProbeHead(tensors(head_weights(head, model)), shared, shape(head), model.logit_bits)
+    built = DraftModel(algorithm(draft), _draft(draft, model, shared, device))
     seen.append(fingerprint(shared))
     return Pair(target, built, shared, tuple(seen))
+
+
+def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device) -> Any:
+    """What the draft's algorithm runs."""
+    bits = model.logit_bits
+    if isinstance(draft, Eagle):
+        return ProbeHead(_tensors(head_weights(draft, model), device), shared, _shape(draft), bits)
+    if isinstance(draft, Mtp):
+        weights = _tensors(mtp_weights(draft, model), device)
+        return ProbeChain(weights, _shape(draft), bits, chain=draft.chain, handed=draft.handed)
+    if isinstance(draft, DFlash):
+        return ProbeBlock(_tensors(dflash_weights(draft, model), device), _shape(draft), bits, draft.features)
+    if isinstance(draft, Standalone):
+        return standalone(_tensors(standalone_weights(draft, model), device), _shape(draft), bits)
+    assert isinstance(draft, Ngram)
+    return NgramSettings(draft.max_n, draft.min_n)
+
+
+def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}
+
+
+def _shape(spec: ProbeModel | ProbeDraft) -> ProbeShape:
+    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
 
 
 def _linear(sizes: Linear | None) -> LinearShape | None:
@@ -59,10 +97,10 @@ def _linear(sizes: Linear | None) -> LinearShape | None:
 
 
 @lru_cache(maxsize=1)
-def _checkpoint(model: Checkpoint, head: CheckpointDraft, device: torch.device) -> Pair:
+def _checkpoint(model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device) -> Pair:
     from draftproof.engine.subject.checkpoints import load
 
-    return load(model, head, device)
+    return load(model, draft, device)
 
 
 def config(scenario: Scenario) -> EngineConfig:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from draftproof.engine.models.base import Head, Target
+from draftproof.engine.drafts.base import DraftModel
+from draftproof.engine.models.base import Target
 
 
 class Pair(NamedTuple):
@@ -12,6 +13,6 @@ class Pair(NamedTuple):
     handed in, after the target was built, after the draft was built."""
 
     target: Target
-    head: Head
+    draft: DraftModel
     config: Any
     seen: tuple[tuple[int, ...], ...]

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from draftproof.engine.adaptive import ControllerState
+from draftproof.engine.drafts.ngram import Ngram
 from draftproof.engine.engine import Engine
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.probes import Probes
@@ -52,6 +54,8 @@ class Recorder(Probes):
         self._launches = 0
         self._layers_seen, self._first_prefill_done = 0, False
         self._extend_pending: tuple[Tapped, int] = ({}, 0)
+        self._prompt_seen: dict[tuple[str, Key], Datum] = {}
+        self._fed: set[int] = set()
         self._engine: Engine
         self._memory: MemoryWatch
 
@@ -100,7 +104,7 @@ class Recorder(Probes):
 
     def launched(self, launch: Launch) -> None:
         key = Key(-1, self._plan.step, step=self._launches)
-        value = (KINDS[launch.kind], launch.size, launch.rows, launch.replays, launch.width)
+        value = (KINDS[launch.kind], launch.size, launch.rows, launch.replays, launch.width, launch.layer)
         self._add("graph.replay", key, value)
         self._add("commit.written", key, self._written(launch))
         self._launches += 1
@@ -115,12 +119,13 @@ class Recorder(Probes):
             self._prompt_taps(self._plan.prefill, tapped)
         elif launch.kind == "draft":
             self._draft_taps(self._plan.decode, tapped, launch.width)
+            self._block_taps(self._plan.decode, tapped, launch.width)
         elif launch.kind == "verify":
             self._decode_rows(self._plan.decode, launch.size)
             self._verify_taps(self._plan.decode, tapped, launch.width)
             self._intermediate(self._plan.decode)
         else:
-            self._extend_pending = (tapped, launch.width)
+            self._extend_pending = ((self._extend_pending[0] if launch.layer else {}) | tapped, launch.width)
 
     def _written(self, launch: Launch) -> tuple[int, ...]:
         """What the launch changed, but for the rows of its padding."""
@@ -129,14 +134,33 @@ class Recorder(Probes):
         return tuple(part for region, place in changed if region != STEPS or place < live for part in (region, place))
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
-        drafts = proposal.drafts.clone()
+        """The script's drafts in place of the proposals, which are reported as they were."""
+        drafts, counts, own = proposal.drafts.clone(), list(proposal.counts), proposal.drafts.tolist()
         for index, row in enumerate(batch):
+            self._proposed(row, tuple(own[index][: counts[index]]))
             emitted = row.context + 1 - self._prompts[row.request]
             tokens = forced(self._script.requests[row.request], row.round, emitted, row.drafts)
             if tokens:
                 tokens = tokens[: drafts.shape[1]]
                 drafts[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=drafts.device)
-        return Proposal(drafts)
+                counts[index] = len(tokens)
+        verified = tuple(replace(row, drafts=count) for row, count in zip(batch, counts, strict=True))
+        self._plan = replace(self._plan, decode=verified)
+        return Proposal(drafts, tuple(counts))
+
+    def _proposed(self, row: DecodeRow, tokens: tuple[int, ...]) -> None:
+        key, draft = Key(row.request, row.round), self._engine.draft
+        self._add("propose.tokens", key, tokens)
+        if isinstance(draft, Ngram):
+            self._add("propose.match", key, tuple(draft.match(row.request)))
+
+    def fed(self, hidden: torch.Tensor | None) -> None:
+        self._fed.add(0 if hidden is None else hidden.shape[-1])
+
+    def fed_at_all(self) -> None:
+        """The width of what the draft was handed over of hidden states, and the layers of its entries."""
+        cache = self._engine.draft.cache
+        self._add("config.draft", Key(-1, 0), (max(self._fed, default=0), len(cache.keys) if cache else 0))
 
     def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         for row, correct, tokens in zip(batch, acceptance.correct_len, acceptance.tokens, strict=True):
@@ -202,8 +226,9 @@ class Recorder(Probes):
 
     def extended(self, commits: tuple[Commit, ...]) -> None:
         for commit in commits:
-            if self._recording:
-                self._entries("extend.kv", self._engine.draft.cache, commit, commit.before, commit.context)
+            if self._recording and self._engine.draft.cache:
+                first = max(0, commit.before - self._engine.draft.back)
+                self._entries("extend.kv", self._engine.draft.cache, commit, first, commit.context)
         if self._recording and commits and commits[0].round:
             self._extend_taps(commits, *self._extend_pending)
 
@@ -257,15 +282,23 @@ class Recorder(Probes):
             self._add("round.rows", Key(row.request, row.round, step=0), (index, row.drafts, 1, size, self._plan.step))
 
     def _draft_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
-        for step in range(1, width - 1):
-            if not tapped:
-                return
+        """Steps of a chain: an EAGLE head's are one fewer than a row's drafts, a standalone draft's as many."""
+        for step in range(1, width):
             columns = self._columns("draft", tapped, step)
+            last = step + int("hidden_in" in columns)
             for index, row in enumerate(batch):
-                if step < row.drafts:
-                    key = Key(row.request, row.round, step=step)
+                if last <= row.drafts:
                     for channel, values in columns.items():
-                        self._add(f"draft.step.{channel}", key, values[index])
+                        self._add(f"draft.step.{channel}", Key(row.request, row.round, step=step), values[index])
+
+    def _block_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        columns = self._columns("block", tapped)
+        for index, row in enumerate(batch):
+            for place in range(row.drafts + 1 if row.drafts else 0):
+                for channel, values in columns.items():
+                    if place or channel != "proposal":
+                        key = Key(row.request, row.round, row=place)
+                        self._add(f"draft.block.{channel}", key, values[index * width + place])
 
     def _verify_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         if not tapped:
@@ -283,36 +316,52 @@ class Recorder(Probes):
                 self._add("verify.choice", key, chosen[at])
 
     def _extend_taps(self, commits: tuple[Commit, ...], tapped: Tapped, width: int) -> None:
-        columns = self._columns("extend", tapped)
-        proposals = columns.pop("proposal")
-        for index, commit in enumerate(commits):
-            for row, position in enumerate(range(commit.before, commit.context)):
-                for channel, values in columns.items():
-                    key = Key(commit.request, commit.round, layer=0, row=position)
-                    self._add(f"extend.{channel}", key, values[index * width + row])
-            self._add("extend.proposal", Key(commit.request, commit.round, layer=0), proposals[index])
+        entries, back = width + self._engine.draft.back, self._engine.draft.back
+        for layer, columns in self._extends("extend", tapped):
+            proposals = columns.pop("proposal", None)
+            for index, commit in enumerate(commits):
+                for row, position in enumerate(range(max(0, commit.before - back), commit.context)):
+                    key = Key(commit.request, commit.round, layer=layer, row=position)
+                    for channel, values in columns.items():
+                        self._add(f"extend.{channel}", key, values[index * entries + row])
+                if proposals:
+                    self._add("extend.proposal", Key(commit.request, commit.round, layer=layer), proposals[index])
 
     def _prompt_taps(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
-        if not tapped:
-            return
-        columns, at = self._columns("prompt", tapped), 0
-        proposals = columns.pop("proposal")
-        for index, row in enumerate(batch):
-            for position in range(row.start, row.end):
-                for channel, values in columns.items():
-                    self._add(f"extend.{channel}", Key(row.request, 0, layer=0, row=position), values[at])
-                at += 1
+        """Entries of a prompt are known once its last chunk is: some are computed again by a later one."""
+        back = self._engine.draft.back
+        for layer, columns in self._extends("prompt", tapped):
+            proposals, at = columns.pop("proposal", None), 0
+            for index, row in enumerate(batch):
+                for position in range(max(0, row.start - back), row.end):
+                    key = Key(row.request, 0, layer=layer, row=position)
+                    for channel, values in columns.items():
+                        self._prompt_seen[f"extend.{channel}", key] = values[at]
+                    at += 1
+                if proposals:
+                    self._prompt_seen["extend.proposal", Key(row.request, 0, layer=layer)] = proposals[index]
+        for row in batch:
             if row.tail < 0:
-                self._add("extend.proposal", Key(row.request, 0, layer=0), proposals[index])
+                for place in [place for place in self._prompt_seen if place[1].request == row.request]:
+                    self._add(*place, self._prompt_seen.pop(place))
+
+    def _extends(self, name: str, tapped: Tapped) -> Iterator[tuple[int, dict[str, list[Any]]]]:
+        """Layers of an extend with what was tapped of each; a draft that runs them all at once counts as layer 0."""
+        steps = sorted({step for tap, step in tapped if tap == f"{name}.positions"})
+        for step in steps:
+            yield max(step, 0), self._columns(name, tapped, step)
 
     def _columns(self, name: str, tapped: Tapped, step: int = -1) -> dict[str, list[Any]]:
-        return {
-            "ids": tapped[f"{name}.ids", step].tolist(),
-            "positions": tapped[f"{name}.positions", step].tolist(),
-            "slots": tapped[f"{name}.slots", step].tolist(),
-            "hidden_in": vectors(tapped[f"{name}.hidden", step]),
-            "proposal": self._choices(f"{name}.proposal", f"{name}.margin", tapped, step),
-        }
+        """Of every packed token what was tapped of it, by the last word of its channel."""
+        columns: dict[str, list[Any]] = {}
+        for tap in ("ids", "positions", "slots", "visible"):
+            if (tensor := tapped.get((f"{name}.{tap}", step))) is not None:
+                columns[tap] = tensor.flatten().tolist()
+        if (hidden := tapped.get((f"{name}.hidden", step))) is not None:
+            columns["hidden_in"] = vectors(hidden)
+        if (f"{name}.proposal", step) in tapped:
+            columns["proposal"] = self._choices(f"{name}.proposal", f"{name}.margin", tapped, step)
+        return columns
 
     @staticmethod
     def _choices(token: str, margin: str, tapped: Tapped, step: int = -1) -> list[tuple[int, float]]:

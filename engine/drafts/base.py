@@ -1,0 +1,200 @@
+"""What an engine asks of a draft algorithm, and what it lends it.
+
+`R` rows of a batch, `W` verify width, `T` packed tokens, `D` width of what the target hands over for a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+
+from draftproof import kernels
+from draftproof.engine.arena import Arena
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.config import EngineConfig
+from draftproof.engine.models.base import CacheShape, Kept, Target, Where
+from draftproof.engine.probes import Probes
+from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.stages import DecodeRow, PrefillRow
+
+Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """A draft by the name of its algorithm (`drafts.ALGORITHMS`), and the model that it runs."""
+
+    kind: str
+    model: Any
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a draft takes of the target's hidden states: none, the last, or the outputs of `layers`, side by side."""
+
+    hidden: Literal["none", "last", "layers"] = "none"
+    layers: tuple[int, ...] = ()
+
+    def kept(self) -> Kept | None:
+        """What a forward pass of the target has to be told to keep."""
+        return Kept(self.layers) if self.hidden == "layers" else None
+
+    def pick(self, last: torch.Tensor, kept: Kept | None) -> torch.Tensor | None:
+        """What is handed over, [T, D], of a pass that gave `last` and filled `kept`."""
+        if kept is not None:
+            return kept.joined()
+        return last if self.hidden == "last" else None
+
+    def width(self, target: Target) -> int:
+        """D: 0 if nothing is handed over."""
+        return target.width * {"none": 0, "last": 1, "layers": len(self.layers)}[self.hidden]
+
+
+@dataclass(frozen=True)
+class Lent:
+    """What an engine lends its draft: pools, sizes and probes. `cache` is None for a draft without entries; `table` is
+    the page table of all requests."""
+
+    arena: Arena
+    cache: PagedCache | None
+    table: torch.Tensor
+    config: EngineConfig
+    probes: Probes
+    target: Target
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Rounds of requests that go on. rows [R]; positions [R]: context before; correct [R]; ids [R, W] verified and
+    choice [R, W] of the target after each; hidden [R, W, D] as needed; tokens emitted, on the host."""
+
+    requests: tuple[int, ...]
+    rows: torch.Tensor
+    positions: torch.Tensor
+    correct: torch.Tensor
+    ids: torch.Tensor
+    choice: torch.Tensor
+    hidden: torch.Tensor | None
+    tokens: tuple[tuple[int, ...], ...]
+
+
+class Draft(Protocol):
+    """A draft algorithm on memory of its own: what its graphs are made of, and what it does between them.
+
+    Class methods say what an engine has to allocate, before there is one. `back` is how many entries before those of a
+    round its extend computes again. `proposer` fills drafts in a graph (None: `propose` does, on the host); each of
+    `extenders` is a graph of the extend, in order.
+    """
+
+    cache: PagedCache | None
+    needs: Needs
+    back: int
+    proposer: Callable[[Views], Outputs] | None
+    extenders: tuple[Callable[[Views], Outputs], ...]
+
+    def __init__(self, model: Any, lent: Lent) -> None: ...
+
+    @classmethod
+    def needed(cls, model: Any) -> Needs:
+        """What it takes of the target."""
+        ...
+
+    @classmethod
+    def entries(cls, model: Any) -> CacheShape | None:
+        """Its own KV entries, if it has any."""
+        ...
+
+    @classmethod
+    def memory(cls, model: Any, target: Target, rows: int) -> Shapes:
+        """What it keeps of each request besides: arena tensors whose first dimension is the request row."""
+        ...
+
+    def weights(self) -> tuple[torch.Tensor, ...]:
+        """Every tensor that its graphs read and nobody else declares."""
+        ...
+
+    def prompt(
+        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    ) -> None:
+        """Take in one chunk of each prompt, eagerly: packed tokens, what the target hands over for them [T, D], and the
+        token that it chose after each chunk."""
+        ...
+
+    def round_inputs(self) -> Shapes:
+        """Buffers of a round besides those of verify, by the shape of one row."""
+        ...
+
+    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """What goes into them: the proposer's inputs for these request rows."""
+        ...
+
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """Without a proposer: drafts [R, steps] and how many of them each row has."""
+        ...
+
+    def extend_inputs(self, width: int) -> Shapes:
+        """Buffers of the extenders, by the shape of one row."""
+        ...
+
+    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+        """What goes into them."""
+        ...
+
+    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+        """After the extenders: remember what the next round starts from."""
+        ...
+
+    def released(self, request: int) -> None:
+        """A request has ended."""
+        ...
+
+
+def place(lent: Lent, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor) -> Where:
+    """One token a row, at its position, if its count is 0 or more; otherwise (-1) it belongs nowhere: slot 0."""
+    where = place_rows(lent, rows, positions, counts, 1)
+    return Where(rows, where.positions, where.slots)
+
+
+def place_rows(lent: Lent, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor, width: int) -> Where:
+    """`width` tokens a row from its position on, of which 0 .. count belong somewhere; all packed."""
+    size = rows.shape[0]
+    at = torch.empty((size, width), dtype=torch.int64, device=rows.device)
+    slots = torch.empty_like(at)
+    config = lent.config
+    kernels.assign_slots(at, slots, lent.table, rows, positions, counts, config.page_size, config.max_len)
+    return Where(rows[:, None].expand(size, width).reshape(-1), at.view(-1), slots.view(-1))
+
+
+class Tapping:
+    """Records what goes into a draft's forwards and what it chooses."""
+
+    def __init__(self, probes: Probes) -> None:
+        self._taps = probes.taps
+
+    def inputs(
+        self, name: str, where: Where, ids: torch.Tensor | None, hidden: torch.Tensor | None, step: int = -1
+    ) -> None:
+        """`name`.ids, .positions, .slots and .hidden, as far as there are any."""
+        if ids is not None:
+            self._taps.record(f"{name}.ids", ids, step)
+        self._taps.record(f"{name}.positions", where.positions, step)
+        self._taps.record(f"{name}.slots", where.slots, step)
+        if where.visible is not None:
+            self._taps.record(f"{name}.visible", where.visible, step)
+        if hidden is not None:
+            self._taps.record(f"{name}.hidden", hidden, step)
+
+    def choose(self, name: str, logits: torch.Tensor, step: int = -1) -> torch.Tensor:
+        """The highest logit of each row [T], of equals the lowest id; recorded as `name`.proposal."""
+        token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
+        kernels.greedy_choice(token, logits)
+        self._taps.record(f"{name}.proposal", token, step)
+        self._taps.record_margin(f"{name}.margin", logits, step)
+        return token

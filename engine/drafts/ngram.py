@@ -1,0 +1,142 @@
+"""N-gram drafts: what followed the longest suffix of a request's own tokens that has occurred before.
+
+Nothing is launched and nothing is taken of the target but its tokens. The index of a request grows by the tokens that a
+round emits and is dropped with the request.
+Source: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes
+from draftproof.engine.models.base import CacheShape, Target, Where
+from draftproof.engine.runner import Outputs
+from draftproof.engine.stages import DecodeRow, PrefillRow
+
+
+@dataclass(frozen=True)
+class NgramSettings:
+    """Suffixes of `max_n` down to `min_n` tokens are looked for."""
+
+    max_n: int
+    min_n: int = 1
+
+
+class Match(NamedTuple):
+    """The length of the matched suffix, and the place of the token that followed its last earlier occurrence."""
+
+    length: int = 0
+    place: int = -1
+
+
+class NgramIndex:
+    """The tokens of one request, and where each of their n-grams ended last before the newest token."""
+
+    def __init__(self, settings: NgramSettings, tokens: Sequence[int]) -> None:
+        self._sizes = range(settings.max_n, settings.min_n - 1, -1)
+        self._tokens: list[int] = []
+        self._ends: dict[tuple[int, ...], int] = {}
+        self.advance(tokens)
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Tokens that the request went on with."""
+        for token in tokens:
+            newest = len(self._tokens) - 1
+            for size in self._sizes:
+                if size <= newest + 1:
+                    self._ends[tuple(self._tokens[newest + 1 - size :])] = newest
+            self._tokens.append(token)
+
+    def match(self) -> Match:
+        """The longest suffix that has occurred before, at its most recent earlier occurrence."""
+        for size in self._sizes:
+            end = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
+            if end is not None:
+                return Match(size, end + 1)
+        return Match()
+
+    def propose(self, most: int) -> list[int]:
+        """At most so many tokens after the match, none if there is none."""
+        place = self.match().place
+        return self._tokens[place : place + most] if place >= 0 else []
+
+
+class Ngram:
+    """A `Draft`."""
+
+    back = 0
+    cache = None
+    proposer = None
+    extenders = ()
+
+    def __init__(self, model: NgramSettings, lent: Lent) -> None:
+        self.needs, self._settings, self._device = self.needed(model), model, lent.device
+        self._indices: dict[int, NgramIndex] = {}
+
+    @classmethod
+    def needed(cls, model: NgramSettings) -> Needs:
+        """Nothing of the target."""
+        return Needs()
+
+    @classmethod
+    def entries(cls, model: NgramSettings) -> CacheShape | None:
+        """None."""
+        return None
+
+    @classmethod
+    def memory(cls, model: NgramSettings, target: Target, rows: int) -> Shapes:
+        """Nothing on the device."""
+        return {}
+
+    def match(self, request: int) -> Match:
+        """The match that a request's next round starts from."""
+        return self._indices[request].match()
+
+    def weights(self) -> tuple[torch.Tensor, ...]:
+        """None."""
+        return ()
+
+    def round_inputs(self) -> Shapes:
+        """None."""
+        return {}
+
+    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """None."""
+        return {}
+
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
+        """As many as were found of those that each row may have; [R, steps], zero behind them."""
+        found = [self._indices[row.request].propose(row.drafts) for row in batch]
+        padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]
+        drafts = torch.tensor(padded, dtype=torch.int64, device=self._device).view(len(batch), steps)
+        return drafts, tuple(len(tokens) for tokens in found)
+
+    def extend_inputs(self, width: int) -> Shapes:
+        """None."""
+        return {}
+
+    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+        """None."""
+        return {}
+
+    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+        """The tokens that were emitted, and no others."""
+        for request, tokens in zip(accepted.requests, accepted.tokens, strict=True):
+            self._indices[request].advance(tokens)
+
+    def prompt(
+        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    ) -> None:
+        """The prompt, once it is complete, and the token after it."""
+        for row, token in zip(batch, chosen, strict=True):
+            if row.tail < 0:
+                self._indices[row.request] = NgramIndex(self._settings, (*row.prompt, token))
+
+    def released(self, request: int) -> None:
+        """Nothing of a request outlives it."""
+        del self._indices[request]

@@ -36,12 +36,17 @@ class PagedCache:
     def attend(
         self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
     ) -> torch.Tensor:
-        """Write the new entries, then attend to positions 0 .. where.positions: [T, Nq, Hv]."""
+        """Write the new entries, then attend to positions 0 .. where.visible, else where.positions: [T, Nq, Hv]."""
+        self.write(layer, k, v, where)
         keys, values = self.keys[layer], self.values[layer]
-        kernels.kv_write(keys, values, k, v, where.slots)
+        last = where.positions if where.visible is None else where.visible
         out = q.new_empty((q.shape[0], q.shape[1], values.shape[2]))
-        kernels.paged_attention(out, q, keys, values, self.table, where.rows, where.positions, self.page_size, scale)
+        kernels.paged_attention(out, q, keys, values, self.table, where.rows, last, self.page_size, scale)
         return out
+
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, where: Where) -> None:
+        """Write the new entries and attend to nothing."""
+        kernels.kv_write(self.keys[layer], self.values[layer], k, v, where.slots)
 
     def recur(
         self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where

@@ -11,11 +11,14 @@ import msgspec
 
 from draftproof.fuzz.patching import BadPatch, Hunk, parse, refresh, render
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 
 FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
 """The folder that holds engine/ and kernels/, in a checkout as in an installation."""
 CATALOGUE = SOURCES / "faults"
+DraftSet = Algorithm | Literal["all"]
+DRAFTS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
 
 
 class UnknownFault(ValueError):
@@ -26,7 +29,8 @@ class Fault(Value, frozen=True, kw_only=True):
     """What a fault is. `contract` must notice it, `channel` is where; "" in a patch from elsewhere: any.
 
     `patches` says which implementation it changes: a fault of `triton` runs with the interpreter, or on CUDA.
-    `strategies`: the change of the strategies that it forced.
+    `draft`: the draft of the scenarios that it meets, or "all" of them in turns. `strategies`: the change of the
+    strategies that it forced.
     """
 
     id: str
@@ -35,6 +39,7 @@ class Fault(Value, frozen=True, kw_only=True):
     patches: Literal["engine", "eager", "triton"] = "engine"
     contract: str = ""
     channel: str = ""
+    draft: DraftSet = "eagle"
     strategies: str = ""
 
 
@@ -59,6 +64,8 @@ def read_fault(path: Path) -> FaultFile:
     head, diff = _split(text)
     try:
         raw = tomllib.loads(head)
+        if (draft := raw.get("draft", "eagle")) not in DRAFTS:
+            raise BadPatch(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
         parse(diff)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, BadPatch) as error:
@@ -86,6 +93,11 @@ def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:
             raise BadPatch(f"{path}: id is {file.fault.id!r}, which {faults[file.fault.id].path} has already")
         faults[file.fault.id] = file
     return dict(sorted(faults.items()))
+
+
+def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
+    """The drafts that a name stands for."""
+    return ALGORITHMS if name == "all" else (name,)
 
 
 def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:

@@ -13,10 +13,11 @@ from draftproof.fuzz.lockstep import Reference, SubjectCrashed, evidence, solved
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.counts import counts, total
-from draftproof.properties.judge import Judgement, judge, summarise
+from draftproof.properties.judge import COMMON, Judgement, by_draft, judge, summarise
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.codec import Case, encode
+from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 
@@ -39,6 +40,10 @@ WORK = (
     "step_switches_up",
 )
 """Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
+OF_TWO = frozenset({"accept_partial", "states_committed_partial", "step_switches_up"})
+"""Those of them that take two drafts a round."""
+REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
+"""What is asked of each draft of a real model, whose budget is a few scenarios."""
 Progress = Callable[[], None]
 
 
@@ -55,12 +60,14 @@ class Finding(Value, frozen=True, kw_only=True):
 
 
 class CheckReport(Value, frozen=True, kw_only=True):
-    """What `check` found. `counts` are what was exercised; the same seed gives the same report."""
+    """What `check` found. `counts` are what was exercised, `drafts` the same for the scenarios of each draft; the same
+    seed gives the same report."""
 
     verdict: Outcome
     seed: int
     examples: int
     counts: dict[str, int]
+    drafts: dict[str, dict[str, int]]
     contracts: tuple[Verdict, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -75,13 +82,15 @@ class _Tally:
     counts: list[dict[str, int]] = field(default_factory=list)
     findings: dict[str, Finding] = field(default_factory=dict)
     broken: list[tuple[Outcome, str]] = field(default_factory=list)
+    drafts: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class Checker:
     """How scenarios are checked. `cases`: where failing ones are kept; `deadline`: seconds for one scenario.
 
-    `work` names the counts without which the whole is inconclusive.
+    `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
+    draft must reach, beside what its kind asks for (None: nothing is asked of single drafts).
     """
 
     subject: Subject
@@ -90,6 +99,7 @@ class Checker:
     reference: Reference = solved
     deadline: float = DEADLINE
     work: Sequence[str] = WORK
+    each: Sequence[str] | None = COMMON
 
     def check(
         self, scenarios: Iterable[Scenario], seed: int, progress: Callable[[], None] = lambda: None
@@ -97,16 +107,22 @@ class Checker:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
         tally = _Tally()
         for number, scenario in enumerate(scenarios):
+            tally.drafts.add(algorithm(scenario.draft))
             self._one(scenario, seed, number, tally)
             progress()
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
         runs = _runs(tally, self.work)
+        drafts = [name for name in ALGORITHMS if name in tally.drafts]
+        if self.each is not None:
+            own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
+            verdicts = (*own, *verdicts)
         verdicts = (runs, *verdicts)
         return CheckReport(
             verdict=worst([verdict.verdict for verdict in verdicts]),
             seed=seed,
             examples=runs.scenarios,
             counts=total(tally.counts),
+            drafts={name: _of_draft(name, tally) for name in drafts},
             contracts=verdicts,
             findings=tuple(tally.findings.values()),
         )
@@ -149,7 +165,8 @@ class Checker:
         """Save the first scenario of each identity."""
         if identity in tally.findings or len(tally.findings) >= MOST_CASES:
             return
-        origin = f"draftproof check --seed {seed}, scenario {number}: {identity}"
+        name = algorithm(scenario.draft)
+        origin = f"draftproof check --seed {seed}, scenario {number}, draft {name}: {identity}"
         case = Case(scenario=scenario, script=self.reference(scenario).script, origin=origin)
         self.cases.mkdir(parents=True, exist_ok=True)
         path = self.cases / f"seed{seed}-{number}-{_slug(identity)}.json"
@@ -170,6 +187,11 @@ def check(
 ) -> CheckReport:
     """Every contract on these scenarios; `seed` names where they come from."""
     return Checker(subject).check(scenarios, seed, progress)
+
+
+def _of_draft(name: str, tally: _Tally) -> dict[str, int]:
+    """The counts of the scenarios with this draft that ran to their end."""
+    return total(own for one, own in zip(tally.judgements, tally.counts, strict=True) if one.draft == name)
 
 
 def _runs(tally: _Tally, work: Sequence[str]) -> Verdict:

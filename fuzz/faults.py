@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.fuzz.catalogue import Fault, FaultFile, read_sources
+from draftproof.fuzz.catalogue import DraftSet, Fault, FaultFile, drafts_of, read_sources
 from draftproof.fuzz.copies import write_copy
 from draftproof.fuzz.kernels import NAMES, PREFIX
 from draftproof.fuzz.patching import Stale
@@ -48,6 +48,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
     outcome: FaultOutcome
     contract: str
     channel: str
+    draft: str
     examples_to_detect: tuple[int | None, ...]
     clean_twin: Outcome
     outcomes: tuple[FaultOutcome, ...] = ()
@@ -83,12 +84,12 @@ def run_faults(
 ) -> FaultReport:
     """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
 
-    No engine is imported here: the scenarios of a seed are made once and handed on as values.
+    No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
     orders = Orders(
         seeds=tuple(seeds),
         examples=examples,
-        scenarios=tuple(tuple(generate(seed, examples)) for seed in seeds),
+        scenarios=((),) * len(seeds),
         jobs=(),
         device=device,
         parallel=1 if device == "cuda" else PARALLEL,
@@ -99,7 +100,7 @@ def run_faults(
         done: dict[str, JobResult] = {}
         clean: dict[str, Outcome] = {}
         for group in groups:
-            for result in _run(group, orders):
+            for result in _run(group, _with_scenarios(orders, group.draft)):
                 done[result.id] = result
                 progress(result.id)
             twin = _clean(done[CLEAN])
@@ -116,17 +117,27 @@ def run_faults(
 
 @dataclass(frozen=True)
 class _Group:
-    """Jobs that share a zygote, a clean twin first."""
+    """Jobs that share a zygote, a clean twin first. `draft`: that of the scenarios that they meet; None: they meet
+    calls of kernels."""
 
     jobs: tuple[Job, ...]
     interpreted: bool
+    draft: DraftSet | None
+
+
+def _with_scenarios(orders: Orders, draft: DraftSet | None) -> Orders:
+    """The orders of a group: scenarios of its draft, or none for one that meets kernels."""
+    if draft is None:
+        return orders
+    lists = tuple(tuple(generate(seed, orders.examples, drafts_of(draft))) for seed in orders.seeds)
+    return msgspec.structs.replace(orders, scenarios=lists)
 
 
 def _groups(files: Sequence[FaultFile], root: Path, device: str) -> tuple[list[_Group], dict[str, str]]:
     """Groups by what the jobs meet, and why the other faults are stale. Raises BadPatch."""
     sources = read_sources()
     clean = write_copy(root / "clean", sources)
-    jobs: dict[tuple[bool, bool], list[Job]] = {}
+    jobs: dict[tuple[DraftSet | None, bool], list[Job]] = {}
     stale: dict[str, str] = {}
     for number, file in enumerate(files):
         fault = file.fault
@@ -139,12 +150,12 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str) -> tuple[list[_
         aim = Aim(contract=fault.contract, channel=fault.channel)
         interpreted = fault.patches == "triton" and device == "cpu"
         job = Job(id=fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim, ops=ops)
-        jobs.setdefault((bool(ops), interpreted), []).append(job)
+        jobs.setdefault((None if ops else fault.draft, interpreted), []).append(job)
     groups = []
-    for (_, interpreted), of_kind in jobs.items():
+    for (draft, interpreted), of_kind in jobs.items():
         ops = tuple(sorted({op for job in of_kind for op in job.ops}))
         twin = Job(id=CLEAN, folder=clean.folder, hunks=(), aim=Aim(), ops=ops)
-        groups.append(_Group((twin, *of_kind), interpreted))
+        groups.append(_Group((twin, *of_kind), interpreted, draft))
     return groups, stale
 
 
@@ -212,6 +223,7 @@ def _stale(file: FaultFile, why: str, seeds: int) -> FaultResult:
         outcome=FaultOutcome.STALE,
         contract=fault.contract,
         channel=fault.channel,
+        draft=fault.draft,
         examples_to_detect=(None,) * seeds,
         clean_twin=Outcome.SKIP,
         detail=why,
@@ -229,6 +241,7 @@ def _fault(file: FaultFile, result: JobResult, clean: Outcome) -> FaultResult:
         outcome=_worst(outcomes, file, result),
         contract=fault.contract or (found.contract if found else ""),
         channel=fault.channel or (found.channel if found else ""),
+        draft=fault.draft,
         examples_to_detect=counts,
         clean_twin=clean,
         outcomes=outcomes,

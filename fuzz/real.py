@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, unforced
-from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, CheckpointDraft, Draft, Ngram, algorithm
 from draftproof.properties.values.scenario import RELATIONS, Checkpoint, Graphs, Relation, Request, Scenario, States
 from draftproof.properties.values.validate import validate
 from draftproof.reference.hybrid_checkpoint import read_target_config
@@ -17,45 +20,115 @@ from draftproof.reference.memo import Memo
 from draftproof.reference.model import build
 
 _OF_GRAPHS = ("graph_vs_eager", "padded_vs_exact", "other_bucket")
+_MOST_STEPS = 64
+_FROM_FOLDER: tuple[Algorithm, ...] = ("eagle", "dflash", "standalone")
 
 
-def real_scenarios(path: Path, head: Path | None, seed: int, count: int, *, built_in: bool = False) -> list[Scenario]:
-    """`count` scenarios of a checkpoint directory, a function of seed and directory. Raises ValueError if it is bad.
+class RealDraft(NamedTuple):
+    """A draft that goes with a checkpoint, the most drafts that it has for a round, and where it comes from."""
 
-    Without a `head` directory the draft is a head made from the seed, or its own MTP layer (`built_in`).
+    draft: Draft
+    steps: int
+    origin: str
+
+    @property
+    def name(self) -> Algorithm:
+        return algorithm(self.draft)
+
+
+class Offer(NamedTuple):
+    """The drafts that the given directories allow, and why they do not allow others."""
+
+    drafts: tuple[RealDraft, ...]
+    lacking: Mapping[Algorithm, str]
+
+
+def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, built_in: bool = False) -> RealDraft:
+    """The named draft for the checkpoint in `path`. Raises ValueError if the directories do not make it.
+
+    An EAGLE head comes from `folder`, is the checkpoint's own first MTP layer (`built_in`), or is made from the seed; a
+    DFlash draft and a smaller model come from `folder`.
     """
+    if folder is None and name in ("dflash", "standalone"):
+        raise ValueError(f"the draft {name} needs a directory of its own")
+    draft, origin = _draft(name, folder, seed, built_in)
+    model = Checkpoint(path=str(path), vocab=read_target_config(path).vocab)
+    first = with_steps(generate(seed, 1)[0], 1)
+    _, built = build(_exchange(first, model, draft, "none"), Memo())
+    if name != "mtp":
+        return RealDraft(draft, _MOST_STEPS, origin)
+    layers = built.config()[1]
+    return RealDraft(draft, layers, f"{layers} {'layer' if layers == 1 else 'layers'} of the checkpoint")
+
+
+def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
+    """Each draft that the checkpoint in `path`, and a draft's directory `folder`, allow. Raises ValueError if the
+    checkpoint is bad, or the directory fits no draft."""
+    found = {"eagle": one_draft(path, "eagle", None, seed)}
+    lacking: dict[Algorithm, str] = {}
+    for name in ALGORITHMS:
+        if name == "eagle" and folder is None:
+            continue
+        try:
+            found[name] = one_draft(path, name, folder if name in _FROM_FOLDER else None, seed)
+        except (ValueError, OSError) as error:
+            lacking[name] = str(error)
+    if folder is not None and not any(found[name].origin == str(folder) for name in found):
+        reasons = "; ".join(f"as {name}: {lacking[name]}" for name in _FROM_FOLDER)
+        raise ValueError(f"{folder} fits no draft: {reasons}")
+    return Offer(tuple(found[name] for name in ALGORITHMS if name in found), lacking)
+
+
+def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> tuple[Draft, str]:
+    if name == "ngram":
+        return Ngram(max_n=3), "of the request's own tokens"
+    own = built_in or name == "mtp"
+    draft = CheckpointDraft(algorithm=name, path=str(folder) if folder else "", seed=seed, built_in=own)
+    return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")
+
+
+def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: int) -> list[Scenario]:
+    """`count` scenarios of a checkpoint directory, in which the drafts take turns; a function of the arguments and of
+    what the directories hold. Raises ValueError if the checkpoint is bad."""
     config = read_target_config(path)
     hybrid = isinstance(config, HybridConfig)
     if isinstance(config, HybridConfig) and "full_attention" not in config.types:
         raise ValueError("layer_types has no 'full_attention', allowed: at least one")
     model = Checkpoint(path=str(path), vocab=config.vocab)
-    draft = CheckpointDraft(path=str(head) if head else "", seed=seed, built_in=built_in)
-    turns = itertools.cycle(relation for relation in RELATIONS if hybrid or relation != "other_commit")
-    scenarios = [_exchange(scenario, model, draft, next(turns)) for scenario in generate(seed, count)]
-    if hybrid:
-        scenarios = [_with_states(scenario, turn) for turn, scenario in enumerate(scenarios)]
-    for scenario in scenarios[:1]:
-        build(scenario, Memo())
+    relations = tuple(relation for relation in RELATIONS if hybrid or relation != "other_commit")
+    scenarios = []
+    for turn, (scenario, relation) in enumerate(zip(generate(seed, count), itertools.cycle(relations), strict=False)):
+        cycle = turn // len(relations)
+        chosen = drafts[(turn + cycle) % len(drafts)]
+        made = _prepared(with_steps(scenario, chosen.steps), chosen, turn)
+        made = _exchange(made, model, chosen.draft, relation)
+        scenarios.append(_with_states(made, turn, turn // len(drafts) + cycle) if hybrid else made)
     return scenarios
 
 
-def _with_states(scenario: Scenario, turn: int) -> Scenario:
+def _prepared(scenario: Scenario, chosen: RealDraft, turn: int) -> Scenario:
+    """Prompts that an n-gram draft finds something in."""
+    if chosen.name != "ngram":
+        return scenario
+    return repeating(scenario, turn, scenario.model.vocab)
+
+
+def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
     """Both ways to commit take turns; a scenario made for a dense probe keeps checkpoints of some interval, or none."""
     checkpoint = scenario.states.checkpoint or (2, 0, 3)[turn % 3]
-    states = States(commit="replay" if turn % 2 else "snapshot", checkpoint=checkpoint)
+    states = States(commit="replay" if commit % 2 else "snapshot", checkpoint=checkpoint)
     return msgspec.structs.replace(scenario, states=states)
 
 
-def _exchange(scenario: Scenario, model: Checkpoint, head: CheckpointDraft, relation: Relation) -> Scenario:
+def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, relation: Relation) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
+    scenario = msgspec.structs.replace(scenario, draft=draft)
     scenario = unforced(scenario) if relation == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs
     if relation in _OF_GRAPHS and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
-    return validate(
-        msgspec.structs.replace(scenario, model=model, draft=head, requests=requests, graphs=graphs, relation=relation)
-    )
+    return validate(msgspec.structs.replace(scenario, model=model, requests=requests, graphs=graphs, relation=relation))
 
 
 def _spread(request: Request, small: int, large: int) -> Request:

@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 
-from draftproof.properties import state_counts
+from draftproof.properties import draft_counts, state_counts
 from draftproof.properties.contracts.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence
 from draftproof.properties.rounds import Round, decode_rounds
 from draftproof.properties.values.scenario import RELATIONS
@@ -35,6 +35,7 @@ NAMES = (
     "accept_partial",
     "accept_all",
     "accept_alternating",
+    "rounds_with_drafts",
     "rounds_without_drafts",
     "drafts_after_none",
     "all_accepted_then_draft",
@@ -62,9 +63,17 @@ NAMES = (
     *(f"relation_{relation}" for relation in RELATIONS),
     "taps_off_long_proposals",
     *state_counts.NAMES,
+    *draft_counts.NAMES,
 )
 # What no scenario of a model without linear layers can reach.
 HYBRID = frozenset({*state_counts.HYBRID, "relation_other_commit"})
+
+
+def beyond(evidence: Evidence) -> frozenset[str]:
+    """What no scenario of this model and this draft can reach. Probes are generated, so that each kind of them is
+    there; real models are what they are."""
+    drafts = draft_counts.beyond(evidence.form, real=not evidence.exact)
+    return drafts if evidence.exact or evidence.hybrid else drafts | HYBRID
 
 
 def counts(evidence: Evidence) -> dict[str, int]:
@@ -87,6 +96,7 @@ def counts(evidence: Evidence) -> dict[str, int]:
     counter.update(_requests(evidence))
     counter.update(_reuses(evidence))
     counter.update(state_counts.counts(evidence, rounds))
+    counter.update(draft_counts.counts(evidence, rounds))
     choices = evidence.reference.channel("verify.choice").values()
     counter["exact_ties"] = sum(isinstance(value, tuple) and value[1] == 0 for value in choices)
     return dict(counter)
@@ -103,10 +113,11 @@ def total(each: Iterable[dict[str, int]]) -> dict[str, int]:
 def _round(evidence: Evidence, round_: Round) -> Counter[str]:
     found: Counter[str] = Counter(rounds=1, decode_rounds=1, verify_rows=round_.drafts + 1)
     drafts, accepted, size = round_.drafts, round_.accepted, evidence.page_size
-    found["draft_steps"] = max(drafts - 1, 0)
-    found["second_draft_steps"] = int(drafts > 2)
+    found["draft_steps"] = evidence.form.forwards(drafts)
+    found["second_draft_steps"] = int(evidence.form.forwards(drafts) > 1)
     found["drafts_accepted"], found["drafts_rejected"] = accepted, drafts - accepted
     partial = 0 < accepted < drafts
+    found["rounds_with_drafts"] = int(drafts > 0)
     found["rounds_without_drafts"] = int(not drafts)
     found["accept_none"] = int(drafts > 0 == accepted)
     found["accept_partial"] = int(partial)
@@ -214,6 +225,6 @@ def _differs(evidence: Evidence, other: Trace) -> bool:
 
 
 def _long_proposals(evidence: Evidence) -> int:
-    """Rounds in which three drafts and more of the head's own were verified."""
+    """Rounds in which three drafts and more of the draft's own were verified."""
     rounds = (round_ for request in evidence.script.requests for round_ in request.rounds)
     return sum(round_.forced is None and round_.drafts >= 3 for round_ in rounds)

@@ -18,10 +18,12 @@ from draftproof.properties.contracts.evidence import (
     VERIFY,
     Evidence,
 )
+from draftproof.properties.contracts.forms import DRAFTED
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.counts import HYBRID, total
+from draftproof.properties.counts import beyond, total
 from draftproof.properties.relations import related
 from draftproof.properties.values.channels import PHASES
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
@@ -38,17 +40,34 @@ _WRITES = {
 }
 
 
+COMMON = (
+    "scenarios",
+    "rounds_with_drafts",
+    "accept_none",
+    "accept_partial",
+    "accept_all",
+    "rounds_without_drafts",
+    "unsteered_rounds",
+    "padded_replays",
+    "page_crossings",
+    "shrink_below_captured_size",
+    "chunked_prefills",
+)
+"""What the scenarios of every draft must reach on their own: those of another prove nothing of it."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
 
-    `beyond`: the counts that no scenario of this model can reach.
+    `beyond`: the counts that no scenario of this model and draft can reach. `draft`: its algorithm.
     """
 
     results: Mapping[str, Divergence | None]
     first: Divergence | None
     channels: frozenset[str]
     beyond: frozenset[str] = frozenset()
+    draft: str = ""
 
     @property
     def passed(self) -> bool:
@@ -67,8 +86,13 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         results = {name: results.get(name) or beside.get(name) for name in (*results, *beside)}
         if first is None or first.contract.startswith("relation."):
             first = _first(other, [found for found in beside.values() if found]) or first
-    beyond = frozenset() if evidence.exact or evidence.hybrid else HYBRID
-    return Judgement(results=results, first=first, channels=evidence.subject.channels, beyond=beyond)
+    return Judgement(
+        results=results,
+        first=first,
+        channels=evidence.subject.channels,
+        beyond=beyond(evidence),
+        draft=algorithm(evidence.scenario.draft),
+    )
 
 
 def _related(evidence: Evidence) -> Evidence:
@@ -117,13 +141,14 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
         return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=len(results), divergence=failed[0])
     if judged and not any(contract.fits(one.channels) for one in judged):
         lacking = sorted((contract.needs | contract.reads) - judged[0].channels)
-        reason = f"the subject does not report {', '.join(lacking)}"
+        reason = f"{_who(judged, lacking)} does not report {', '.join(lacking)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
-    beyond = frozenset.intersection(*(one.beyond for one in judged)) if judged else frozenset()
-    if not results and contract.minimum.keys() & beyond:
-        reason = "the model has no linear layers"
+    unreachable = _unreachable([one for one in judged if contract.name in one.results] or judged)
+    if not results and contract.minimum.keys() & unreachable:
+        lacking = ", ".join(sorted(contract.minimum.keys() & unreachable))
+        reason = f"no scenario of this model and draft has {lacking}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
-    minimum = {name: least for name, least in contract.minimum.items() if name not in beyond}
+    minimum = {name: least for name, least in contract.minimum.items() if name not in unreachable}
     missing = tuple(f"{name} >= {least}" for name, least in minimum.items() if counts.get(name, 0) < least)
     if not results:
         missing = missing or ("scenarios >= 1",)
@@ -131,6 +156,42 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
         missing = (*missing, f"ties <= {TIES_PER_THOUSAND} per 1000 tokens")
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=contract.name, verdict=outcome, scenarios=len(results), missing=missing)
+
+
+def _who(judged: Sequence[Judgement], channels: Iterable[str]) -> str:
+    """Whether a draft of these scenarios has something to say on the channels at all."""
+    own = {channel for one in judged if one.draft for channel in BY_NAME[one.draft].tapped}
+    return "the draft" if (DRAFTED - own).intersection(channels) else "the subject"
+
+
+def _unreachable(judged: Sequence[Judgement]) -> frozenset[str]:
+    """What none of these scenarios could have reached."""
+    return frozenset.intersection(*(one.beyond for one in judged)) if judged else frozenset()
+
+
+def by_draft(
+    judgements: Iterable[Judgement],
+    counts: Sequence[Mapping[str, int]],
+    *,
+    wanted: Iterable[str] = (),
+    common: Sequence[str] = COMMON,
+) -> tuple[Verdict, ...]:
+    """One verdict an algorithm, `runs.<algorithm>`: INCONCLUSIVE unless its own scenarios reached `common` and the
+    minimum of its kind (values/drafts.py), as far as they can.
+
+    `counts` are those of each judged scenario. `wanted` names the algorithms; empty: those that occur.
+    """
+    pairs = tuple(zip(judgements, counts, strict=True))
+    names = tuple(wanted) or tuple(name for name in ALGORITHMS if any(one.draft == name for one, _ in pairs))
+    verdicts = []
+    for name in names:
+        own = [one for one, _ in pairs if one.draft == name]
+        reached = total(dict(of) for one, of in pairs if one.draft == name)
+        least = [count for count in (*common, *BY_NAME[name].minimum) if count not in _unreachable(own)]
+        missing = tuple(f"{count} >= 1" for count in least if not reached.get(count))
+        outcome = Outcome.INCONCLUSIVE if missing or not own else Outcome.PASS
+        verdicts.append(Verdict(name=f"runs.{name}", verdict=outcome, scenarios=len(own), missing=missing))
+    return tuple(verdicts)
 
 
 def _order(found: Divergence) -> tuple[int, ...]:
@@ -185,7 +246,7 @@ def _engine_step(evidence: Evidence, key: Key) -> int:
 
 def _noted(evidence: Evidence, found: Divergence) -> Divergence:
     """A fault of the draft costs acceptance only, if all is well besides: say which."""
-    if found.note or found.phase not in ("draft", "extend"):
+    if found.note or found.phase not in ("draft", "propose", "extend"):
         return found
     changed = "changed" if evidence.output_changed else "did not change"
     return msgspec.structs.replace(found, note=f"output tokens {changed}")

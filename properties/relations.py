@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.scenario import RELATIONS, Relation, Scenario
 
 _OTHER = {"snapshot": "replay", "replay": "snapshot"}
@@ -24,11 +24,10 @@ _REPLACE: dict[str, Callable[[Scenario], dict[str, Any]]] = {
     "taps_off": lambda s: {"taps": False},
     "other_commit": lambda s: {"states": msgspec.structs.replace(s.states, commit=_OTHER[s.states.commit])},
 }
-_TAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("draft", "verify", "extend"))
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
 _PLACED = frozenset(
-    {"round.table", "draft.step.slots", "verify.slots", "extend.slots", "commit.written", "pool.owners"}
-    | {"round.state", "pool.states"}
+    {"round.table", "draft.step.slots", "draft.block.slots", "verify.slots", "extend.slots", "commit.written"}
+    | {"pool.owners", "round.state", "pool.states"}
 )
 # What only one of the two ways to commit has, and which memory each of them writes.
 _COMMITTED = frozenset(
@@ -41,7 +40,7 @@ _CHANGED: dict[Relation, frozenset[str]] = {
     "pages_permuted": _PLACED,
     "other_poison": frozenset(),
     "other_bucket": frozenset({"graph.replay"}),
-    "taps_off": _TAPPED,
+    "taps_off": TAPPED,
     "other_commit": _COMMITTED,
 }
 

@@ -14,7 +14,7 @@ from draftproof.properties.values.trace import Datum, Observation, Trace
 
 ENGINE_WIDE = frozenset(
     {"commit.written", "graph.replay", "pool.owners", "pool.guards", "pool.states", "config.seen", "config.routing"}
-    | {"control.steps", "control.average"}
+    | {"config.draft", "control.steps", "control.average"}
 )
 _FIELDS = ("step", "layer", "row")
 

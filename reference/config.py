@@ -78,7 +78,7 @@ def parse_config(text: str, source: str = "config.json") -> Config:
     fields = parse_object(text, source)
     architecture = parse_architecture(fields, ARCHITECTURES, source)
     reject_unsupported(fields, _NEUTRAL, source)
-    _reject_layer_types(fields, source)
+    reject_layer_types(fields, source)
     heads = count(fields, "num_attention_heads", source)
     hidden = count(fields, "hidden_size", source)
     kv_heads, head_dim = _head_sizes(fields, architecture, heads, hidden, source)
@@ -119,6 +119,12 @@ def parse_architecture(fields: Mapping[str, Any], allowed: Sequence[str], source
     return named[0]
 
 
+def names_one_of(text: str, architectures: Sequence[str], source: str) -> bool:
+    """Whether the text of a `config.json` names one of `architectures`. Raises CheckpointError for broken JSON."""
+    named = parse_object(text, source).get("architectures")
+    return isinstance(named, list) and len(named) == 1 and named[0] in architectures
+
+
 def reject_unsupported(fields: Mapping[str, Any], neutral: Mapping[str, Any], source: str) -> None:
     """Raise CheckpointError for a field that is neither absent, null, nor its neutral value."""
     for name, allowed in neutral.items():
@@ -126,7 +132,8 @@ def reject_unsupported(fields: Mapping[str, Any], neutral: Mapping[str, Any], so
             raise CheckpointError(f"{source}: {name} is {fields[name]!r}, which is unsupported; allowed: {allowed!r}")
 
 
-def _reject_layer_types(fields: Mapping[str, Any], source: str) -> None:
+def reject_layer_types(fields: Mapping[str, Any], source: str) -> None:
+    """Raise CheckpointError for a layer type other than full attention."""
     # transformers treats the layer types as decisive and derives them from use_sliding_window when absent.
     odd = sorted({str(kind) for kind in fields.get("layer_types") or ()} - {"full_attention"})
     if odd:

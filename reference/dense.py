@@ -19,7 +19,8 @@ class Pass:
 
     `hidden` [n, D] is after the final norm, `before_norm` [n, D] before it (the last layer's output), `logits`
     [n, V] for the token after each position, `kv` per layer of full attention (k, v), each [n, M, H], k after RoPE,
-    `states` per linear layer [n, size]: what it keeps after each token (`hybrid_layer.delta_net`).
+    `states` per linear layer [n, size]: what it keeps after each token (`hybrid_layer.delta_net`), `layers` every
+    decoder layer's output [n, D], residual included.
     """
 
     hidden: Tensor
@@ -27,6 +28,7 @@ class Pass:
     logits: Tensor
     kv: tuple[KV, ...]
     states: tuple[Tensor, ...] = ()
+    layers: tuple[Tensor, ...] = ()
 
 
 class Dense:
@@ -49,11 +51,13 @@ class Dense:
         """One causal pass over `tokens` at positions 0 .. n-1. Raises ValueError for none, or one out of vocabulary."""
         eps = self.config.eps
         x = look_up(self.embedding, tokens)
-        kv = []
+        kv, outputs = [], []
         for weights in self.layers:
             attended, entry = attention(rms_norm(x, weights["input_layernorm.weight"], eps), weights, self.config)
             x = x + attended
             x = x + mlp(rms_norm(x, weights["post_attention_layernorm.weight"], eps), weights)
             kv.append(entry)
+            outputs.append(x)
         hidden = rms_norm(x, self.final_norm, eps)
-        return Pass(hidden=hidden, before_norm=x, logits=hidden @ self.lm_head.T, kv=tuple(kv))
+        logits = hidden @ self.lm_head.T
+        return Pass(hidden=hidden, before_norm=x, logits=logits, kv=tuple(kv), layers=tuple(outputs))

@@ -56,9 +56,9 @@ def _llama3_scaled(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
     return torch.where(is_long, frequencies / scaling.factor, torch.where(is_short, frequencies, between))
 
 
-def rotate(x: Tensor, frequencies: Tensor) -> Tensor:
-    """Turn x [n, N, H] at position p by p * frequency in each plane (component j, component j + H/2)."""
-    positions = torch.arange(x.shape[0], dtype=torch.float64)
+def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
+    """Turn x [n, N, H] at positions p = first, .. by p * frequency in each plane (component j, component j + H/2)."""
+    positions = first + torch.arange(x.shape[0], dtype=torch.float64)
     angle = (positions[:, None] * frequencies)[:, None, :]
     first, second = x.chunk(2, dim=-1)
     cos, sin = torch.cos(angle), torch.sin(angle)

@@ -8,9 +8,10 @@ i after its final norm; its output g_i stands in for h_{i+1}, and its logits are
     g   = y + mlp(post_attention_layernorm(y))      no final norm
     logits = lm_head(g)                             the target's
 
-The layer is one of the target's architecture; for a hybrid target it is a Qwen3 layer: plain norms of queries and keys,
-no gate, RoPE of the target's base over the whole head, an MLP. A made-up one has the target's head sizes and its MLP's
-intermediate size, or that of one expert where the target has experts.
+The layer is one of the target's architecture if that is Llama or Qwen3, else a Qwen3 layer: plain norms of queries and
+keys, no gate, no bias, RoPE of the target's base over the whole head, an MLP. A made-up one has the target's head sizes
+(of a value, where attention is latent) and its MLP's intermediate size, or that of one expert where the target is a
+hybrid with experts.
 
 Source: Li et al., EAGLE (2024), and SafeAILab/EAGLE `eagle/model/cnets1.py`, whose tensor names are used.
 Shapes: `n` entries, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary.
@@ -31,6 +32,8 @@ from draftproof.reference.dense import Dense
 from draftproof.reference.dense_layer import KV, attention, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.hybrid import Hybrid
 from draftproof.reference.hybrid_config import HybridConfig
+from draftproof.reference.sparse import Sparse
+from draftproof.reference.sparse_config import SparseConfig
 
 FC = "fc.weight"
 EMBEDDING = "embed_tokens.weight"
@@ -49,7 +52,9 @@ class HeadPass:
 class EagleHead:
     """An EAGLE-1 head on a target. Its config is the target's, save for what its own config.json changes."""
 
-    def __init__(self, target: Dense | Hybrid, tensors: Mapping[str, Tensor], config: Config | None = None) -> None:
+    def __init__(
+        self, target: Dense | Hybrid | Sparse, tensors: Mapping[str, Tensor], config: Config | None = None
+    ) -> None:
         self.target = target
         self.config = config or head_config(target.config)
         self.fc = tensors[FC]
@@ -57,7 +62,7 @@ class EagleHead:
         self.layer = with_prefix(tensors, LAYER)
 
     @classmethod
-    def load(cls, target: Dense | Hybrid, directory: str | Path) -> "EagleHead":
+    def load(cls, target: Dense | Hybrid | Sparse, directory: str | Path) -> "EagleHead":
         """Read a head's directory, config.json and model.safetensors. Raises CheckpointError."""
         config = read_config(directory)
         _check_fits(config, head_config(target.config), str(Path(directory) / "config.json"))
@@ -65,12 +70,12 @@ class EagleHead:
         return cls(target, read_tensors(directory, head_shapes(config), optional), config)
 
     @classmethod
-    def random(cls, target: Dense | Hybrid, seed: int) -> "EagleHead":
+    def random(cls, target: Dense | Hybrid | Sparse, seed: int) -> "EagleHead":
         """The head of `properties.values.heads.random_head` for this target."""
         return cls.from_arrays(target, random_head(head_sizes(target.config), seed))
 
     @classmethod
-    def from_arrays(cls, target: Dense | Hybrid, arrays: Mapping[str, np.ndarray]) -> "EagleHead":
+    def from_arrays(cls, target: Dense | Hybrid | Sparse, arrays: Mapping[str, np.ndarray]) -> "EagleHead":
         """A head of the target's own sizes from float32 arrays by tensor name."""
         return cls(target, {name: torch.from_numpy(array).to(torch.float64) for name, array in arrays.items()})
 
@@ -94,12 +99,19 @@ def check_inputs(tokens: Sequence[int], hidden: Tensor, size: int) -> None:
         raise ValueError(f"hidden has shape {tuple(hidden.shape)}; {len(tokens)} tokens need {(len(tokens), size)}")
 
 
-def head_config(target: Config | HybridConfig) -> Config:
-    """The config of a head of the target's own sizes: one layer."""
+def head_config(target: Config | HybridConfig | SparseConfig) -> Config:
+    """The config of a head of the target's own sizes: one layer. Raises CheckpointError if it cannot have them."""
     if isinstance(target, Config):
         return replace(target, layers=1)
-    intermediate = target.experts.intermediate if target.experts else target.intermediate
+    intermediate = target.intermediate
+    if isinstance(target, HybridConfig) and target.experts:
+        intermediate = target.experts.intermediate
     assert intermediate is not None
+    if target.head_dim % 2:
+        name = "v_head_dim" if isinstance(target, SparseConfig) and target.latent else "head_dim"
+        raise CheckpointError(
+            f"{name} is {target.head_dim}; allowed for an EAGLE head: even numbers (RoPE turns pairs)"
+        )
     return Config(
         architecture=QWEN3,
         layers=1,
@@ -117,7 +129,7 @@ def head_config(target: Config | HybridConfig) -> Config:
     )
 
 
-def head_sizes(target: Config | HybridConfig) -> HeadSizes:
+def head_sizes(target: Config | HybridConfig | SparseConfig) -> HeadSizes:
     """What `random_head` needs to know of a target."""
     config = head_config(target)
     return HeadSizes(

@@ -37,6 +37,7 @@ class Hybrid:
         x = look_up(self.embedding, tokens)
         kv: list[KV] = []
         states: list[Tensor] = []
+        outputs: list[Tensor] = []
         for kind, weights in zip(self.config.types, self.layers, strict=True):
             if kind == FULL:
                 x, entry = full_layer(x, weights, self.config)
@@ -44,6 +45,9 @@ class Hybrid:
             else:
                 x, state = linear_layer(x, weights, self.config)
                 states.append(state)
+            outputs.append(x)
         hidden = centred_norm(x, self.final_norm, self.config.eps)
         logits = hidden @ self.lm_head.T
-        return Pass(hidden=hidden, before_norm=x, logits=logits, kv=tuple(kv), states=tuple(states))
+        return Pass(
+            hidden=hidden, before_norm=x, logits=logits, kv=tuple(kv), states=tuple(states), layers=tuple(outputs)
+        )

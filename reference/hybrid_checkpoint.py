@@ -22,6 +22,8 @@ from draftproof.reference.hybrid_config import (
     is_hybrid,
     parse_hybrid_config,
 )
+from draftproof.reference.sparse_config import ARCHITECTURES as SPARSE_ARCHITECTURES
+from draftproof.reference.sparse_config import SparseConfig, is_sparse, parse_sparse_config
 
 MTP = "mtp."
 Shapes = dict[str, tuple[int, ...]]
@@ -38,12 +40,15 @@ class HybridCheckpoint:
     tensors: Mapping[str, Tensor]
 
 
-def read_target_config(directory: str | Path) -> Config | HybridConfig:
+def read_target_config(directory: str | Path) -> Config | HybridConfig | SparseConfig:
     """Read `config.json` of a checkpoint of any architecture that the reference runs. Raises CheckpointError."""
     text, source = read_config_text(directory)
     if is_hybrid(text, source):
         return parse_hybrid_config(text, source)
-    parse_architecture(parse_object(text, source), (*DENSE_ARCHITECTURES, *ARCHITECTURES), source)
+    if is_sparse(text, source):
+        return parse_sparse_config(text, source)
+    known = (*DENSE_ARCHITECTURES, *ARCHITECTURES, *SPARSE_ARCHITECTURES)
+    parse_architecture(parse_object(text, source), known, source)
     return parse_config(text, source)
 
 

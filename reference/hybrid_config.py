@@ -15,6 +15,7 @@ from draftproof.reference.config import (
     Rope,
     count,
     flag,
+    names_one_of,
     parse_architecture,
     parse_object,
     parse_rope,
@@ -113,7 +114,7 @@ def parse_hybrid_config(text: str, source: str = "config.json") -> HybridConfig:
     architecture = parse_architecture(fields, ARCHITECTURES, source)
     reject_unsupported(fields, _NEUTRAL, source)
     types = _types(fields, source)
-    heads, kv_heads = _multiple(fields, "num_attention_heads", "num_key_value_heads", source)
+    heads, kv_heads = parse_multiple(fields, "num_attention_heads", "num_key_value_heads", source)
     rope, rotary_dim = _rope(fields, architecture, source)
     experts = _experts(fields, architecture, source)
     sparse = _sparse(fields, architecture, experts, len(types), source)
@@ -150,8 +151,8 @@ def _types(fields: Mapping[str, Any], source: str) -> tuple[LayerType, ...]:
     return tuple(types)
 
 
-def _multiple(fields: Mapping[str, Any], name: str, divisor: str, source: str) -> tuple[int, int]:
-    """Two fields, the first a multiple of the second."""
+def parse_multiple(fields: Mapping[str, Any], name: str, divisor: str, source: str) -> tuple[int, int]:
+    """Two fields, the first a multiple of the second. Raises CheckpointError."""
     value, part = count(fields, name, source), count(fields, divisor, source)
     if value % part:
         raise CheckpointError(f"{source}: {divisor} is {part}; allowed: divisors of {value} ({name})")
@@ -159,7 +160,7 @@ def _multiple(fields: Mapping[str, Any], name: str, divisor: str, source: str) -
 
 
 def _linear(fields: Mapping[str, Any], source: str) -> Linear:
-    value_heads, key_heads = _multiple(fields, "linear_num_value_heads", "linear_num_key_heads", source)
+    value_heads, key_heads = parse_multiple(fields, "linear_num_value_heads", "linear_num_key_heads", source)
     return Linear(
         key_heads=key_heads,
         value_heads=value_heads,
@@ -171,19 +172,27 @@ def _linear(fields: Mapping[str, Any], source: str) -> Linear:
 
 def _rope(fields: Mapping[str, Any], architecture: str, source: str) -> tuple[Rope, int]:
     """The plain rotary embedding, and how many components of a head it turns."""
-    name = "rope_parameters" if fields.get("rope_parameters") is not None else "rope_scaling"
+    spare = _MROPE if architecture != QWEN3_NEXT else ()
+    return parse_partial_rope(fields, count(fields, "head_dim", source), _DEFAULT_ROTATED, source, spare)
+
+
+def parse_partial_rope(
+    fields: Mapping[str, Any], head_dim: int, default: float, source: str, spare: tuple[str, ...] = ()
+) -> tuple[Rope, int]:
+    """The plain rotary embedding, and how many components of a head it turns: `default` is the part of `head_dim` where
+    the fields name none, `spare` fields of `rope_parameters` that are not read. Raises CheckpointError."""
+    name = _rope_field(fields)
     given = fields.get(name)
     own = dict(given) if isinstance(given, dict) else given
-    factors = {"partial_rotary_factor": _DEFAULT_ROTATED, **fields}
+    factors = {"partial_rotary_factor": default, **fields}
     if isinstance(own, dict):
         if "partial_rotary_factor" in own:
             factors["partial_rotary_factor"] = own.pop("partial_rotary_factor")
-        for field in _MROPE if architecture != QWEN3_NEXT else ():
+        for field in spare:
             own.pop(field, None)
     rope = parse_rope({**fields, name: own}, source)
-    if rope.scaling is not None:
-        raise CheckpointError(f"{source}: {name}.rope_type is 'llama3', which is unsupported; allowed: 'default'")
-    factor, head_dim = positive(factors, "partial_rotary_factor", source), count(fields, "head_dim", source)
+    refuse_scaling(rope, source, name)
+    factor = positive(factors, "partial_rotary_factor", source)
     rotated = int(head_dim * factor)
     if factor > 1 or rotated < 2 or rotated % 2:
         raise CheckpointError(
@@ -191,6 +200,16 @@ def _rope(fields: Mapping[str, Any], architecture: str, source: str) -> tuple[Ro
             f" (of head_dim, {head_dim}) turned"
         )
     return rope, rotated
+
+
+def refuse_scaling(rope: Rope, source: str, name: str = "rope_parameters") -> None:
+    """Raise CheckpointError unless it is the plain rotary embedding."""
+    if rope.scaling is not None:
+        raise CheckpointError(f"{source}: {name}.rope_type is 'llama3', which is unsupported; allowed: 'default'")
+
+
+def _rope_field(fields: Mapping[str, Any]) -> str:
+    return "rope_parameters" if fields.get("rope_parameters") is not None else "rope_scaling"
 
 
 def _experts(fields: Mapping[str, Any], architecture: str, source: str) -> Experts | None:
@@ -227,5 +246,4 @@ def _sparse(
 
 def is_hybrid(text: str, source: str) -> bool:
     """Whether the text of a `config.json` names a hybrid architecture. Raises CheckpointError for broken JSON."""
-    named = parse_object(text, source).get("architectures")
-    return isinstance(named, list) and len(named) == 1 and named[0] in ARCHITECTURES
+    return names_one_of(text, ARCHITECTURES, source)

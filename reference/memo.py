@@ -13,7 +13,8 @@ import numpy as np
 
 class Pass(NamedTuple):
     """One causal pass over T inputs: `hidden` [T, L], `logits` [T, V] float64, `kv` [T, entry] for each full attention
-    layer and `states` [T, size] for each linear one, both in the order of the model's layers.
+    layer and `states` [T, size] for each linear one, both in the order of the model's layers; of a target `layers`
+    [T, L] are the outputs of all its layers, residual included, empty for those that it was not asked to keep.
 
     uint64 for probes, float64 for real models. For a head `hidden` is what stands in for the next hidden state. Row p
     of `states` is the state after inputs 0 .. p: the window of the convolution, oldest first, then the recurrent state.
@@ -23,6 +24,7 @@ class Pass(NamedTuple):
     logits: np.ndarray
     kv: tuple[np.ndarray, ...]
     states: tuple[np.ndarray, ...] = ()
+    layers: tuple[np.ndarray, ...] = ()
 
     def first(self, count: int) -> Pass:
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
@@ -31,6 +33,7 @@ class Pass(NamedTuple):
             logits=self.logits[:count],
             kv=tuple(layer[:count] for layer in self.kv),
             states=tuple(layer[:count] for layer in self.states),
+            layers=tuple(layer[:count] for layer in self.layers),
         )
 
 

@@ -1,41 +1,112 @@
-"""What speculative decoding needs of models: two protocols, and the models of a scenario."""
+"""What speculative decoding needs of models: a protocol for targets and one for each kind of draft that has a model.
+
+None has a cache: every call is a function of its arguments. A draft algorithm (reference/drafts/) takes any model that
+fits its protocol, probe or real. A standalone draft's model is a `Target`; an n-gram draft has none.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Protocol
 
 import numpy as np
 
-from draftproof.properties.values.drafts import CheckpointDraft, Eagle
-from draftproof.properties.values.scenario import Checkpoint, LayerType, ProbeModel, Scenario
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
+from draftproof.reference.drafts.base import Draft
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
+from draftproof.reference.probe import ProbeTarget
 
 
 class Target(Protocol):
-    """A language model without a cache: every call is one causal pass from token zero."""
+    """A language model: every call is one causal pass from token zero."""
 
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
         """The type of every layer: which of them have key-value entries and which have states."""
+        ...
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
-        """Tokens at positions 0, 1, ..; `hidden` is what the head consumes (docs/semantics.md, "Draft heads")."""
+        """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics.md, "Draft heads")."""
+        ...
 
 
 class Head(Protocol):
-    """An EAGLE head without a cache."""
+    """An EAGLE head; `width` is that of the target's hidden states."""
+
+    @property
+    def width(self) -> int: ...
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """Entries at positions 0, 1, ..; entry i has the token of position i + 1; `hidden` is the state handed on."""
+        ...
 
 
-def build(scenario: Scenario, memo: Memo) -> tuple[Target, Head]:
-    """The target and the head of a scenario. Raises ValueError for a checkpoint that cannot be read or does not fit."""
-    if isinstance(scenario.model, ProbeModel) and isinstance(scenario.draft, Eagle):
-        return ProbeTarget(scenario.model, memo), ProbeEagleHead(scenario.draft, scenario.model, memo)
+class Chain(Protocol):
+    """The `layers` of chained multi-token prediction, each with weights and entries of its own.
+
+    `width` is that of the target's hidden states. With `chain` off every layer takes these, else layer j > 0 takes what
+    layer j - 1 handed on.
+    """
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def chain(self) -> bool: ...
+
+    def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
+        """One layer over entries at positions 0, 1, ..; entry i has the token of position i + 1 + layer.
+
+        `hidden` of the pass is what the layer hands on, which need not be the states that `logits` are of; `kv` has one
+        element.
+        """
+        ...
+
+
+class Block(Protocol):
+    """A draft of `layers` layers that fills in masked tokens at once; `mask` is the id of one.
+
+    Its context entries are made of the outputs of the target's layers `features`, side by side: `F` lanes together,
+    which is `width`.
+    """
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def features(self) -> tuple[int, ...]: ...
+
+    @property
+    def mask(self) -> int: ...
+
+    def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
+        """Context entries [T, entry] of every layer from features [T, F] of positions `first`, `first` + 1, .."""
+        ...
+
+    def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
+        """A block of ids at positions n, n + 1, .. after features [n, F]; each row sees these and all of the block.
+
+        The pass has a row for each of the block; `hidden` is what logits are of, `kv` are the block's own entries.
+        """
+        ...
+
+
+def build(scenario: Scenario, memo: Memo) -> tuple[Target, Draft]:
+    """The target and the draft of a scenario. Raises ValueError for a checkpoint that cannot be read or does not fit.
+
+    `reference.real.load(model, draft, memo)` gives both for any checkpoint, with an n-gram draft too.
+    """
+    model, draft = scenario.model, scenario.draft
+    if isinstance(model, ProbeModel):
+        module = import_module(f"draftproof.reference.drafts.{algorithm(draft)}")
+        return ProbeTarget(model, memo), module.probe(draft, model, memo)
     from draftproof.reference.real import load  # probes need no torch
 
-    if isinstance(scenario.model, Checkpoint) and isinstance(scenario.draft, CheckpointDraft):
-        return load(scenario.model, scenario.draft, memo)
-    raise ValueError(f"head.kind is {type(scenario.draft).__name__}, allowed: the kind of the model")
+    return load(model, draft, memo)

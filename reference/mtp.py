@@ -8,7 +8,8 @@ for t_{i+2}:
     g   = norm(layer(x))                                          a full attention layer of the target's kind
     logits = lm_head(g)                                           the target's, as is the embedding
 
-What is handed on is g, after the norm. All norms multiply by 1 + weight. The layer has experts if the target has any.
+What is handed on is g, after the norm. It serves as an EAGLE head, and as a chain of one layer. All norms multiply by
+1 + weight. The layer has experts if the target has any.
 Source: vLLM `qwen3_next_mtp.py` and SGLang, which run it so; transformers ignores these tensors.
 Shapes: `n` entries, `D` hidden size.
 """

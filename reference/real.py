@@ -1,40 +1,51 @@
-"""Real models as the target and head of a scenario: float64 passes, remembered only under exactly their inputs.
+"""Real models as the target and the draft of a scenario: float64 passes, remembered only under exactly their inputs.
 
 A row of a longer float pass can differ in its last bit from that of a shorter one, so no prefix is ever reused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
 from draftproof.properties.values.scenario import Checkpoint, LayerType
 from draftproof.reference.config import CheckpointError
 from draftproof.reference.dense import Dense
-from draftproof.reference.dense_layer import KV
+from draftproof.reference.dflash_head import DFlashHead
+from draftproof.reference.drafts import dflash, eagle, mtp, ngram, standalone
+from draftproof.reference.drafts.base import Draft as Algorithm
 from draftproof.reference.eagle_head import EagleHead
 from draftproof.reference.hybrid import Hybrid
 from draftproof.reference.hybrid_checkpoint import read_target_config
-from draftproof.reference.hybrid_config import ARCHITECTURES, FULL, HybridConfig
+from draftproof.reference.hybrid_config import ARCHITECTURES as HYBRIDS
+from draftproof.reference.hybrid_config import FULL, HybridConfig
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.mtp import Mtp
+from draftproof.reference.real_drafts import Model, Named, RealBlock, RealChain, RealHead, RealModel, packed
+from draftproof.reference.sparse import Sparse
+from draftproof.reference.sparse_config import ARCHITECTURES as SPARSE
+from draftproof.reference.sparse_config import SparseConfig
+from draftproof.reference.sparse_mtp import SparseMtp
 
-# States of every token of every pass: what a target may add to a memo before it computes again instead.
+# States and outputs of every token of every pass: what a target may add to a memo before it computes again instead.
 _REMEMBERED_BYTES = 1 << 29
 
 
 class RealTarget:
-    """A checkpoint of a language model; `hidden` is the state after the final norm.
+    """A checkpoint of a language model; `hidden` is the state after the final norm, `kept` the layers whose outputs are
+    asked for.
 
-    Passes are remembered until their states take up `_REMEMBERED_BYTES`; further ones are computed whenever asked for.
+    Passes are remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever
+    asked for.
     """
 
-    def __init__(self, model: Dense | Hybrid, name: Checkpoint, memo: Memo) -> None:
-        self._model, self._known, self._room = model, memo.of(name), _REMEMBERED_BYTES
+    def __init__(self, model: RealModel, name: Hashable, memo: Memo, kept: tuple[int, ...] = ()) -> None:
+        self._model, self._known, self._room = model, memo.of((name, kept)), _REMEMBERED_BYTES
+        self._kept = kept
 
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
@@ -47,60 +58,111 @@ class RealTarget:
         if (known := self._known.exact(tokens)) is not None:
             return known
         done = self._model.forward(tokens)
+        nothing = np.empty((len(tokens), 0))
         whole = Pass(
             hidden=done.hidden.numpy(),
             logits=done.logits.numpy(),
-            kv=tuple(map(_entries, done.kv)),
+            kv=tuple(map(packed, done.kv)),
             states=tuple(layer.numpy() for layer in done.states),
+            layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
         )
-        self._room -= sum(layer.nbytes for layer in whole.states)
+        self._room -= sum(layer.nbytes for layer in (*whole.states, *whole.layers))
         if self._room >= 0:
             self._known.keep_exact(tokens, whole)
         return whole
 
 
-class RealHead:
-    """An EAGLE-1 head on a checkpoint, or the MTP layer of the checkpoint itself."""
-
-    def __init__(self, head: EagleHead | Mtp, name: tuple[CheckpointDraft, Checkpoint], memo: Memo) -> None:
-        self._head, self._known = head, memo.of(name)
-
-    def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
-        inputs = (tokens, hidden.tobytes())
-        if (known := self._known.exact(inputs)) is not None:
-            return known
-        done = self._head.forward(tokens, torch.from_numpy(np.array(hidden)))
-        whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(_entries, done.kv)))
-        self._known.keep_exact(inputs, whole)
-        return whole
-
-
-def load(model: Checkpoint, head: CheckpointDraft, memo: Memo) -> tuple[RealTarget, RealHead]:
+def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RealTarget, Algorithm]:
     """Read both. Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's."""
     target = _target(model.path, _stamp(model.path))
     if target.config.vocab != model.vocab:
         raise ValueError(f"model.vocab is {model.vocab}, allowed: {target.config.vocab}, that of {model.path}")
-    return RealTarget(target, model, memo), RealHead(_head(target, model, head), (head, model), memo)
+    if isinstance(draft, Ngram):
+        return RealTarget(target, model, memo), ngram.probe(draft, model, memo)
+    if not isinstance(draft, CheckpointDraft):
+        kind = draft.__struct_config__.tag
+        raise ValueError(f"draft.kind is {kind}, allowed: checkpoint or ngram, for a checkpoint")
+    made, kept = _BUILD[draft.algorithm](target, model, draft, memo)
+    return RealTarget(target, model, memo, kept), made
 
 
-def _head(target: Dense | Hybrid, model: Checkpoint, head: CheckpointDraft) -> EagleHead | Mtp:
-    if not head.built_in:
-        return EagleHead.load(target, head.path) if head.path else EagleHead.random(target, head.seed)
-    if not isinstance(target, Hybrid):
-        allowed = ", ".join(ARCHITECTURES)
-        raise CheckpointError(f"head.built_in is true for a {target.config.architecture}; allowed for: {allowed}")
-    return Mtp.load(target, model.path)
+# A draft, and the layers of the target whose outputs it is fed with.
+_Made = tuple[Algorithm, tuple[int, ...]]
 
 
-def _entries(kv: KV) -> np.ndarray:
-    """A layer's (k, v) as one entry a row: [T, M*H + M*H], keys first."""
-    return torch.cat([part.flatten(1) for part in kv], dim=1).numpy()
+def _eagle(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    head: Model
+    if draft.built_in:
+        _no_path(draft)
+        head = _mtp_layers(target, model)[0]
+    else:
+        head = EagleHead.load(target, draft.path) if draft.path else EagleHead.random(target, draft.seed)
+    return eagle.Eagle(RealHead(head, target.config.hidden, Named(draft, model), memo)), ()
+
+
+def _mtp(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    _no_path(draft)
+    chain = RealChain(_mtp_layers(target, model), target.config.hidden, Named(draft, model), memo)
+    return mtp.Mtp(chain), ()
+
+
+def _dflash(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    block = RealBlock(DFlashHead.load(target, _directory(draft)), Named(draft, model), memo)
+    return dflash.DFlash(block), block.features
+
+
+def _standalone(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    path = _directory(draft)
+    config = read_target_config(path)
+    if isinstance(config, HybridConfig):
+        raise CheckpointError(
+            f"{path}: architectures is [{config.architecture!r}]; allowed for a standalone draft: one without layers of"
+            " linear attention"
+        )
+    if config.vocab != target.config.vocab:
+        wanted = target.config.vocab
+        raise CheckpointError(f"{path}: vocab_size is {config.vocab}; allowed: {wanted}, that of the target")
+    return standalone.Standalone(RealTarget(_target(path, _stamp(path)), Named(draft, model), memo)), ()
+
+
+_BUILD: dict[str, Callable[[RealModel, Checkpoint, CheckpointDraft, Memo], _Made]] = {
+    "eagle": _eagle,
+    "mtp": _mtp,
+    "dflash": _dflash,
+    "standalone": _standalone,
+}
+
+
+def _mtp_layers(target: RealModel, model: Checkpoint) -> tuple[Model, ...]:
+    if isinstance(target, Sparse):
+        return SparseMtp.load(target, model.path)
+    if isinstance(target, Hybrid):
+        return (Mtp.load(target, model.path),)
+    raise CheckpointError(
+        f"{model.path}: architectures is [{target.config.architecture!r}]; allowed for a draft of its own layers: "
+        + ", ".join((*HYBRIDS, *SPARSE))
+    )
+
+
+def _no_path(draft: CheckpointDraft) -> None:
+    if draft.path:
+        raise CheckpointError(f"draft.path is {draft.path!r}; allowed: '', MTP layers are in the target's directory")
+
+
+def _directory(draft: CheckpointDraft) -> str:
+    if draft.built_in:
+        raise CheckpointError(f"draft.built_in is true; allowed for {draft.algorithm}: false")
+    if not draft.path:
+        raise CheckpointError(f"draft.path is ''; allowed for {draft.algorithm}: a checkpoint directory")
+    return draft.path
 
 
 @lru_cache(maxsize=2)
-def _target(path: str, stamp: tuple[tuple[str, int, int], ...]) -> Dense | Hybrid:
-    return Hybrid.load(path) if isinstance(read_target_config(path), HybridConfig) else Dense.load(path)
+def _target(path: str, stamp: tuple[tuple[str, int, int], ...]) -> RealModel:
+    config = read_target_config(path)
+    if isinstance(config, SparseConfig):
+        return Sparse.load(path)
+    return Hybrid.load(path) if isinstance(config, HybridConfig) else Dense.load(path)
 
 
 def _stamp(path: str) -> tuple[tuple[str, int, int], ...]:

@@ -1,7 +1,7 @@
 """The reference as a subject: the trace of a script, every value recomputed from its definition.
 
 A round knows tokens only. It draws on no state of an earlier round and on no other request: the target's pass starts at
-token zero, the head's at entry zero, with true entries first and stand-ins after them.
+token zero, a draft's at its first entry, with true entries first and guesses after them.
 """
 
 from __future__ import annotations
@@ -9,53 +9,55 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-
+from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
 from draftproof.properties.values.script import RequestScript, RoundScript, Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import Limits, Verification, verify
-from draftproof.reference.eagle import draft, extend
+from draftproof.reference.drafts.base import Draft, Said, vector
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import Head, Target, build
+from draftproof.reference.model import Target, build
 from draftproof.reference.solve import resolve
 
 _ALWAYS = frozenset(
-    {f"draft.step.{name}" for name in ("ids", "positions", "hidden_in", "proposal")}
-    | {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
+    {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
     | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
     | {f"commit.{name}" for name in ("length", "kv")}
-    | {f"extend.{name}" for name in ("ids", "positions", "hidden_in", "kv", "proposal")}
-    | {"config.routing"}
+    | {"config.routing", "config.draft", "propose.tokens"}
 )
 _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
 _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
-CHANNELS = _ALWAYS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
+_SLOTS = frozenset({"draft.step.slots", "draft.block.slots", "extend.slots"})
+_DRAFTS = frozenset().union(*(kind.tapped for kind in KINDS)) - _SLOTS
+CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
 
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
-    """What a trace of the scenario declares: states for a model that has them, in the form its commit gives them."""
+    """What a trace of the scenario declares: what its draft tells of itself, and states for a model that has them, in
+    the form its commit gives them."""
+    always = _ALWAYS | (kind_of(scenario.draft).tapped - _SLOTS)
     if "linear_attention" not in layer_types:
-        return _ALWAYS
+        return always
     form = _SNAPSHOT if scenario.states.commit == "snapshot" else _REPLAY
-    return _ALWAYS | _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
+    return always | _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
 
 
 def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
     """Every channel that does not depend on batching or memory. Raises ValueError for a script that `resolve` lacks."""
     if any(solved.chains and not solved.rounds for solved in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds, allowed: a resolved one (reference/solve.py)")
-    target, head = build(scenario, memo or Memo())
-    observations = [
+    target, draft = build(scenario, memo or Memo())
+    observations = [Observation("config.draft", Key(-1, 0), draft.config())]
+    observations += [
         Observation("config.routing", Key(-1, 0, layer=layer), int(kind == "linear_attention"))
         for layer, kind in enumerate(target.layer_types)
     ]
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
-        _Request(index, request, limits, Models(target, head, scenario.states), observations).run(solved)
+        _Request(index, request, limits, Models(target, draft, scenario.states), observations).run(solved)
     declared = channels(scenario, target.layer_types)
     return Trace(subject="reference", channels=declared, observations=tuple(observations))
 
@@ -70,15 +72,6 @@ class ReferenceSubject:
         """See `run`. In a dynamic scenario every round gets the drafts that it wishes for."""
         memo = Memo()
         return run(scenario, resolve(scenario, script, {}, memo), memo)
-
-
-def vector(row: np.ndarray) -> bytes | np.ndarray:
-    """The form of a vector in a trace: little-endian bytes of a probe's integers, a read-only array of floats."""
-    if row.dtype == np.uint64:
-        return row.astype("<u8", copy=False).tobytes()
-    row = row.copy()
-    row.setflags(write=False)
-    return row
 
 
 class Span(NamedTuple):
@@ -97,14 +90,14 @@ class Models(NamedTuple):
     """What a request runs on, and how the target's states are committed."""
 
     target: Target
-    head: Head
+    draft: Draft
     states: States
 
 
 class _Request:
     def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
-        self._target, self._head, self._states = models
+        self._target, self._draft, self._states = models
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
@@ -117,6 +110,10 @@ class _Request:
     def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
         self._out.append(Observation(channel, Key(self._index, round_, step, layer, row), value))
 
+    def _report(self, round_: int, said: Iterable[Said]) -> None:
+        for one in said:
+            self._say(one.channel, round_, one.value, one.step, one.layer, one.row)
+
     def _prefill(self) -> tuple[int, ...]:
         prompt = self._request.prompt
         whole = self._target.forward(prompt)
@@ -127,13 +124,13 @@ class _Request:
         self._commit(0, whole, range(len(prompt)))
         self._commit_states(0, whole, Span(0, len(prompt), 0), self._limits.ended(emitted))
         if not self._limits.ended(emitted):
-            self._extend(0, prompt + emitted, whole.hidden, first=0)
+            self._report(0, self._draft.extend(prompt + emitted, whole, first=0))
         return emitted
 
     def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...]) -> tuple[int, ...]:
         """Returns what the round emits."""
         tokens = self._request.prompt + emitted
-        drafts = self._draft(number, round_, tokens)
+        drafts = self._drafts(number, round_, tokens)
         verified = verify(self._target, tokens, drafts)
         self._verified(number, tokens, drafts, verified)
         new = self._limits.cut(emitted, verified.emitted)
@@ -143,18 +140,15 @@ class _Request:
         self._commit(number, verified.whole, range(n, n + len(new)))
         self._commit_states(number, verified.whole, Span(n, len(new), len(drafts) + 1), ended)
         if not ended:
-            self._extend(number, tokens + new, verified.whole.hidden[: n + len(new)], first=n)
+            self._report(number, self._draft.extend(tokens + new, verified.whole.first(n + len(new)), first=n))
         return new
 
-    def _draft(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Reports the head's own steps; returns what is verified."""
-        own = draft(self._head, tokens, self._target.forward(tokens[:-1]).hidden, round_.drafts)
-        for k, step in enumerate(own.steps, start=1):
-            self._say("draft.step.ids", number, step.token, step=k)
-            self._say("draft.step.positions", number, step.position, step=k)
-            self._say("draft.step.hidden_in", number, vector(step.hidden_in), step=k)
-            self._say("draft.step.proposal", number, (step.choice.token, step.choice.margin), step=k)
-        return own.proposals if round_.forced is None else round_.forced
+    def _drafts(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Reports what the draft itself proposes; returns what is verified."""
+        own = self._draft.propose(tokens, self._target.forward(tokens[:-1]), round_.drafts)
+        self._report(number, own.said)
+        self._say("propose.tokens", number, own.tokens)
+        return own.tokens if round_.forced is None else round_.forced
 
     def _verified(self, number: int, tokens: tuple[int, ...], drafts: tuple[int, ...], verified: Verification) -> None:
         n, a = len(tokens) - 1, verified.correct_len
@@ -194,14 +188,3 @@ class _Request:
                 self._say(channel, number, vector(states[position]), layer=layer)
             for row in range(0 if replay else span.rows):
                 self._say("commit.intermediate", number, vector(states[span.context + row]), layer=layer, row=row)
-
-    def _extend(self, number: int, tokens: tuple[int, ...], hidden: np.ndarray, first: int) -> None:
-        """Entries `first` .. n-1 of those made of tokens t_0 .. t_n and hidden [n, L]."""
-        entries, choice = extend(self._head, tokens, hidden)
-        for position in range(first, len(hidden)):
-            where = {"layer": 0, "row": position}
-            self._say("extend.ids", number, tokens[position + 1], **where)
-            self._say("extend.positions", number, position, **where)
-            self._say("extend.hidden_in", number, vector(hidden[position]), **where)
-            self._say("extend.kv", number, vector(entries.kv[0][position]), **where)
-        self._say("extend.proposal", number, (choice.token, choice.margin), layer=0)

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from draftproof.properties.values.scenario import Request, Scenario, wish
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.decode import Greedy, Limits, round_drafts, verify
-from draftproof.reference.eagle import draft
+from draftproof.reference.drafts.base import Draft
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import Head, Target, build
+from draftproof.reference.model import Target, build
 
 Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 
 
 def solve(scenario: Scenario, memo: Memo | None = None) -> Script:
     """A function of the scenario only: the same scenario always gives the same script."""
-    target, head = build(scenario, memo or Memo())
-    requests = [_Request(scenario, request, target, head) for request in scenario.requests]
+    target, draft = build(scenario, memo or Memo())
+    requests = [_Request(scenario, request, target, draft) for request in scenario.requests]
     return Script(requests=tuple(one.chained() if scenario.dynamic else one.solve() for one in requests))
 
 
@@ -30,24 +30,24 @@ def resolve(
 ) -> Script:
     """The script of a dynamic scenario with its rounds: `drafts` is the K that a subject gave to (request, round).
 
-    K is kept within what the wish and the limits allow; a round that `drafts` lacks gets all of that. Any other script
-    is returned as it is.
+    K is kept within what the wish and the limits allow, and what the draft finds; a round that `drafts` lacks gets all
+    of that. Any other script is returned as it is.
     """
     if not scenario.dynamic:
         return script
-    target, head = build(scenario, memo or Memo())
+    target, draft = build(scenario, memo or Memo())
     requests = []
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         given = {round_: count for (of, round_), count in drafts.items() if of == index}
-        requests.append(_Request(scenario, request, target, head).resolve(solved, given))
+        requests.append(_Request(scenario, request, target, draft).resolve(solved, given))
     return Script(requests=tuple(requests))
 
 
 class _Request:
     """One request on its own; no other request can change its tokens."""
 
-    def __init__(self, scenario: Scenario, request: Request, target: Target, head: Head) -> None:
-        self._scenario, self._request, self._target, self._head = scenario, request, target, head
+    def __init__(self, scenario: Scenario, request: Request, target: Target, draft: Draft) -> None:
+        self._scenario, self._request, self._target, self._draft = scenario, request, target, draft
         self._truth = Greedy(target, request.prompt)
         self._misled: dict[int, int] = {}
         stop = (self._truth.token(request.stop_at),) if request.stop_at >= 0 else ()
@@ -90,17 +90,18 @@ class _Request:
 
     def _round(self, emitted: tuple[int, ...], count: int, chain: tuple[int, ...] | None) -> RoundScript:
         tokens = self._request.prompt + emitted
-        verified = verify(self._target, tokens, self._own(tokens, count) if chain is None else chain)
+        drafts = self._own(tokens, count) if chain is None else chain
+        verified = verify(self._target, tokens, drafts)
         return RoundScript(
             context=len(tokens) - 1,
-            drafts=count,
+            drafts=len(drafts),
             forced=chain,
             correct_len=verified.correct_len,
             emitted=self._limits.cut(emitted, verified.emitted),
         )
 
     def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
-        return draft(self._head, tokens, self._target.forward(tokens[:-1]).hidden, count).proposals
+        return self._draft.propose(tokens, self._target.forward(tokens[:-1]), count).tokens
 
     def _chain(self, emitted: int, count: int, right: int) -> tuple[int, ...] | None:
         """`count` drafts after `emitted` tokens of which the first `right` are accepted and no more, though one behind

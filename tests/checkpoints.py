@@ -5,14 +5,22 @@ margins between the best and the second token.
 """
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.numpy import load_file, save_file
 from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    Glm4MoeConfig,
+    Glm4MoeForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MuseGlimmerAssistantConfig,
+    MuseGlimmerAssistantModel,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen3_5ForCausalLM,
@@ -94,6 +102,42 @@ QWEN3_5: dict[str, Any] = {
     "linear_value_head_dim": 10,
     "linear_conv_kernel_dim": 3,
 }
+# A plain layer, then two with experts.
+GLM4_MOE: dict[str, Any] = {
+    **SIZES,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "moe_intermediate_size": 14,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 4,
+    "n_group": 3,
+    "topk_group": 2,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.25,
+    "use_qk_norm": True,
+}
+DEEPSEEK_V3: dict[str, Any] = {
+    **{name: value for name, value in GLM4_MOE.items() if name not in ("head_dim", "use_qk_norm")},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "num_key_value_heads": 6,
+    "q_lora_rank": 20,
+    "kv_lora_rank": 18,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+    "rms_norm_eps": 1e-4,
+}
+DFLASH: dict[str, Any] = {
+    **{name: value for name, value in SIZES.items() if name not in ("vocab_size", "tie_word_embeddings")},
+    "intermediate_size": 38,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 3,
+    "head_dim": 12,
+    "layer_types": ["full_attention"] * 2,
+    "block_size": 5,
+    "mask_token_id": VOCAB - 1,
+    "target_layer_ids": [1, 0],
+}
 
 
 def tiny_llama(directory: Path, seed: int = 0, **changes: Any) -> Path:
@@ -123,6 +167,65 @@ def tiny_qwen3_5_moe(directory: Path, seed: int = 0, mtp: bool = True, **changes
     return _hybrid(Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, fields, directory, seed, mtp)
 
 
+def tiny_glm4_moe(directory: Path, seed: int = 0, mtp: int = 1, **changes: Any) -> Path:
+    """Write a random Glm4MoeForCausalLM with `mtp` MTP layers; `changes` are Glm4MoeConfig fields."""
+    return _sparse(Glm4MoeForCausalLM, Glm4MoeConfig, {**GLM4_MOE, **changes}, directory, seed, mtp)
+
+
+def tiny_deepseek_v3(directory: Path, seed: int = 0, mtp: int = 1, **changes: Any) -> Path:
+    """Write a random DeepseekV3ForCausalLM with `mtp` MTP layers; `changes` are DeepseekV3Config fields."""
+    return _sparse(DeepseekV3ForCausalLM, DeepseekV3Config, {**DEEPSEEK_V3, **changes}, directory, seed, mtp)
+
+
+def tiny_dflash(directory: Path, seed: int = 0, **changes: Any) -> Path:
+    """Write a random MuseGlimmerAssistantModel for a target of SIZES; `changes` are its config's fields."""
+    return write(MuseGlimmerAssistantModel(MuseGlimmerAssistantConfig(**{**DFLASH, **changes})), directory, seed)
+
+
+def _sparse(
+    model: type[PreTrainedModel],
+    config: type[PreTrainedConfig],
+    fields: dict[str, Any],
+    directory: Path,
+    seed: int,
+    mtp: int,
+) -> Path:
+    write(model(config(**fields, num_mtp_layers=mtp)), directory, seed)
+    if not mtp:
+        return directory
+    layers = model(config(**{**fields, "num_hidden_layers": mtp, "first_k_dense_replace": 0}, num_mtp_layers=0))
+    number = re.compile(r"model\.layers\.(\d+)\.")
+    first = fields["num_hidden_layers"]
+    tensors = {
+        number.sub(lambda found: f"model.layers.{first + int(found[1])}.", name): array
+        for name, array in _written(layers, directory, seed).items()
+        if number.match(name)
+    }
+    size, source = fields["hidden_size"], torch.Generator().manual_seed(seed + 2000)
+    for i in range(first, first + mtp):
+        joint = torch.randn(size, 2 * size, generator=source) / (2 * size) ** 0.5
+        tensors[f"model.layers.{i}.eh_proj.weight"] = joint.numpy()
+        for norm in ("enorm", "hnorm", "shared_head.norm"):
+            tensors[f"model.layers.{i}.{norm}.weight"] = (1 + 0.3 * torch.randn(size, generator=source)).numpy()
+    return add_tensors(directory, tensors)
+
+
+def add_tensors(directory: Path, tensors: dict[str, Any]) -> Path:
+    """Add arrays by name to the one file of a checkpoint. Returns `directory`."""
+    file = directory / "model.safetensors"
+    save_file({**load_file(file), **tensors}, file, metadata={"format": "pt"})
+    return directory
+
+
+def _written(model: PreTrainedModel, directory: Path, seed: int) -> dict[str, Any]:
+    """The tensors of a random `model` under the names that transformers writes."""
+    folder = directory / "written"
+    write(model, folder, seed + 1000)
+    tensors = load_file(folder / "model.safetensors")
+    shutil.rmtree(folder)
+    return tensors
+
+
 def _hybrid(
     model: type[PreTrainedModel],
     config: type[PreTrainedConfig],
@@ -145,11 +248,7 @@ def _add_mtp(directory: Path, model: PreTrainedModel, seed: int) -> None:
 
     They are written and read back, so that their names are those that transformers writes.
     """
-    write(model, directory / "mtp", seed + 1000)
-    layer = load_file(directory / "mtp" / "model.safetensors")
-    for file in (directory / "mtp").iterdir():
-        file.unlink()
-    (directory / "mtp").rmdir()
+    layer = _written(model, directory, seed)
     kept = ("model.layers.", "model.norm.")
     mtp = {name.replace("model.", "mtp.", 1): array for name, array in layer.items() if name.startswith(kept)}
     size = model.config.hidden_size
@@ -157,8 +256,7 @@ def _add_mtp(directory: Path, model: PreTrainedModel, seed: int) -> None:
     mtp["mtp.fc.weight"] = (torch.randn(size, 2 * size, generator=source) / (2 * size) ** 0.5).numpy()
     for name in ("mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"):
         mtp[name] = (0.3 * torch.randn(size, generator=source)).numpy()
-    file = directory / "model.safetensors"
-    save_file({**load_file(file), **mtp}, file, metadata={"format": "pt"})
+    add_tensors(directory, mtp)
 
 
 def write(model: PreTrainedModel, directory: Path, seed: int, max_shard_size: str = "1GB") -> Path:
@@ -172,8 +270,8 @@ def randomize(model: PreTrainedModel, seed: int) -> None:
     """Give every weight a scale that keeps states near unit size and the logits several units apart.
 
     Matrices and convolutions: deviation 1.5 / sqrt(fan-in); embeddings 1; `lm_head` 5 / sqrt(hidden); norms 1 plus
-    0.3 of noise, stored less 1 by those that add it; the log of a decay rate -1 plus 0.7 of noise; time steps' biases
-    0.5 of noise.
+    0.3 of noise, stored less 1 by those that add it; biases 0.3 of noise; the log of a decay rate -1 plus 0.7 of noise;
+    time steps' biases 0.5 of noise; the routers' biases 0.2 of noise, which changes some choices and not all.
     """
     source = torch.Generator().manual_seed(seed)
     offset = model.config.model_type in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
@@ -181,6 +279,9 @@ def randomize(model: PreTrainedModel, seed: int) -> None:
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=source)
             weight.copy_(_vector(name, noise, offset) if weight.dim() == 1 else noise * _deviation(name, weight))
+        for name, weight in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                weight.copy_(0.2 * torch.randn(weight.shape, generator=source))
 
 
 def _vector(name: str, noise: torch.Tensor, offset: bool) -> torch.Tensor:
@@ -188,6 +289,8 @@ def _vector(name: str, noise: torch.Tensor, offset: bool) -> torch.Tensor:
         return 0.7 * noise - 1.0
     if name.endswith("dt_bias"):
         return 0.5 * noise
+    if name.endswith(".bias"):
+        return 0.3 * noise
     centred = offset and not name.endswith("linear_attn.norm.weight")
     return 0.3 * noise + (0.0 if centred else 1.0)
 

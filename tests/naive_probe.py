@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.values.drafts import Eagle
-from draftproof.properties.values.probe import head_weights, target_weights
+from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, ProbeDraft, Standalone
+from draftproof.properties.values.probe import (
+    dflash_weights,
+    head_weights,
+    mtp_weights,
+    standalone_model,
+    standalone_weights,
+    target_weights,
+)
 from draftproof.properties.values.scenario import Linear, ProbeModel
 
 MASK = 2**64 - 1
@@ -27,7 +34,7 @@ def dot(a: list[int], b: list[int]) -> int:
     return total & MASK
 
 
-def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | Eagle, xs: list[list[int]]) -> tuple:
+def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeDraft, xs: list[list[int]]) -> tuple:
     """Returns (outputs, entries as (k, v), o[0, 0]) of each position."""
     heads, group = spec.heads, spec.heads // spec.kv_heads
     queries, entries, outputs, firsts = [], [], [], []
@@ -110,14 +117,35 @@ def naive_linear(w: dict[str, list], prefix: str, sizes: Linear, xs: list[list[i
 
 def naive_target(spec: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list, list, list]:
     """(hidden, logits, entries by full attention layer, states by linear layer)."""
-    w = lists(target_weights(spec))
+    return naive_model(spec, lists(target_weights(spec)), tokens)
+
+
+def naive_standalone(draft: Standalone, target: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list, list, list]:
+    """As `naive_target`."""
+    return naive_model(standalone_model(draft, target), lists(standalone_weights(draft, target)), tokens)
+
+
+def naive_outputs(spec: ProbeModel, tokens: tuple[int, ...]) -> list[list[list[int]]]:
+    """The output of every layer at every position."""
+    kept: list[list[list[int]]] = []
+    naive_model(spec, lists(target_weights(spec)), tokens, kept)
+    return kept
+
+
+def naive_model(
+    spec: ProbeModel, w: dict[str, list], tokens: tuple[int, ...], kept: list | None = None
+) -> tuple[list, list, list, list]:
+    """As `naive_target`; `kept` gets the output of every layer."""
+    kept = [] if kept is None else kept
     xs, kv, states, carry = [w["embed"][token] for token in tokens], [], [], []
     for layer in range(spec.layers):
         if spec.layer_types and spec.layer_types[layer] == "linear_attention":
             xs, after = naive_linear(w, f"layers.{layer}", spec.linear, xs)
             states.append(after)
+            kept.append(xs)
             continue
         xs, entries, firsts = naive_layer(w, f"layers.{layer}", spec, xs)
+        kept.append(xs)
         kv.append([k + v for k, v in entries])
         carry = carry or firsts
     hidden = [[first] + [naive_mix(a) for a in x[1:]] for first, x in zip(carry, xs, strict=True)]
@@ -138,3 +166,76 @@ def naive_head(head: Eagle, spec: ProbeModel, tokens: tuple[int, ...], hidden: l
         g[0] = (x_in[0] + naive_mix((w["embed"][token][0] + (p + 1) * w["carry.position"][0]) & MASK)) & MASK
         states.append(g)
     return states, [naive_logits(w, g, spec.logit_bits, 256) for g in states], [k + v for k, v in entries]
+
+
+def naive_chain_layer(
+    draft: Mtp, target: ProbeModel, layer: int, tokens: tuple[int, ...], hidden: list
+) -> tuple[list, list, list]:
+    """(handed on, logits, entries) of a layer of a chain; entry i has the token of position i + 1 + layer."""
+    w = lists(mtp_weights(draft, target))
+    xs = []
+    for token, x_in in zip(tokens, hidden, strict=True):
+        both = w["embed"][token] + x_in
+        xs.append([naive_mix(dot(row, both)) for row in w[f"fc.{layer}"]])
+    xs, entries, _ = naive_layer(w, f"layers.{layer}", draft, xs)
+    handed, logits = [], []
+    for p, (token, x_in, x) in enumerate(zip(tokens, hidden, xs, strict=True)):
+        y = [dot(row, x) for row in w[f"out.{layer}"]]
+        place = (p + 1 + layer) * w["carry.position"][0]
+        carry = (x_in[0] + naive_mix((w["embed"][token][0] + place) & MASK)) & MASK
+        g = [carry] + [naive_mix(value) for value in y[1:]]
+        logits.append(naive_logits(w, g, target.logit_bits, 256))
+        handed.append([carry, *y[1:]] if draft.handed == "before_norm" else g)
+    return handed, logits, [k + v for k, v in entries]
+
+
+def naive_context(w: dict[str, list], layer: int, features: list) -> list[tuple[list[int], list[int]]]:
+    """The context entries (k, v) of a layer of a block draft."""
+
+    def part(name: str, p: int, f: list[int]) -> list[int]:
+        rows = zip(w[f"layers.{layer}.{name}.context"], w[f"layers.{layer}.{name}.position"], strict=True)
+        return [naive_mix((dot(row, f) + p * place) & MASK) for row, place in rows]
+
+    return [(part("k", p, f), part("v", p, f)) for p, f in enumerate(features)]
+
+
+def naive_block(draft: DFlash, target: ProbeModel, ids: tuple[int, ...], features: list) -> tuple[list, list]:
+    """(g, logits) of a block of ids behind the context of features; the id of a mask is the vocabulary's size."""
+    w, n = lists(dflash_weights(draft, target)), len(features)
+    embed = [*w["embed"], w["mask"]]
+    xs = [[dot(row, embed[token]) for row in w["in"]] for token in ids]
+    group, carry = draft.heads // draft.kv_heads, []
+    for layer in range(draft.layers):
+        prefix, seen, queries = f"layers.{layer}", naive_context(w, layer, features), []
+        for p, (token, x) in enumerate(zip(ids, xs, strict=True), start=n):
+            q, k, v = (
+                [
+                    naive_mix((dot(row, x) + p * place) & MASK)
+                    for row, place in zip(w[f"{prefix}.{name}.weight"], w[f"{prefix}.{name}.position"], strict=True)
+                ]
+                for name in "qkv"
+            )
+            queries.append([a * b & MASK for a, b in zip(q, w[f"{prefix}.q.gate"], strict=True)])
+            if layer == 0 and token == target.vocab:
+                v[0] = 0
+            seen.append((k, v))
+        for row, (q, x) in enumerate(zip(queries, xs, strict=True)):
+            o = []
+            for head in range(draft.heads):
+                at, place = slice(head // group * draft.key_dim, (head // group + 1) * draft.key_dim), head // group
+                one = q[head * draft.key_dim : (head + 1) * draft.key_dim]
+                weights = [naive_mix(dot(one, k[at])) | 1 for k, _ in seen]
+                for e in range(place * draft.value_dim, (place + 1) * draft.value_dim):
+                    o += [dot(weights, [v[e] for _, v in seen])]
+            carry += [o[0]] * (layer == 0)
+            y = [(a + naive_mix(dot(line, o))) & MASK for a, line in zip(x, w[f"{prefix}.o.weight"], strict=True)]
+            lines = zip(y, w[f"{prefix}.mlp.weight"], strict=True)
+            xs[row] = [(a + naive_mix(dot(line, y))) & MASK for a, line in lines]
+    states = []
+    for row, x in enumerate(xs):
+        c = carry[row]
+        for s in range(1, row):
+            lane = w["embed"][(naive_mix(c) >> 33) % target.vocab][0]
+            c = (c + naive_mix((lane + (n + s) * w["carry.position"][0]) & MASK)) & MASK
+        states.append([c] + [naive_mix(dot(line, x)) for line in w["out"][1:]])
+    return states, [naive_logits(w, g, target.logit_bits, 256) for g in states]

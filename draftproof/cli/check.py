@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shlex
 import time
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from draftproof.cli import inputs, screen
+from draftproof.cli import drafts, inputs, screen
 from draftproof.cli.wording import describe, sentence
-from draftproof.fuzz.checking import WORK, Checker, CheckReport, Finding
+from draftproof.fuzz.checking import OF_TWO, REAL, WORK, Checker, CheckReport, Finding
 from draftproof.fuzz.kernels import PREFIX, cases, verdicts
+from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.kernel import KernelCase
+from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
 
@@ -28,10 +29,6 @@ Examples = Annotated[
     int | None,
     typer.Option("--examples", min=1, help=f"Scenarios to run ({EXAMPLES}; {MODEL_EXAMPLES} with --model)."),
 ]
-_MODELS = "A Hugging Face checkpoint directory (Llama, Qwen3, Qwen3-Next, Qwen3.5)."
-Model = Annotated[Path | None, typer.Option("--model", help=_MODELS)]
-Head = Annotated[Path | None, typer.Option("--head", help="An EAGLE head for --model; without it one is made up.")]
-Mtp = Annotated[bool, typer.Option("--mtp", help="Draft with the MTP layer that the checkpoint of --model brings.")]
 Contracts = Annotated[list[str] | None, typer.Option("--contract", help="Only this contract (may be repeated).")]
 
 
@@ -40,24 +37,26 @@ def check(
     examples: Examples = None,
     device: inputs.Device = "cpu",
     contract: Contracts = None,
-    model: Model = None,
-    head: Head = None,
-    mtp: Mtp = False,
+    draft: drafts.Draft = None,
+    model: drafts.Model = None,
+    draft_model: drafts.Folder = None,
+    mtp: drafts.Mtp = False,
     json: inputs.Json = None,
 ) -> None:
     """Run generated scenarios on the engine and on the reference, and hold them to every contract."""
     of_traces, of_kernels = inputs.contracts(contract)
+    options = drafts.chosen(draft, model, draft_model, mtp)
     count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
     inputs.device(device)
-    scenarios = _scenarios(model, head, mtp, seed, count) if of_traces else []
+    scenarios = drafts.scenarios(options, seed, count) if of_traces else []
     calls = {} if model else _calls(of_kernels, seed, min(count, KERNEL_CALLS))
     subject = inputs.engine(device)
     started = time.monotonic()
     with screen.progress("scenarios", len(scenarios)) as advance:
-        report = Checker(subject, of_traces, work=() if contract else WORK).check(scenarios, seed, advance)
+        checker = _checker(subject, of_traces, bool(contract), model is not None, scenarios)
+        report = checker.check(scenarios, seed, advance)
     report = _with_kernels(report, calls, device)
-    again = _again(seed, count, device, contract, model, head) + (" --mtp" if mtp else "")
-    show(report, time.monotonic() - started, again)
+    show(report, time.monotonic() - started, _again(seed, count, device, contract, options.arguments))
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
 
@@ -77,34 +76,25 @@ def _with_kernels(report: CheckReport, calls: dict[str, tuple[KernelCase, ...]],
     return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
 
 
-def _scenarios(model: Path | None, head: Path | None, mtp: bool, seed: int, count: int) -> list[Scenario]:
-    if head is not None and mtp:
-        raise inputs.BadInput(f"--head is {head}, allowed: a head or --mtp, not both")
-    if model is None:
-        if head is not None or mtp:
-            given = "--mtp is given" if mtp else f"--head is {head}"
-            raise inputs.BadInput(f"{given}, allowed: only together with --model")
-        from draftproof.properties.strategies.scenarios import generate
-
-        return generate(seed, count)
-    from draftproof.fuzz.real import real_scenarios
-
-    try:
-        return real_scenarios(model, head, seed, count, built_in=mtp)
-    except (ValueError, OSError) as error:
-        raise inputs.BadInput(f"--model {model}: {error}") from None
+def _checker(
+    subject: Subject, contracts: tuple[Contract, ...], named: bool, real: bool, scenarios: list[Scenario]
+) -> Checker:
+    """Of single contracts only their own minimum is asked; a real model runs less, and what one draft a round cannot
+    do is not asked of it."""
+    if named:
+        return Checker(subject, contracts, work=(), each=None)
+    if not real:
+        return Checker(subject, contracts)
+    single = all(scenario.steps == 1 for scenario in scenarios)
+    return Checker(subject, contracts, work=tuple(name for name in WORK if not (single and name in OF_TWO)), each=REAL)
 
 
-def _again(
-    seed: int, count: int, device: str, contracts: list[str] | None, model: Path | None, head: Path | None
-) -> str:
+def _again(seed: int, count: int, device: str, contracts: list[str] | None, drafts: list[str]) -> str:
     """The command that does the same again."""
     parts = ["draftproof", "check", "--seed", str(seed), "--examples", str(count), "--device", device]
     for name in contracts or ():
         parts += ["--contract", name]
-    for option, path in (("--model", model), ("--head", head)):
-        parts += [option, str(path)] if path else []
-    return shlex.join(parts)
+    return shlex.join([*parts, *drafts])
 
 
 def show(report: CheckReport, seconds: float, again: str) -> None:
@@ -115,6 +105,8 @@ def show(report: CheckReport, seconds: float, again: str) -> None:
         table.add_row(verdict.name, screen.outcome(verdict.verdict), str(verdict.scenarios), _remark(verdict))
     console.print(table)
     console.print(screen.counts_table(report.counts))
+    if report.drafts:
+        console.print(drafts.table(report.drafts))
     for verdict in report.contracts:
         if verdict.divergence is not None:
             note = f". {_sentence(verdict.divergence.note)}" if verdict.divergence.note else "."

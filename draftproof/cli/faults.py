@@ -11,10 +11,10 @@ import typer
 from draftproof.cli import inputs, screen
 from draftproof.cli.wording import sentence
 from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources, refreshed
-from draftproof.fuzz.faults import FaultReport, FaultResult, run_faults
+from draftproof.fuzz.faults import CLEAN, FaultReport, FaultResult, run_faults
 from draftproof.fuzz.patching import Stale, apply
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
 
 SEEDS, EXAMPLES = 5, 30
 app = typer.Typer(help="Known bugs that can be brought back, and whether they are noticed.", no_args_is_help=True)
@@ -33,6 +33,7 @@ class Listed(Value, frozen=True, kw_only=True):
     patches: str
     contract: str
     channel: str
+    draft: str
     source: str
     mechanism: str
     strategies: str
@@ -48,10 +49,10 @@ def list_(json: inputs.Json = None) -> None:
     """Every fault of the catalogue."""
     sources = read_sources()
     listed = tuple(_listed(file, sources) for file in catalogue().values())
-    table = screen.table("id", "patches", "contract", "channel", "source", "")
+    table = screen.table("id", "patches", "draft", "contract", "channel", "source", "")
     for fault in listed:
         state = "" if fault.applies else "stale"
-        table.add_row(fault.id, fault.patches, fault.contract, fault.channel, fault.source, state)
+        table.add_row(fault.id, fault.patches, fault.draft, fault.contract, fault.channel, fault.source, state)
     screen.console().print(table)
     inputs.write_json(json, FaultList(faults=listed))
 
@@ -61,7 +62,7 @@ def show(name: Name, json: inputs.Json = None) -> None:
     """One fault: what it is, where it comes from, and its diff."""
     file = find(name, catalogue())
     listed = _listed(file, read_sources())
-    for field in ("id", "source", "mechanism", "patches", "contract", "channel", "strategies"):
+    for field in ("id", "source", "mechanism", "patches", "draft", "contract", "channel", "strategies"):
         if value := getattr(listed, field):
             screen.line(f"{field}: {value}")
     if not listed.applies:
@@ -88,9 +89,10 @@ def run(
     if len({file.fault.id for file in files}) < len(files):
         raise inputs.BadInput("two of the faults have the same id")
     inputs.device(device)
-    with screen.progress("faults", len(files) + 1) as advance:
+    with screen.progress("faults", len(files)) as advance:
         numbers = range(seed, seed + seeds)
-        report = run_faults(files, numbers, examples, device=device, progress=advance)
+        done = lambda name: advance() if name != CLEAN else None  # noqa: E731
+        report = run_faults(files, numbers, examples, device=device, progress=done)
     _show_report(report, _again(id_, patch, seed, seeds, examples, device))
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -121,6 +123,7 @@ def _listed(file: FaultFile, sources: dict[str, str]) -> Listed:
         patches=fault.patches,
         contract=fault.contract,
         channel=fault.channel,
+        draft=fault.draft,
         source=fault.source,
         mechanism=" ".join(fault.mechanism.split()),
         strategies=fault.strategies,
@@ -149,15 +152,17 @@ def _again(ids: list[str] | None, patches: list[Path] | None, seed: int, seeds: 
 
 
 def _show_report(report: FaultReport, again: str) -> None:
-    table = screen.table("fault", "outcome", "contract", "channel", "examples to detect", "median", right=("median",))
+    columns = ("fault", "outcome", "draft", "contract", "channel", "examples to detect", "median")
+    table = screen.table(*columns, right=("median",))
     for fault in report.faults:
         counts = " ".join("-" if count is None else str(count) for count in fault.examples_to_detect)
         median = "-" if fault.median is None else f"{fault.median:g}"
-        table.add_row(fault.id, fault.outcome.value, fault.contract, fault.channel, counts, median)
+        table.add_row(fault.id, fault.outcome.value, fault.draft, fault.contract, fault.channel, counts, median)
     screen.console().print(table)
     for fault in report.faults:
         _show_fault(fault, brief=len(report.faults) > 3)
-    clean = report.faults[0].clean_twin if report.faults else "none"
+    twins = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
+    clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
 
 

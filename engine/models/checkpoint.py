@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,15 @@ class Tensors(Mapping[str, torch.Tensor]):
         `ignored` are names, or with a dot at the end prefixes.
         """
         prefixes = tuple(name for name in ignored if name.endswith("."))
-        known = {name for name in self if name in self._read or name in ignored or name.startswith(prefixes)}
+        self._refuse(name for name in self if name not in ignored and not name.startswith(prefixes))
+
+    def refuse_unread_of(self, *parts: str) -> None:
+        """As refuse_unread, but only of tensors whose names begin with one of `parts`."""
+        self._refuse(name for name in self if name.startswith(parts))
+
+    def _refuse(self, names: Iterable[str]) -> None:
         # Early Llama checkpoints store the rotary frequencies, which follow from config.json.
-        unread = sorted(name for name in self if name not in known and not name.endswith("rotary_emb.inv_freq"))
+        unread = sorted(name for name in names if name not in self._read and not name.endswith("rotary_emb.inv_freq"))
         if unread:
             raise CheckpointError(f"tensor {unread[0]} in {self._files[unread[0]]} is unknown to the architecture")
 

@@ -5,7 +5,7 @@ The residual stream is updated in place; each norm is fused with the addition be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, StateShape, Where
+from draftproof.engine.models.base import Cache, Kept, StateShape, Where
 from draftproof.engine.models.checkpoint import DenseConfig, open_tensors, read_config, take
 from draftproof.engine.models.config_fields import FULL
+from draftproof.engine.models.decoder import tell
 from draftproof.engine.models.layers import (
     Attention,
+    LayerWeights,
     cache_shape,
     inverse_frequencies,
     is_narrow,
@@ -47,30 +49,21 @@ class Dense:
         self.norms = tuple(take(tensors, name, config.width) for name in names)
         self.hidden_dtype = self.embedding.dtype
         self.cache_shape, self.state_shape = cache_shape(config, self.hidden_dtype), None
-        self.layer_types = ("full_attention",) * config.layers
         self._attention = Attention(config, inverse_frequencies(config.rope, config.head_dim).to(self.embedding.device))
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """Hidden states [T, D] after the final norm."""
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
+        """Hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
         residual = F.embedding(ids, self.embedding)
         if is_narrow(residual, self.config):
-            return self._narrow(residual, where, cache)
-        return self._wide(residual, where, cache)
+            return self._narrow(residual, where, cache, kept)
+        return run_dense(self.layers, self.norms, self._attention, residual, where, cache, kept)
 
-    def _wide(self, residual: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        eps = self.config.norm_eps
-        normed = rms_norm(residual, self.norms[0], eps)
-        for i, weights in enumerate(self.layers):
-            attended = self._attention(i, weights, F.linear(normed, weights.qkv), where, cache)
-            kernels.add_rms_norm(normed, residual, F.linear(attended, weights.out), weights.mlp_norm, eps)
-            kernels.add_rms_norm(normed, residual, mlp(weights, normed), self.norms[i + 1], eps)
-        return normed
-
-    def _narrow(self, residual: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def _narrow(self, residual: torch.Tensor, where: Where, cache: Cache, kept: Kept | None) -> torch.Tensor:
         eps = self.config.norm_eps
         for i, weights in enumerate(self.layers):
             attend = partial(self._attention, i, weights, where=where, cache=cache)
             narrow_layer(weights, self.norms[i], residual, attend, eps)
+            tell(kept, i, residual)
         return rms_norm(residual, self.norms[-1], eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -86,6 +79,26 @@ class Dense:
         shared = (self.embedding,) if self.config.tied else (self.embedding, self.lm_head)
         layers = tuple(tensor for layer in self.layers for tensor in layer.tensors())
         return (*shared, *self.norms, *layers, self._attention.inv_freq)
+
+
+def run_dense(
+    layers: Sequence[LayerWeights],
+    norms: Sequence[torch.Tensor],
+    attention: Attention,
+    residual: torch.Tensor,
+    where: Where,
+    cache: Cache,
+    kept: Kept | None = None,
+) -> torch.Tensor:
+    """The residual stream [T, D], changed in place, through all layers and the last of `norms`: [T, D]."""
+    eps = attention.config.norm_eps
+    normed = rms_norm(residual, norms[0], eps)
+    for i, weights in enumerate(layers):
+        attended = attention(i, weights, F.linear(normed, weights.qkv), where, cache)
+        kernels.add_rms_norm(normed, residual, F.linear(attended, weights.out), weights.mlp_norm, eps)
+        kernels.add_rms_norm(normed, residual, mlp(weights, normed), norms[i + 1], eps)
+        tell(kept, i, residual)
+    return normed
 
 
 def load_target(directory: str | Path, device: str | torch.device, dtype: torch.dtype) -> Dense:

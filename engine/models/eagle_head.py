@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.checkpoint import CheckpointError, DenseConfig, open_tensors, read_config, take
+from draftproof.engine.models.grouped_config import GroupedConfig, eagle_layer
 from draftproof.engine.models.hybrid_config import HybridConfig, eagle_config
 from draftproof.engine.models.layers import Attention, cache_shape, inverse_frequencies, mlp, read_layer, rms_norm
 
@@ -63,8 +64,10 @@ class EagleHead:
         return (*shared, self.fc, *self.layer.tensors(), self._attention.inv_freq)
 
 
-def head_config(target: DenseConfig | HybridConfig) -> DenseConfig:
+def head_config(target: DenseConfig | HybridConfig | GroupedConfig) -> DenseConfig:
     """The config of a head of the target's own sizes."""
+    if isinstance(target, GroupedConfig):
+        return eagle_layer(target)
     return eagle_config(target) if isinstance(target, HybridConfig) else replace(target, layers=1)
 
 

@@ -15,7 +15,7 @@ from draftproof import kernels
 from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.hybrid_config import HybridConfig
-from draftproof.engine.models.layers import inverse_frequencies, rms_norm
+from draftproof.engine.models.layers import head_norm, inverse_frequencies
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,10 @@ class GatedAttention:
         size = self.q_norm.shape[0]
         heads = F.linear(x, self.projection).view(x.shape[0], -1, size)
         q, k, v, gate = heads.split([self.heads, self.kv_heads, self.kv_heads, self.heads], dim=1)
-        q, k = self._normed(q, self.q_norm), self._normed(k, self.k_norm)
+        q, k = head_norm(q, self.q_norm, self.eps), head_norm(k, self.k_norm, self.eps)
         kernels.rope(q, k, where.positions, self.inv_freq)
         attended = cache.attend(self.index, q, k, v, where, size**-0.5)
         return F.linear((attended * torch.sigmoid(gate)).reshape(x.shape[0], -1), self.out)
-
-    def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x.reshape(-1, x.shape[2]), weight, self.eps).view(x.shape)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return (self.projection, self.out, self.q_norm, self.k_norm, self.inv_freq)

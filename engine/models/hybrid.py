@@ -9,13 +9,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.base import Cache, CacheShape, Kept, Where
 from draftproof.engine.models.checkpoint import open_tensors, read_json, take
 from draftproof.engine.models.config_fields import FULL, LINEAR, target_fields
+from draftproof.engine.models.decoder import run_layers
 from draftproof.engine.models.gated_attention import read_norm
 from draftproof.engine.models.gated_delta import state_shape
 from draftproof.engine.models.hybrid_config import HybridConfig, parse_hybrid
-from draftproof.engine.models.hybrid_layer import read_layers, run_layers
+from draftproof.engine.models.hybrid_layer import read_layers
 
 # Where a model with a vision part keeps its text part; a text model has it right below "model".
 _TEXT, _PLAIN = "model.language_model", "model"
@@ -38,10 +39,10 @@ class Hybrid:
         self.cache_shape = cache_shape(config, self.hidden_dtype)
         self.state_shape = state_shape(config, config.types.count(LINEAR), self.hidden_dtype)
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """Hidden states [T, D] after the final norm."""
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
+        """Hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
         residual = F.embedding(ids, self.embedding)
-        return run_layers(self.layers, self.norm, residual, where, cache, self.config.norm_eps)
+        return run_layers(self.layers, self.norm, residual, where, cache, self.config.norm_eps, kept)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[T, D] -> [T, V], in the model's dtype."""

@@ -5,18 +5,16 @@ What a layer is (full attention or linear) is the type of its mixer, built once;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from draftproof import kernels
-from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.config_fields import LINEAR
 from draftproof.engine.models.gated_attention import GatedAttention, read_gated_attention, read_norm
 from draftproof.engine.models.gated_delta import GatedDelta, read_gated_delta
 from draftproof.engine.models.hybrid_config import HybridConfig
-from draftproof.engine.models.layers import Mlp, read_mlp, rms_norm
+from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import Moe, read_moe
 
 
@@ -56,23 +54,3 @@ def _mlp(config: HybridConfig, tensors: Mapping[str, torch.Tensor], prefix: str,
     if sparse and config.experts:
         return read_moe(config.experts, tensors, prefix, config.width)
     return read_mlp(tensors, prefix, config.width, config.intermediate)
-
-
-def run_layers(
-    layers: Sequence[HybridLayer],
-    final_norm: torch.Tensor,
-    residual: torch.Tensor,
-    where: Where,
-    cache: Cache,
-    eps: float,
-) -> torch.Tensor:
-    """The residual stream [T, D], changed in place, through all layers and the final norm: [T, D].
-
-    Each norm is fused with the addition before it.
-    """
-    following = [*(layer.norm for layer in layers[1:]), final_norm]
-    normed = rms_norm(residual, layers[0].norm, eps)
-    for layer, norm in zip(layers, following, strict=True):
-        kernels.add_rms_norm(normed, residual, layer.mixer(normed, where, cache), layer.mlp_norm, eps)
-        kernels.add_rms_norm(normed, residual, layer.mlp(normed), norm, eps)
-    return normed

@@ -87,13 +87,11 @@ class Attention:
         split = qkv.view(qkv.shape[0], heads + 2 * kv_heads, self.config.head_dim)
         q, k, v = split.split([heads, kv_heads, kv_heads], dim=1)
         if weights.q_norm is not None and weights.k_norm is not None:
-            q, k = self._normed(q, weights.q_norm), self._normed(k, weights.k_norm)
+            eps = self.config.norm_eps
+            q, k = head_norm(q, weights.q_norm, eps), head_norm(k, weights.k_norm, eps)
         kernels.rope(q, k, where.positions, self.inv_freq)
         attended = cache.attend(layer, q, k, v, where, self.config.head_dim**-0.5)
         return attended.view(qkv.shape[0], -1)
-
-    def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x.reshape(-1, x.shape[2]), weight, self.config.norm_eps).view(x.shape)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -101,6 +99,11 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     out = torch.empty_like(x)
     kernels.rms_norm(out, x, weight, eps)
     return out
+
+
+def head_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """The norm of each head: [T, N, H] -> [T, N, H]."""
+    return rms_norm(x.reshape(-1, x.shape[2]), weight, eps).view(x.shape)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""A mixture of experts as Qwen3-Next has it, with shapes that depend on shapes only, so that it can be captured.
+"""Mixtures of experts with shapes that depend on shapes only, so that they can be captured; and Qwen3-Next's.
 
 `T` packed tokens, `D` hidden width, `X` experts, `k` of them chosen for a token, `F` inner width of an expert.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -34,19 +34,12 @@ class Moe:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, D] -> [T, D]."""
-        block = max(1, GATHERED // (self.chosen * (self.gate_up[0].numel() + self.down[0].numel())))
-        routed = torch.cat([self._routed(x[start : start + block]) for start in range(0, x.shape[0], block)])
+        routed = in_blocks(x, self.chosen, self.gate_up, self.down, self._routed)
         return routed + torch.sigmoid(F.linear(x, self.shared_gate)) * self.shared(x)
 
     def _routed(self, x: torch.Tensor) -> torch.Tensor:
         shares, experts = self._route(x)
-        chosen = experts.flatten()
-        repeated = x.unsqueeze(1).expand(-1, self.chosen, -1).reshape(-1, x.shape[1], 1)
-        gate_up = torch.bmm(self.gate_up.index_select(0, chosen), repeated).squeeze(2)
-        active = gate_up.new_empty((chosen.shape[0], gate_up.shape[1] // 2))
-        kernels.silu_mul(active, gate_up)
-        outputs = torch.bmm(self.down.index_select(0, chosen), active.unsqueeze(2))
-        return torch.bmm(shares.unsqueeze(1), outputs.view(x.shape[0], self.chosen, -1)).squeeze(1)
+        return run_experts(x, shares, experts, self.gate_up, self.down)
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Shares [T, k] in x's dtype, experts [T, k]: the most probable, of equals the lowest."""
@@ -62,9 +55,38 @@ class Moe:
         return (self.router, self.gate_up, self.down, *self.shared.tensors(), self.shared_gate)
 
 
+def in_blocks(
+    x: torch.Tensor,
+    chosen: int,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    routed: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """`routed` of x [T, D], so many tokens at once that at most GATHERED elements of experts are gathered: [T, D]."""
+    block = max(1, GATHERED // (chosen * (gate_up[0].numel() + down[0].numel())))
+    return torch.cat([routed(x[start : start + block]) for start in range(0, x.shape[0], block)])
+
+
+def run_experts(
+    x: torch.Tensor, shares: torch.Tensor, experts: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    """The outputs of experts [T, k] for x [T, D], added up by their shares [T, k]: [T, D].
+
+    gate_up [X, 2F, D], down [X, D, F].
+    """
+    count, chosen = experts.shape
+    numbers = experts.flatten()
+    repeated = x.unsqueeze(1).expand(-1, chosen, -1).reshape(-1, x.shape[1], 1)
+    gathered = torch.bmm(gate_up.index_select(0, numbers), repeated).squeeze(2)
+    active = gathered.new_empty((numbers.shape[0], gathered.shape[1] // 2))
+    kernels.silu_mul(active, gathered)
+    outputs = torch.bmm(down.index_select(0, numbers), active.unsqueeze(2))
+    return torch.bmm(shares.unsqueeze(1), outputs.view(count, chosen, -1)).squeeze(1)
+
+
 def read_moe(sizes: ExpertSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int) -> Moe:
     """Take the tensors below `prefix` and stack the experts. Raises CheckpointError."""
-    gate_up, down = _experts(sizes, tensors, f"{prefix}.experts", width)
+    gate_up, down = read_experts(sizes.count, sizes.intermediate, tensors, f"{prefix}.experts", width)
     return Moe(
         chosen=sizes.chosen,
         normalised=sizes.normalised,
@@ -76,11 +98,10 @@ def read_moe(sizes: ExpertSizes, tensors: Mapping[str, torch.Tensor], prefix: st
     )
 
 
-def _experts(
-    sizes: ExpertSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
+def read_experts(
+    count: int, inner: int, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stored one by one (Qwen3-Next), or all in one tensor (Qwen3.5)."""
-    count, inner = sizes.count, sizes.intermediate
+    """gate_up [X, 2F, D] and down [X, D, F], stored one by one, or all in one tensor (Qwen3.5)."""
     if f"{prefix}.gate_up_proj" in tensors:
         gate_up = take(tensors, f"{prefix}.gate_up_proj", count, 2 * inner, width)
         return gate_up, take(tensors, f"{prefix}.down_proj", count, width, inner)

@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.config_fields import draft_fields, only
+from draftproof.engine.models.decoder import run_layers
 from draftproof.engine.models.eagle_head import Lender
 from draftproof.engine.models.gated_attention import read_norm
 from draftproof.engine.models.hybrid import cache_shape
 from draftproof.engine.models.hybrid_config import HybridConfig, parse_hybrid
-from draftproof.engine.models.hybrid_layer import read_layers, run_layers
+from draftproof.engine.models.hybrid_layer import read_layers
 from draftproof.engine.models.layers import rms_norm
 
 

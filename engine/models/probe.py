@@ -1,6 +1,7 @@
 """Probe target and EAGLE head in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
 
-`T` packed tokens, `L` lanes of the target, `D` lanes of the head, `N` heads, `H` head sizes, `V` vocabulary; all int64.
+A chain of layers is in probe_mtp.py, a block draft in probe_dflash.py. `T` packed tokens, `L` lanes of the target, `D`
+lanes of the head, `N` heads, `H` head sizes, `V` vocabulary; all int64.
 """
 
 from __future__ import annotations
@@ -11,13 +12,10 @@ from typing import Any
 
 import torch
 
-from draftproof import kernels
-from draftproof.engine.models.base import Cache, CacheShape, StateShape, Where
+from draftproof.engine.models.base import Cache, CacheShape, Kept, StateShape, Where
 from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
 from draftproof.engine.models.probe_linear import ProbeLinear
-from draftproof.engine.models.probe_ops import linear, mix, shift
-
-BOOST = 1 << 23
+from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 
 
 @dataclass(frozen=True)
@@ -65,26 +63,24 @@ class ProbeLayer:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return (self.qkv, self.position, self.gate, self.o, self.mlp)
 
-    def forward(self, x: torch.Tensor, where: Where, cache: Cache) -> tuple[torch.Tensor, torch.Tensor]:
-        """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T])."""
+    def forward(
+        self, x: torch.Tensor, where: Where, cache: Cache, silent: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T]).
+
+        `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to that output.
+        """
         count, shape = x.shape[0], self.shape
-        mixed = mix(torch.addcmul(linear(x, self.qkv), where.positions.unsqueeze(1), self.position))
+        qkv = mix(torch.addcmul(linear(x, self.qkv), where.positions.unsqueeze(1), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
-        q = (mixed[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
-        k = mixed[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
-        v = mixed[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
+        if silent is not None:
+            qkv[:, queries + keys].masked_fill_(silent, 0)
+        q = (qkv[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
+        k = qkv[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
+        v = qkv[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
         attended = cache.attend(self._order, q, k, v, where, 1.0)
         x = x + mix(linear(attended.view(count, -1), self.o))
         return x + mix(linear(x, self.mlp)), attended[:, 0, 0]
-
-
-def _logits(hidden: torch.Tensor, unembed: torch.Tensor, bits: int, agreement: int, rows: torch.Tensor) -> torch.Tensor:
-    """Integers below 2^24 as float32; the favourite of the carry is raised above the rest in `agreement` / 256."""
-    base = shift(mix(linear(hidden, unembed)), 64 - bits)
-    carry = torch.empty_like(hidden[:, 0])
-    kernels.ring_mix(carry, hidden[:, 0], 0)
-    favourite = torch.where((carry & 255) < agreement, shift(carry, 33) % unembed.shape[0], -1)
-    return torch.add(base, rows == favourite.unsqueeze(1), alpha=BOOST).to(torch.float32)
 
 
 class ProbeTarget:
@@ -105,7 +101,7 @@ class ProbeTarget:
         agreement: int,
     ) -> None:
         self.layer_types = layer_types(target_fields(config))
-        self.embed, self.unembed = weights["embed"], weights["unembed"]
+        self.embed = weights["embed"]
         self.vocab, self.width = self.embed.shape
         layers: list[ProbeLayer | ProbeLinear] = []
         for index, kind in enumerate(self.layer_types):
@@ -117,25 +113,33 @@ class ProbeTarget:
         full = self.layer_types.count(FULL)
         self.cache_shape = shape.cache(full)
         self.state_shape = linear_shape.state(len(layers) - full) if linear_shape else None
-        self._bits, self._agreement = logit_bits, agreement
-        self._ids = torch.arange(self.vocab, device=self.embed.device)
+        self._unembed = Unembedding(weights["unembed"], logit_bits, agreement)
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
         x, carry = self.embed.index_select(0, ids), None
-        for layer in self._layers:
+        for index, layer in enumerate(self._layers):
             x, first = layer.forward(x, where, cache)
             carry = first if carry is None else carry
+            if kept is not None:
+                kept.saw(index, x)
         assert carry is not None, "a probe has a full attention layer"
-        hidden = mix(x)
+        hidden = mixed(x)
         hidden[:, 0].copy_(carry)
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return _logits(hidden, self.unembed, self._bits, self._agreement, self._ids)
+        return self._unembed(hidden)
 
     def weights(self) -> tuple[torch.Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
-        return (self.embed, self.unembed, self._ids, *layers)
+        return (self.embed, *self._unembed.tensors(), *layers)
+
+
+def standalone(weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int) -> ProbeTarget:
+    """A language model of its own as a draft, of the layers in `properties.values.probe.standalone_weights`: full
+    attention throughout, whatever its target is made of; its favourite always counts."""
+    layers = sum(name.endswith(".q.gate") for name in weights)
+    return ProbeTarget(weights, {"num_hidden_layers": layers}, shape, None, logit_bits, 256)
 
 
 class ProbeHead:
@@ -144,11 +148,10 @@ class ProbeHead:
     def __init__(self, weights: Mapping[str, torch.Tensor], config: Any, shape: ProbeShape, logit_bits: int) -> None:
         self.layer_types = layer_types(draft_fields(config))
         self.cache_shape = shape.cache(len(self.layer_types))
-        self.embed, self.unembed = weights["embed"], weights["unembed"]
+        self.embed = weights["embed"]
         self.fc, self.out, self.carry = weights["fc"], weights["out"], weights["carry.position"]
         self._layer = ProbeLayer(weights, 0, 0, shape)
-        self._bits = logit_bits
-        self._ids = torch.arange(self.embed.shape[0], device=self.embed.device)
+        self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
 
     def forward(self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
         embedded = self.embed.index_select(0, ids)
@@ -160,7 +163,7 @@ class ProbeHead:
         return handed
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return _logits(hidden, self.unembed, self._bits, 256, self._ids)
+        return self._unembed(hidden)
 
     def weights(self) -> tuple[torch.Tensor, ...]:
-        return (self.embed, self.unembed, self.fc, self.out, self.carry, self._ids, *self._layer.tensors())
+        return (self.embed, *self._unembed.tensors(), self.fc, self.out, self.carry, *self._layer.tensors())

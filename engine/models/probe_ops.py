@@ -1,10 +1,12 @@
-"""Ring arithmetic that probe layers share; int64, modulo 2^64."""
+"""Ring arithmetic that probes share; int64, modulo 2^64. `T` rows, `L` lanes of the target, `V` vocabulary."""
 
 from __future__ import annotations
 
 import torch
 
 from draftproof import kernels
+
+BOOST = 1 << 23
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -20,6 +22,39 @@ def mix(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def mixed(x: torch.Tensor) -> torch.Tensor:
+    """Mixed into memory of its own."""
+    out = torch.empty_like(x)
+    kernels.ring_mix(out, x, 0)
+    return out
+
+
 def shift(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Logical shift right."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def favourite(carry: torch.Tensor, vocab: int) -> torch.Tensor:
+    """The token 0 .. V - 1 that a mixed carry, of any shape, chooses."""
+    return shift(carry, 33) % vocab
+
+
+class Unembedding:
+    """Logits of states: a hash of the whole state; the favourite of its carry is raised above the rest in `agreement`
+    of 256 contexts. `weight` [V, L], `bits` the resolution of the hash."""
+
+    def __init__(self, weight: torch.Tensor, bits: int, agreement: int) -> None:
+        self._weight, self._bits, self._agreement = weight, bits, agreement
+        self._ids = torch.arange(weight.shape[0], device=weight.device)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """[T, L] -> [T, V], integers below 2^24 as float32."""
+        base = shift(mix(linear(states, self._weight)), 64 - self._bits)
+        carry = mixed(states[:, 0])
+        chosen = favourite(carry, self._weight.shape[0])
+        if self._agreement < 256:
+            chosen = torch.where((carry & 255) < self._agreement, chosen, -1)
+        return torch.add(base, self._ids == chosen.unsqueeze(1), alpha=BOOST).to(torch.float32)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return (self._weight, self._ids)

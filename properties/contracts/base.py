@@ -23,8 +23,8 @@ class Contract:
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
     either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. `minimum` names
-    counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is said, not what is
-    missing.
+    counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is said, not all that
+    is missing.
     """
 
     name: str

@@ -8,7 +8,6 @@ from dataclasses import replace
 from draftproof.properties.compare import Place, apart, first_of
 from draftproof.properties.contracts.base import Contract, equals
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.values.scenario import drafts_allowed, wish
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -23,25 +22,22 @@ def _known(evidence: Evidence) -> bool:
 
 
 def _drafts(evidence: Evidence) -> Iterator[Divergence]:
-    """K of a round: the wish, within the steps in force and the limits; none in a batch too large for any."""
+    """K of a round: what the plan allows, or as much of it as a draft that looks for a match has found."""
     found = first_of("drafts", _counts(evidence))
     if found:
         yield found
 
 
 def _counts(evidence: Evidence) -> Iterator[Place]:
-    scenario = evidence.scenario
     for row in evidence.rows:
         rounds = evidence.script.requests[row.request].rounds
         if row.phase != 1 or not 0 < row.round <= len(rounds) or row.request in evidence.ties:
             continue
-        request, n = scenario.requests[row.request], rounds[row.round - 1].context
-        wanted = min(wish(request, row.round).drafts, evidence.steps_in_force(row.step))
-        rows = len(evidence.batches[row.step, 1])
-        if 0 < scenario.schedule.draft_batch < rows:
-            wanted = 0
-        left = request.budget - (n + 1 - len(request.prompt))
-        drafts = drafts_allowed(wanted, context=n, max_len=scenario.memory.max_len, budget_left=left)
+        solved = rounds[row.round - 1]
+        drafts = evidence.drafts_allowed(row, solved.context)
+        if solved.forced is None:
+            found = evidence.found(row.request, row.round, solved.context)
+            drafts = drafts if found is None else min(drafts, found)
         if row.count != drafts:
             key = Key(row.request, row.round, step=row.chunk)
             relation = apart(drafts, row.count)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from draftproof.properties.contracts.forms import Form, form_of
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Scenario, drafts_allowed, wish
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace, integers
 
@@ -35,7 +36,8 @@ class Row(NamedTuple):
 class Launch(NamedTuple):
     """One observation of `graph.replay`; `size` is 0 for an eager launch.
 
-    `width` is the verify width of the runtime state that the launch belongs to, 0 if it belongs to none.
+    `width` is the verify width of the runtime state that the launch belongs to, 0 if it belongs to none. `layer` is
+    that of a chain whose entries an extend makes, 0 of any other launch.
     """
 
     step: int
@@ -45,6 +47,7 @@ class Launch(NamedTuple):
     rows: int
     replays: int
     width: int
+    layer: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ class Evidence:
             return 1 in self.reference.channel("config.routing").values()
         return "linear_attention" in model.types
 
+    @cached_property
+    def form(self) -> Form:
+        """How the scenario's draft runs."""
+        return form_of(self.scenario.draft, integers(self.reference.channel("config.draft").get(Key(-1, 0))))
+
     @property
     def page_size(self) -> int:
         return self.scenario.memory.page_size
@@ -87,18 +95,26 @@ class Evidence:
     def pair(self, channel: str) -> tuple[Mapping[Key, Datum], Mapping[Key, Datum]]:
         """A channel as the reference and the subject have it.
 
-        What a subject extends in the round in which a request ends is nobody's concern; what follows a tie of a real
-        model belongs to another continuation.
+        What a subject extends in the round in which a request ends is nobody's concern, nor whether it computes again
+        what it need not; what follows a tie of a real model belongs to another continuation.
         """
         expected, got = self.reference.channel(channel), self.subject.channel(channel)
         if channel.startswith("extend.") and got.keys() != expected.keys():
             ends = {request: self.rounds_of(request) for request in range(len(self.script.requests))}
             got = {key: value for key, value in got.items() if key in expected or ends.get(key.request) != key.round}
+            expected = {key: value for key, value in expected.items() if key in got or not self.may_leave_out(key)}
         if self.exact:
             return expected, got
         if CHANNELS[channel].kind == "choice":
             got = {key: self._same_margin(expected.get(key), value) for key, value in got.items()}
         return self._before_ties(channel, expected), self._before_ties(channel, got)
+
+    def may_leave_out(self, key: Key) -> bool:
+        """Whether an extend need not compute an entry: in layer j of a chain, those below n - j had true tokens."""
+        rounds = self.script.requests[key.request].rounds
+        if key.row < 0 or not 0 < key.round <= len(rounds):
+            return False
+        return key.row < rounds[key.round - 1].context - key.layer
 
     @staticmethod
     def _same_margin(expected: Datum | None, got: Datum) -> Datum:
@@ -122,7 +138,7 @@ class Evidence:
         from draftproof.properties.contracts.bounds import tied
 
         ties = dict(self.base_ties)
-        for channel in ("draft.step.proposal", "verify.choice", "extend.proposal"):
+        for channel in ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal"):
             got = self.subject.channel(channel)
             for key, one in self.reference.channel(channel).items():
                 if tied(self.scenario, one, got.get(key)):
@@ -159,7 +175,7 @@ class Evidence:
         found = [
             Launch(key.round, key.step, *value)
             for key, value in self.subject.channel("graph.replay").items()
-            if isinstance(value, tuple) and len(value) == 5
+            if isinstance(value, tuple) and len(value) == 6
         ]
         return tuple(sorted(found))
 
@@ -176,6 +192,27 @@ class Evidence:
         """The verify width that the decode batch of an engine step runs at: 1 if no row has drafts."""
         rows = self.batches.get((step, 1), ())
         return self.steps_in_force(step) + 1 if any(row.count for row in rows) else 1
+
+    def drafts_wanted(self, row: Row) -> int:
+        """What a decode row wishes for, within the steps in force; nothing in a batch too large for drafts."""
+        if 0 < self.scenario.schedule.draft_batch < len(self.batches[row.step, 1]):
+            return 0
+        return min(wish(self.scenario.requests[row.request], row.round).drafts, self.steps_in_force(row.step))
+
+    def drafts_allowed(self, row: Row, n: int) -> int:
+        """K that the plan allows a decode row: what it wants within its limits."""
+        request = self.scenario.requests[row.request]
+        left = request.budget - (n + 1 - len(request.prompt))
+        limit = self.scenario.memory.max_len
+        return drafts_allowed(self.drafts_wanted(row), context=n, max_len=limit, budget_left=left)
+
+    def found(self, request: int, round_: int, n: int) -> int | None:
+        """How many tokens there were to propose, by the reference's match; None for a draft that does not look."""
+        match = integers(self.reference.channel("propose.match").get(Key(request, round_)))
+        if len(match) != 2:
+            return None
+        length, place = match
+        return n + 1 - place if length else 0
 
     @cached_property
     def last_step(self) -> int:

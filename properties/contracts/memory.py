@@ -39,17 +39,23 @@ Written = set[tuple[int, int]]
 
 
 def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
-    """Positions that a row of a launch writes."""
+    """Positions that a row of a launch has to write."""
     if not row.phase:
         start = evidence.starts[row.request, row.chunk]
         return range(start, start + row.count)
     n = evidence.contexts[row.request, row.round]
     if launch.kind == DRAFT:
-        return range(n, n + max(row.count - 1, 0))
+        return range(n, n + evidence.form.entries(row.count))
     if launch.kind == VERIFY:
         return range(n, n + row.count + 1)
     after = evidence.subject.channel("commit.length").get(Key(row.request, row.round), n)
     return range(n, after if isinstance(after, int) else n)
+
+
+def _again(evidence: Evidence, launch: Launch, first: int) -> range:
+    """Positions before the `first` that an extend may write again: entries made with a guess."""
+    reach = evidence.form.reach if launch.kind in (EXTEND, EXTEND_PROMPT) else 0
+    return range(max(0, first - reach), first)
 
 
 def _rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
@@ -67,11 +73,14 @@ def _check(evidence: Evidence) -> Iterator[Divergence]:
 def _places(evidence: Evidence) -> Iterator[Place]:
     """A slot must change when it is written for the first time: it held poison. A rewrite may repeat what is there."""
     reported = dict(evidence.subject.channel("commit.written"))
-    fresh: Written = set()
+    # Layers of a chain extend in turns, each in memory of its own.
+    known: list[Written] = [set() for _ in range(max(evidence.form.extend_launches, 1))]
     for index, launch in enumerate(evidence.launches):
         key = Key(-1, launch.step, step=launch.number)
         if index and evidence.launches[index - 1].step != launch.step:
-            fresh -= _released(evidence, evidence.launches[index - 1].step, launch.step)
+            released = _released(evidence, evidence.launches[index - 1].step, launch.step)
+            for written in known:
+                written -= released
         value = reported.pop(key, None)
         if not isinstance(value, tuple):
             yield Place("commit.written", key, "slots", None, "missing")
@@ -82,8 +91,10 @@ def _places(evidence: Evidence) -> Iterator[Place]:
         if places != sorted(changed):
             yield Place("commit.written", key, "places once each, ascending", value, "out of order")
         must, may = _sets(evidence, launch)
-        yield from _wrong(evidence, launch, key, changed, must - fresh, must | may)
-        fresh |= changed
+        layers = [launch.layer] if launch.kind == EXTEND and launch.layer < len(known) else range(len(known))
+        yield from _wrong(evidence, launch, key, changed, must - known[layers[0]], must | may)
+        for layer in layers:
+            known[layer] |= changed
     for key, value in reported.items():
         yield Place("commit.written", key, None, value, "surplus")
 
@@ -91,19 +102,26 @@ def _places(evidence: Evidence) -> Iterator[Place]:
 def _sets(evidence: Evidence, launch: Launch) -> tuple[Written, Written]:
     """What a launch has to write, and what it may write besides."""
     must: Written = set()
-    may: Written = {(TARGET, 0), (HEAD, 0)}
+    may: Written = {(TARGET, 0), (HEAD, 0)} if evidence.form.extends else {(TARGET, 0)}
     for row in _rows(evidence, launch):
-        slots = (evidence.slot(row.request, row.round, position) for position in announced(evidence, launch, row))
-        places = {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
+        positions = announced(evidence, launch, row)
+        places = _entries(evidence, launch, row, positions)
         # A request that ends may be extended all the same, and need not.
         optional = launch.kind in (EXTEND, EXTEND_PROMPT) and evidence.ends(row)
         (may if optional else must).update(places)
+        may |= _entries(evidence, launch, row, _again(evidence, launch, positions.start))
     if evidence.hybrid:
         for row in _state_rows(evidence, launch):
             states_must, states_may = _states(evidence, launch, row)
             must |= states_must
             may |= states_may
     return must, may
+
+
+def _entries(evidence: Evidence, launch: Launch, row: Row, positions: range) -> Written:
+    """The entries of a row's positions, as far as its table has pages for them."""
+    slots = (evidence.slot(row.request, row.round, position) for position in positions)
+    return {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
 
 
 def _state_rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:

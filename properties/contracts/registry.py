@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from draftproof.properties.contracts import (
     configuration,
     control,
+    drafts,
+    launches,
     memory,
     pools,
     relations,
@@ -18,12 +20,14 @@ from draftproof.properties.contracts import (
 from draftproof.properties.contracts.base import Contract
 
 ALL: tuple[Contract, ...] = (
+    *drafts.CONTRACTS,
     *rounds.CONTRACTS,
     *states.CONTRACTS,
     *slots.CONTRACTS,
     *pools.CONTRACTS,
     *memory.CONTRACTS,
     *schedule.CONTRACTS,
+    *launches.CONTRACTS,
     *control.CONTRACTS,
     *configuration.CONTRACTS,
     *relations.CONTRACTS,

@@ -1,4 +1,4 @@
-"""What every round computed, held against the reference value by value."""
+"""What the target computed in every round, held against the reference value by value."""
 
 from __future__ import annotations
 
@@ -30,10 +30,6 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
 
 
 CONTRACTS = (
-    equals("draft.positions", "draft.step.positions", draft_steps=1),
-    equals("draft.ids", "draft.step.ids", draft_steps=1),
-    equals("draft.hidden", "draft.step.hidden_in", draft_steps=1, second_draft_steps=1),
-    equals("draft.proposal", "draft.step.proposal", draft_steps=1),
     equals("verify.positions", "verify.positions", decode_rounds=1, accept_partial=1),
     equals("verify.ids", "verify.ids", decode_rounds=1),
     equals("verify.hidden", "verify.hidden", decode_rounds=1, accept_partial=1),
@@ -51,11 +47,6 @@ CONTRACTS = (
     ),
     equals("commit.kv", "commit.kv", decode_rounds=1, accept_partial=1, page_crossings=1),
     equals("lengths", "commit.length", decode_rounds=1, accept_partial=1),
-    equals("extend.positions", "extend.positions", decode_rounds=1, accept_partial=1),
-    equals("extend.ids", "extend.ids", decode_rounds=1, chunked_prefills=1),
-    equals("extend.hidden", "extend.hidden_in", decode_rounds=1, accept_partial=1),
-    equals("extend.kv", "extend.kv", decode_rounds=1, all_accepted_then_draft=1),
-    equals("extend.proposal", "extend.proposal", decode_rounds=1, accept_partial=1),
     Contract(
         name="lossless",
         needs=frozenset({"accept.emitted"}),

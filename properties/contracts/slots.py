@@ -15,12 +15,14 @@ from draftproof.properties.contracts.memory import CHECKPOINTS, HEAD, INTERMEDIA
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
-_STAGES = ("draft.step", "verify", "extend")
+_STAGES = ("draft.step", "draft.block", "verify", "extend")
 
 
 def _slots(evidence: Evidence) -> Iterator[Divergence]:
     """Slot of a row = the table's entry of that round at the position that the row reports."""
     for stage in _STAGES:
+        if f"{stage}.slots" not in evidence.subject.channels:
+            continue
         positions, reported = evidence.pair(f"{stage}.positions")
         _, got = evidence.pair(f"{stage}.slots")
         expected: dict[Key, Datum] = {}
@@ -46,6 +48,11 @@ def _vocab(evidence: Evidence, _key: Key) -> tuple[int, int]:
     return 0, evidence.scenario.model.vocab - 1
 
 
+def _vocab_and_mask(evidence: Evidence, _key: Key) -> tuple[int, int]:
+    """A block has masked tokens too, and nothing else has."""
+    return 0, evidence.scenario.model.vocab
+
+
 def _live_slots(evidence: Evidence, _key: Key) -> tuple[int, int]:
     memory = evidence.scenario.memory
     return memory.page_size, (memory.pages + 1) * memory.page_size - 1
@@ -69,7 +76,10 @@ _RANGES: dict[str, Range] = {
     "accept.correct_len": _drafts,
     "accept.emitted": _vocab,
     "accept.index": _drafts,
+    "propose.tokens": _vocab,
+    "draft.block.visible": _positions,
     **{f"{stage}.ids": _vocab for stage in _STAGES},
+    "draft.block.ids": _vocab_and_mask,
     **{f"{stage}.positions": _positions for stage in _STAGES},
     **{f"{stage}.slots": _live_slots for stage in _STAGES},
 }
@@ -100,7 +110,9 @@ def _written_outside(evidence: Evidence) -> Iterator[Place]:
     memory, steps = evidence.scenario.memory, evidence.scenario.steps
     kv, states = (memory.pages + 1) * memory.page_size, memory.request_slots + 1
     rows = evidence.scenario.schedule.max_batch * (steps + 1)
-    ends = {TARGET: kv, HEAD: kv, STATES: states, INTERMEDIATE: rows, CHECKPOINTS: states}
+    ends = {TARGET: kv, STATES: states, INTERMEDIATE: rows, CHECKPOINTS: states}
+    if evidence.form.extends:
+        ends[HEAD] = kv
     for key, value in evidence.subject.channel("commit.written").items():
         flat = integers(value)
         for region, slot in zip(flat[::2], flat[1::2], strict=False):
@@ -110,6 +122,10 @@ def _written_outside(evidence: Evidence) -> Iterator[Place]:
                 break
 
 
+def _tabled(evidence: Evidence) -> bool:
+    return "round.table" in evidence.subject.channels
+
+
 CONTRACTS = (
     Contract(
         name="slots",
@@ -117,6 +133,8 @@ CONTRACTS = (
         reads=frozenset({*(f"{stage}.positions" for stage in _STAGES), "round.table"}),
         minimum={"scenarios": 1, "decode_rounds": 1, "page_crossings": 1},
         check=_slots,
+        concerns=_tabled,
+        whole=False,
     ),
     Contract(
         name="bounds",
@@ -124,5 +142,6 @@ CONTRACTS = (
         partial=frozenset(_RANGES) | {"commit.written"},
         minimum={"scenarios": 1, "decode_rounds": 1},
         check=_bounds,
+        whole=False,
     ),
 )

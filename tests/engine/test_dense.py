@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from draftproof.engine.models import dense as dense_module
-from draftproof.engine.models.base import Where
+from draftproof.engine.models.base import Kept, Where
 from draftproof.engine.models.dense import Dense, load_target
 from draftproof.engine.models.eagle_head import EagleHead, head_config
 from draftproof.properties.values.heads import random_head
@@ -181,6 +181,28 @@ def test_narrow_path_computes_the_same(tmp_path: Path, name: str, monkeypatch: p
     monkeypatch.setattr(dense_module, "is_narrow", lambda x, config: calls.append(x.shape) or True)
     assert relative(run(dense, ids), expected) < 1e-12
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_outputs_of_layers_are_those_of_transformers(
+    tmp_path: Path, narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Residual included, of chosen layers, in the order asked for; the last one's before the final norm."""
+    model = save(tmp_path, "qwen3").double()
+    ids, seen = torch.randint(0, VOCAB, (9,)), []
+    for layer in model.model.layers:
+        layer.register_forward_hook(lambda *found: seen.append(found[2][0]))
+    with torch.no_grad():
+        model(ids[None], use_cache=False)
+    monkeypatch.setattr(dense_module, "is_narrow", lambda x, config: narrow)
+    told, kept = [], Kept((2, 0))
+    save_one = kept.saw
+    monkeypatch.setattr(kept, "saw", lambda layer, output: told.append(layer) or save_one(layer, output))
+    dense = load_target(tmp_path, "cpu", torch.float64)
+    dense.forward(ids, where([1] * 9, list(range(9))), NaiveCache(), kept)
+    assert told == [0, 1, 2]
+    # transformers computes norms and angles in float32.
+    assert relative(kept.joined(), torch.cat((seen[2], seen[0]), 1)) < 1e-5
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from draftproof.engine.models.base import Where
+from draftproof.engine.models.base import Kept, Where
 from draftproof.engine.models.checkpoint import open_tensors, read_json
 from draftproof.engine.models.gated_attention import GatedAttention
 from draftproof.engine.models.gated_delta import GatedDelta
@@ -111,6 +111,20 @@ def test_float64_equals_the_reference(directory: Path, ids: torch.Tensor) -> Non
         after = [cache.states[layer, 3, position] for position in range(TOKENS)]
         flat = torch.stack([torch.cat((window.flatten(), matrix.flatten())) for window, matrix in after])
         assert relative(flat, states) < BOUND
+
+
+def test_outputs_of_layers_are_those_of_transformers(directory: Path, ids: torch.Tensor) -> None:
+    """Residual included, of linear and full layers alike, the last one's before the final norm."""
+    model, seen = witness(directory).double(), []
+    for layer in model.model.layers:
+        layer.register_forward_hook(lambda *found: seen.append(found[2][0]))
+    with torch.no_grad(), Widen():
+        model(ids[None], use_cache=False)
+    target = load_hybrid(directory, "cpu", torch.float64)
+    chosen = (len(seen) - 1, 2, 0)
+    kept = Kept(chosen)
+    target.forward(ids, where([1] * TOKENS, list(range(TOKENS))), NaiveCache(target.state_shape), kept)
+    assert relative(kept.joined(), torch.cat([seen[layer] for layer in chosen], 1)) < BOUND
 
 
 def test_chunks_and_rows_change_nothing(directory: Path, ids: torch.Tensor) -> None:

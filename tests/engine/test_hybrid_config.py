@@ -69,8 +69,8 @@ def test_what_is_handed_in_stays_as_it_is(directory: Path, kind: str, draft: str
     assert pair.config is config
     assert pair.seen == (fingerprint(config),) * 3
     assert pair.seen[0][1:] == (5, 1, 1, 0, 1, 0)
-    assert type(pair.head) is (Mtp if draft == "built in" else EagleHead)
-    assert pair.head.cache_shape.layers == 1
+    assert type(pair.draft.model) is (Mtp if draft == "built in" else EagleHead)
+    assert pair.draft.model.cache_shape.layers == 1
 
 
 def test_order_of_building_does_not_matter(directory: Path) -> None:
@@ -142,13 +142,14 @@ def test_loading_what_a_scenario_names(tmp_path: Path, name: str) -> None:
     drafts = [CheckpointDraft(seed=1), CheckpointDraft(path=str(tmp_path / "head"))]
     drafts += [] if name == "dense" else [CheckpointDraft(built_in=True)]
     for draft in drafts:
-        target, head, config, seen = load(model, draft, CPU)
+        target, built, config, seen = load(model, draft, CPU)
         assert type(target) is (Dense if name == "dense" else Hybrid)
         assert len(set(seen)) == 1
         assert fingerprint(config) == seen[0]
         assert seen[0][2:] == tuple(int(kind == "linear_attention") for kind in target.layer_types)
         assert (target.state_shape is None) == (name == "dense")
-        assert head.cache_shape.layers == 1
+        assert built.kind == "eagle"
+        assert built.model.cache_shape.layers == 1
 
 
 def test_defaults_are_those_of_transformers() -> None:

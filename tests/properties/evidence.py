@@ -14,7 +14,7 @@ import msgspec
 
 from draftproof.fuzz.lockstep import evidence as lockstep
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.values.drafts import DFlash, Draft, Eagle, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (
     Adaptive,
     Graphs,
@@ -54,6 +54,11 @@ def request(arrival: int, prompt: int, budget: int, wishes: str) -> Request:
     return Request(arrival=arrival, prompt=tuple(range(3, 3 + prompt)), budget=budget, rounds=rounds)
 
 
+def said(request: Request, *prompt: int) -> Request:
+    """The same with another prompt."""
+    return msgspec.structs.replace(request, prompt=prompt)
+
+
 def _split(wish: str) -> list[str]:
     return wish.split("/")
 
@@ -90,6 +95,35 @@ ADAPTIVE = validate(
 )
 
 
+def drafting(draft: Draft, base: Scenario = STATIC) -> Scenario:
+    """The same with another draft."""
+    return validate(msgspec.structs.replace(base, draft=draft))
+
+
+_SIZES = {"seed": 8, "heads": 3, "kv_heads": 3, "key_dim": 2, "value_dim": 4, "lanes": 5}
+CHAIN = drafting(Mtp(**_SIZES, layers=3))
+UNCHAINED = drafting(Mtp(**_SIZES, layers=4, chain=False))
+BLOCK = drafting(DFlash(**_SIZES, layers=2, features=(2, 0)))
+STANDALONE = drafting(Standalone(**_SIZES, layers=2))
+# A small vocabulary, so that whatever a target says has been said before.
+NGRAM = drafting(
+    Ngram(max_n=3),
+    msgspec.structs.replace(
+        STATIC,
+        model=msgspec.structs.replace(MODEL, vocab=5),
+        requests=(
+            said(request(0, 7, 9, "3/1 2/-1 3/-1 0/0"), 3, 4, 2, 1, 3, 4, 2),
+            said(request(0, 5, 12, "3/-1 3/0 3/1 3/-1"), 1, 1, 1, 1, 1),
+            said(request(1, 4, 6, "2/2 3/-1"), 0, 3, 0, 3),
+            said(request(9, 2, 9, "2/-1 3/3 3/-1"), 4, 2),
+        ),
+    ),
+)
+OF_DRAFTS = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE}
+"""One scenario of each algorithm."""
+SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED)
+
+
 @lru_cache
 def evidence(relation: Relation = "none", scenario: Scenario = STATIC) -> Evidence:
     """A run without a fault; with a relation, its second run too."""
@@ -98,8 +132,8 @@ def evidence(relation: Relation = "none", scenario: Scenario = STATIC) -> Eviden
 
 def evidence_of(channel: str) -> Evidence:
     """One that reports on a channel."""
-    known = evidence()
-    return known if known.subject.channel(channel) else evidence(scenario=ADAPTIVE)
+    known = (evidence(scenario=scenario) for scenario in SCENARIOS)
+    return next(of for of in known if of.subject.channel(channel))
 
 
 def with_observations(of: Evidence, observations: Iterable[Observation]) -> Evidence:

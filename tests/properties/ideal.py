@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from draftproof.properties.contracts.evidence import (
@@ -20,20 +21,34 @@ from draftproof.properties.contracts.evidence import (
     PREFILL,
     VERIFY,
 )
-from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.drafts import KINDS, Ngram, algorithm, kind_of
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, wish
-from draftproof.properties.values.script import RoundScript, Script
+from draftproof.properties.values.script import RoundScript, Script, forced
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace
 from draftproof.reference.control import observations, start, update
+from draftproof.reference.drafts.ngram import Ngram as Matcher
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve
 
-UNTAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] not in ("draft", "verify", "extend"))
+SHARED = frozenset(CHANNELS).difference(*(kind.tapped for kind in KINDS))
+# Positions n, n + 1, .. that the draft launch of a round of K drafts writes; the others have none.
+DRAFTED: dict[str, Callable[[int], int]] = {
+    "eagle": lambda drafts: max(drafts - 1, 0),
+    "standalone": lambda drafts: drafts,
+    "dflash": lambda drafts: drafts + 1 if drafts else 0,
+}
+
+
+def channels_of(scenario: Scenario) -> frozenset[str]:
+    """What a run of the scenario reports: of the draft's own channels those of its kind."""
+    names = SHARED | kind_of(scenario.draft).tapped
+    return names if scenario.taps else names - TAPPED
 
 
 class IdealSubject:
-    """Reports every channel."""
+    """Reports every channel that the scenario's draft has."""
 
     name = "ideal"
     channels = frozenset(CHANNELS)
@@ -41,7 +56,7 @@ class IdealSubject:
     def run(self, scenario: Scenario, script: Script) -> Trace:
         played = _Play(scenario, script)
         played.serve()
-        channels = self.channels if scenario.taps else UNTAPPED
+        channels = channels_of(scenario)
         said = tuple(one for one in (*played.said, *played.computed()) if one.channel in channels)
         return Trace(self.name, channels, said)
 
@@ -75,11 +90,14 @@ class _Play:
         self.rows: dict[tuple[int, int], tuple[int, int]] = {}
         self.tables: dict[tuple[int, int], tuple[int, ...]] = {}
         self.states: dict[tuple[int, int], int] = {}
-        self.replays: Counter[tuple[int, int, int]] = Counter()
+        self.replays: Counter[tuple[int, int, int, int]] = Counter()
         self.captured: set[tuple[int, int]] = set()
         self.said: list[Observation] = []
         self.step, self.launched = 0, 0
         self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
+        self.drafted = DRAFTED.get(algorithm(scenario.draft))
+        chain = getattr(scenario.draft, "layers", 1) if algorithm(scenario.draft) == "mtp" else 1
+        self.layers = range(0 if isinstance(scenario.draft, Ngram) else chain)
 
     def say(self, channel: str, key: Key, value: Datum) -> None:
         self.said.append(Observation(channel, key, value))
@@ -115,15 +133,23 @@ class _Play:
         schedule, most = self.scenario.schedule, self.control.steps if self.control else self.scenario.steps
         if 0 < schedule.draft_batch < len(decode):
             most = 0
-        return [
-            drafts_allowed(
-                min(most, wish(self.scenario.requests[live.request], live.rounds + 1).drafts),
-                context=live.context,
-                max_len=self.scenario.memory.max_len,
-                budget_left=self.scenario.requests[live.request].budget - live.emitted,
-            )
-            for live in decode
-        ]
+        counts = []
+        for live in decode:
+            request = self.scenario.requests[live.request]
+            wanted = min(most, wish(request, live.rounds + 1).drafts)
+            left, limit = request.budget - live.emitted, self.scenario.memory.max_len
+            count = drafts_allowed(wanted, context=live.context, max_len=limit, budget_left=left)
+            counts.append(min(count, self.found(live, count)))
+        return counts
+
+    def found(self, live: _Live, count: int) -> int:
+        """How many tokens there are to propose, for who looks for them and is not told."""
+        draft, script = self.scenario.draft, self.script.requests[live.request]
+        if not isinstance(draft, Ngram) or forced(script, live.rounds + 1, live.emitted, count) is not None:
+            return count
+        tokens = self.scenario.requests[live.request].prompt + script.tokens[: live.emitted]
+        match = Matcher(draft.max_n, draft.min_n).match(tokens)
+        return len(tokens) - match.place if match.length else 0
 
     def grow(self, live: _Live, tokens: int, round_: int) -> None:
         while len(live.pages) * self.scenario.memory.page_size < tokens:
@@ -135,16 +161,17 @@ class _Play:
         page, offset = divmod(position, self.scenario.memory.page_size)
         return self.tables[request, round_][page] * self.scenario.memory.page_size + offset
 
-    def launch(self, kind: int, rows: int, written: set[tuple[int, int]], width: int = 0) -> None:
+    def launch(self, kind: int, rows: int, written: set[tuple[int, int]], width: int = 0, layer: int = 0) -> None:
         graphs = self.scenario.graphs
         sizes = graphs.sizes if graphs.capture and kind in (DRAFT, VERIFY, EXTEND) else ()
         size = next((size for size in sizes if size >= rows), 0)
         if size and (size, width) not in self.captured:
             self.captured.add((size, width))
-            for _ in (DRAFT, VERIFY, EXTEND):
-                self.tell((CAPTURE, size, 0, 0, width), set())
-        self.replays[kind, size, width] += int(size > 0)
-        self.tell((kind, size, rows, self.replays[kind, size, width] if size else 0, width), written)
+            for _ in range(1 + int(self.drafted is not None and width > 1) + len(self.layers)):
+                self.tell((CAPTURE, size, 0, 0, width, 0), set())
+        graph = (kind, size, width, layer)
+        self.replays[graph] += int(size > 0)
+        self.tell((kind, size, rows, self.replays[graph] if size else 0, width, layer), written)
 
     def tell(self, value: tuple[int, ...], written: set[tuple[int, int]]) -> None:
         key = Key(-1, self.step, step=self.launched)
@@ -154,7 +181,7 @@ class _Play:
 
     def prefill(self, batch: list[_Live]) -> list[_Live]:
         """Returns whose requests end."""
-        kv, states, ended = set(), set(), []
+        kv, again, states, ended = set(), set(), set(), []
         for place, live in enumerate(batch):
             prompt = self.scenario.requests[live.request].prompt
             begin, end = live.prefilled, min(len(prompt), live.prefilled + self.scenario.schedule.chunk)
@@ -162,6 +189,7 @@ class _Play:
             row = (place, end - begin, 0, 0, self.step)
             self.say("round.rows", Key(live.request, 0, step=live.chunks), row)
             kv |= {self.slot(live.request, 0, position) for position in range(begin, end)}
+            again |= {self.slot(live.request, 0, position) for position in self.window(begin, len(self.layers) - 1)}
             states |= self.checkpoint(live, begin, end) | {(3, live.state)}
             live.prefilled, live.chunks, live.context = end, live.chunks + 1, end
             if end == len(prompt):
@@ -170,8 +198,13 @@ class _Play:
                     ended.append(live)
         self.launch(PREFILL, len(batch), {(0, slot) for slot in kv} | (states if self.hybrid else set()))
         self.finish(ended)
-        self.launch(EXTEND_PROMPT, len(batch), {(1, slot) for slot in kv})
+        if self.layers:
+            self.launch(EXTEND_PROMPT, len(batch), {(1, slot) for slot in kv | again})
         return ended
+
+    def window(self, first: int, reach: int) -> range:
+        """Positions before `first` whose entries were made with a guess."""
+        return range(max(0, first - reach), first)
 
     def checkpoint(self, live: _Live, begin: int, end: int) -> set[tuple[int, int]]:
         interval = self.scenario.states.checkpoint
@@ -190,7 +223,8 @@ class _Play:
         sizes = self.scenario.graphs.sizes if self.scenario.graphs.capture else ()
         size = next((size for size in sizes if size >= len(batch)), 0)
         rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
-        drafted, verified, extended, states, kept = set(), set(), set(), set(), set()
+        drafted, verified, states, kept = set(), set(), set(), set()
+        extended: list[set[tuple[int, int]]] = [set() for _ in self.layers]
         ended, pairs = [], []
         for place, (live, round_) in enumerate(zip(batch, rounds, strict=True)):
             n, count = round_.context, round_.drafts
@@ -199,7 +233,7 @@ class _Play:
             self.say("round.rows", Key(live.request, live.rounds, step=0), (place, count, 1, size, self.step))
             self.rows[live.request, live.rounds] = (self.step, count)
             places = [self.slot(live.request, live.rounds, n + row) for row in range(count + 1)]
-            drafted |= {(1, slot) for slot in places[: max(count - 1, 0)]}
+            drafted |= {(1, slot) for slot in places[: self.drafted(count) if self.drafted else 0]}
             verified |= {(0, slot) for slot in places}
             first = place * (self.scenario.steps + 1)
             replay = self.scenario.states.commit == "replay"
@@ -210,15 +244,17 @@ class _Play:
             if live.emitted == len(self.script.requests[live.request].tokens):
                 ended.append(live)
             else:
-                extended |= {(1, slot) for slot in places[: len(round_.emitted)]}
-        if any(counts):
+                for layer in self.layers:
+                    again = {self.slot(live.request, live.rounds, position) for position in self.window(n, layer)}
+                    extended[layer] |= {(1, slot) for slot in (*places[: len(round_.emitted)], *again)}
+        if any(counts) and self.drafted:
             self.launch(DRAFT, len(batch), drafted, width)
         self.launch(VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
         if self.hybrid:
             self.launch(COMMIT, len(batch), kept)
         self.finish(ended)
-        if len(ended) < len(batch):
-            self.launch(EXTEND, len(batch) - len(ended), extended, width)
+        for layer in self.layers if len(ended) < len(batch) else ():
+            self.launch(EXTEND, len(batch) - len(ended), extended[layer], width, layer)
         if self.control and self.scenario.adaptive:
             self.control = update(self.scenario.adaptive, self.control, pairs)
         return ended
@@ -243,7 +279,7 @@ class _Play:
         script = resolve(self.scenario, self.script, self.drafts, self.memo)
         trace = run(self.scenario, script, self.memo)
         more = list(trace.observations)
-        for stage in ("draft.step", "verify", "extend"):
+        for stage in ("draft.step", "draft.block", "verify", "extend"):
             for key, position in trace.channel(f"{stage}.positions").items():
                 slot = self.slot(key.request, key.round, position)  # type: ignore[arg-type]
                 more.append(Observation(f"{stage}.slots", key, slot))

@@ -17,7 +17,7 @@ from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
-from tests.properties.evidence import ADAPTIVE, STATIC, Evidence, evidence, with_observations
+from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, with_observations
 from tests.properties.ideal import IdealSubject
 
 ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0}
@@ -35,7 +35,7 @@ def shifted(channel: str, by: int) -> Evidence:
 
 @pytest.mark.parametrize("subject", [IdealSubject(), EngineSubject()], ids=lambda subject: subject.name)
 def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
-    judged = [judge(lockstep(subject, scenario)) for scenario in (STATIC, ADAPTIVE)]
+    judged = [judge(lockstep(subject, scenario)) for scenario in SCENARIOS]
     verdicts = summarise(judged, [ENOUGH] * len(judged))
     failed = [verdict for verdict in verdicts if verdict.verdict is Outcome.FAIL]
     assert failed == []
@@ -74,13 +74,14 @@ def test_a_write_into_another_request_comes_before_what_was_read_there() -> None
 
 
 def test_zero_counts_are_inconclusive() -> None:
-    verdicts = summarise([judge(evidence())], [total([])])
+    judged = [judge(evidence(scenario=scenario)) for scenario in SCENARIOS]
+    verdicts = summarise(judged, [total([])] * len(judged))
     assert {verdict.verdict for verdict in verdicts} == {Outcome.INCONCLUSIVE}
     assert all(verdict.missing for verdict in verdicts)
 
 
 def test_each_minimum_alone_makes_inconclusive() -> None:
-    judged = [judge(evidence())]
+    judged = [judge(evidence(scenario=scenario)) for scenario in SCENARIOS]
     for contract in ALL:
         for name in contract.minimum:
             verdict = summarise(judged, [ENOUGH | {name: 0}] * len(judged), [contract])[0]
@@ -102,6 +103,17 @@ def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed()
     assert verdicts["commit.state"] is verdicts["relation.other_commit"] is Outcome.SKIP
     mixed = summarise([judged, judge(evidence())], [enough, enough], [find("commit.state")])
     assert mixed[0].verdict is Outcome.INCONCLUSIVE
+
+
+def test_what_a_draft_does_not_have_is_skipped_and_what_a_subject_does_not_say_too() -> None:
+    verdicts = {verdict.name: verdict for verdict in summarise([judge(evidence())], [ENOUGH])}
+    assert verdicts["block.ids"].verdict is verdicts["chain.hidden"].verdict is Outcome.SKIP
+    assert verdicts["block.ids"].reason == "the draft does not report draft.block.ids"
+    assert verdicts["chain.hidden"].reason.startswith("no scenario of this model and draft has guesses_replaced")
+    one = evidence()
+    silent = Trace("silent", one.subject.channels - {"draft.step.ids"}, one.subject.observations)
+    lacking = {verdict.name: verdict for verdict in summarise([judge(replace(one, subject=silent))], [ENOUGH])}
+    assert lacking["draft.ids"].reason == "the subject does not report draft.step.ids"
 
 
 def test_no_scenario_is_inconclusive() -> None:

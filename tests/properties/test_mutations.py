@@ -1,6 +1,6 @@
 """Every contract notices one wrong, missing or surplus value in every channel that it declares, and minds no other.
 
-Generic over the registry: a new contract is covered when it is registered.
+Generic over the registries: a new contract is covered when it is registered, a new draft when it has a scenario.
 """
 
 from __future__ import annotations
@@ -15,11 +15,21 @@ from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.drafts import KINDS
 from draftproof.properties.values.trace import Datum, Observation
-from tests.properties.evidence import evidence, evidence_of, with_observations
+from tests.properties.evidence import OF_DRAFTS, SCENARIOS, evidence, evidence_of, with_observations
 
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
 WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
+# What follows from the draft alone, for every draft; the rest is the same whoever proposes.
+OWN = [
+    (kind.name, channel)
+    for kind in KINDS
+    for channel in sorted(
+        {*kind.tapped, "config.draft", "propose.tokens", "round.rows", "graph.replay", "commit.written"}
+    )
+]
+RELATION = "relation."
 
 
 def names(pair: tuple[Contract, str]) -> str:
@@ -28,9 +38,11 @@ def names(pair: tuple[Contract, str]) -> str:
 
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     """Evidence that a contract applies to, with something on the channel."""
-    prefix, _, relation = contract.name.partition(".")
-    of = evidence_of(channel or min(contract.needs))
-    return evidence(relation, of.scenario) if prefix == "relation" else of  # type: ignore[arg-type]
+    channel = channel or min(contract.needs)
+    if contract.name.startswith(RELATION):
+        return evidence(contract.name.removeprefix(RELATION), evidence_of(channel).scenario)  # type: ignore[arg-type]
+    known = (evidence(scenario=scenario) for scenario in SCENARIOS)
+    return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 
 def altered(value: Datum) -> Iterator[Datum]:
@@ -48,7 +60,7 @@ def altered(value: Datum) -> Iterator[Datum]:
     elif not value:
         yield (1, 1_000_000)
     else:
-        for at in range(min(len(value), 5)):
+        for at in range(min(len(value), 6)):
             for more in (1, 10_000):
                 yield (*value[:at], value[at] + more, *value[at + 1 :])
 
@@ -74,7 +86,7 @@ def fails(contract: Contract, of: Evidence) -> bool:
 def test_the_unchanged_traces_pass() -> None:
     for contract in ALL:
         of = evidence_for(contract)
-        assert contract.applies(of) or contract.name == "relation.none", contract.name
+        assert contract.applies(of), contract.name
         assert list(contract.check(of)) == [], contract.name
 
 
@@ -104,6 +116,28 @@ def test_every_channel_has_a_contract_that_minds_every_change(channel: str) -> N
     for mutant in mutants(of, channel):
         changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
         assert judge(mutant).first, f"nobody minds {changed}"
+
+
+@pytest.mark.parametrize(("draft", "channel"), OWN)
+def test_every_change_of_what_any_draft_reports_is_minded(draft: str, channel: str) -> None:
+    of = evidence(scenario=OF_DRAFTS[draft])
+    assert judge(of).passed
+    assert of.subject.channel(channel)
+    for mutant in mutants(of, channel):
+        changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
+        assert judge(mutant).first, f"nobody minds {changed}"
+
+
+@pytest.mark.parametrize(("draft", "channel"), OWN)
+def test_whatever_any_draft_leaves_out_is_missed(draft: str, channel: str) -> None:
+    of = evidence(scenario=OF_DRAFTS[draft])
+    places = [
+        at
+        for at, one in enumerate(of.subject.observations)
+        if one.channel == channel and not (channel.startswith("extend.") and of.may_leave_out(one.key))
+    ]
+    for at in (places[0], places[len(places) // 2], places[-1]):
+        assert judge(replaced(of, at, ())).first, of.subject.observations[at]
 
 
 @pytest.mark.parametrize("pair", WHOLE, ids=names)

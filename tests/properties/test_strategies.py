@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.scenarios import PROFILES, generate, scenarios
 from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.drafts import ALGORITHMS, Eagle
 from draftproof.properties.values.scenario import RELATIONS, Scenario
 from draftproof.properties.values.validate import validate
 
@@ -42,11 +43,12 @@ def test_a_list_does_not_depend_on_what_is_imported() -> None:
     code = (
         "from draftproof.properties.strategies.scenarios import generate\n"
         "from draftproof.properties.values.codec import encode\n"
-        "print('\\n'.join(map(encode, generate(3, 40))))"
+        "from draftproof.properties.values.drafts import ALGORITHMS\n"
+        "print('\\n'.join(map(encode, generate(3, 40, ALGORITHMS))))"
     )
     assert EngineSubject.name == "engine"
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert alone.rstrip("\n") == "\n".join(map(encode, generate(3, 40)))
+    assert alone.rstrip("\n") == "\n".join(map(encode, generate(3, 40, ALGORITHMS)))
 
 
 def test_lists_hold_few_repeats() -> None:
@@ -99,6 +101,7 @@ def test_shrinking_ends_at_one_short_eager_request() -> None:
     assert len(smallest.requests) == smallest.memory.page_size == smallest.model.layers == smallest.steps == 1
     assert len(smallest.requests[0].prompt) <= 2
     assert smallest.relation == "none"
+    assert isinstance(smallest.draft, Eagle)
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (
     Graphs,
     LayerType,
@@ -23,8 +23,14 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.validate import validate
 
-BRIEF = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-HEAD = Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+BRIEF = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+_SIZES = {"heads": 3, "kv_heads": 1, "key_dim": 2, "value_dim": 4, "lanes": 6}
+HEAD = Eagle(seed=5, **_SIZES)
+CHAIN = Mtp(seed=6, layers=5, **_SIZES)
+BLOCK = DFlash(seed=7, layers=2, features=(0,), **_SIZES | {"heads": 4, "kv_heads": 2})
+SMALL = Standalone(seed=8, layers=2, **_SIZES)
+NGRAM = Ngram(max_n=3)
+DRAFTS: dict[str, Draft] = {"eagle": HEAD, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": SMALL}
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=2, conv=3, start=True)
 
 
@@ -44,11 +50,12 @@ def scenario(
     max_len: int = 64,
     of: ProbeModel | None = None,
     states: States | None = None,
+    draft: Draft = HEAD,
 ) -> Scenario:
     return validate(
         Scenario(
             model=of or model(),
-            draft=HEAD,
+            draft=draft,
             steps=steps,
             memory=Memory(page_size=4, pages=64, request_slots=8, max_len=max_len),
             graphs=Graphs(),
@@ -68,10 +75,24 @@ def request(
 
 def drawn_wish(rng: random.Random, steps: int) -> RoundWish:
     drafts = rng.randint(0, steps)
-    return RoundWish(drafts=drafts, accept=rng.randint(-1, drafts))
+    return RoundWish(drafts=drafts, accept=rng.choice([-1, rng.randint(-1, drafts)]))
 
 
-def drawn(seed: int) -> Scenario:
+def drawn_draft(rng: random.Random, layers: int, *kinds: str) -> Draft:
+    """Of one of these kinds, for a target of `layers`."""
+    kind = rng.choice(kinds or ALGORITHMS)
+    if kind == "mtp":
+        handed = rng.choice(["after_norm", "before_norm"])
+        return msgspec.structs.replace(CHAIN, chain=rng.random() < 0.7, handed=handed)
+    if kind == "dflash":
+        features = tuple(rng.sample(range(layers), rng.randint(1, layers)))
+        return msgspec.structs.replace(BLOCK, layers=rng.randint(1, 2), features=features)
+    if kind == "ngram":
+        return Ngram(max_n=(most := rng.randint(1, 3)), min_n=rng.randint(1, most))
+    return DRAFTS[kind]
+
+
+def drawn(seed: int, *kinds: str) -> Scenario:
     """Few tokens and few logit bits, so that ties, repeated tokens and early stops are frequent."""
     rng = random.Random(seed)
     steps = rng.randint(1, 5)
@@ -96,9 +117,11 @@ def drawn(seed: int) -> Scenario:
         types = rng.choice([("linear_attention", "full_attention"), ("full_attention", "linear_attention")])
         of = hybrid(*types, *rng.choice([(), ("linear_attention",)]), of=of)
     states = States(commit=rng.choice(["snapshot", "replay"]), checkpoint=rng.choice([0, 1, 3]))
-    return scenario(*requests, steps=steps, max_len=max_len, of=of, states=states)
+    draft = drawn_draft(rng, of.layers, *kinds)
+    return scenario(*requests, steps=steps, max_len=max_len, of=of, states=states, draft=draft)
 
 
-def scenarios() -> st.SearchStrategy[Scenario]:
-    """Drawn from one seed each: Hypothesis' own lists and integers are mostly short and small, as are their runs."""
-    return st.integers(0, 2**32 - 1).map(drawn)
+def scenarios(*kinds: str) -> st.SearchStrategy[Scenario]:
+    """Of drafts of these kinds, or of any. Drawn from one seed each: Hypothesis' own lists and integers are mostly
+    short and small, as are their runs."""
+    return st.integers(0, 2**32 - 1).map(lambda seed: drawn(seed, *kinds))

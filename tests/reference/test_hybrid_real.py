@@ -72,20 +72,24 @@ def test_a_dense_target_has_full_attention_throughout(tmp_path: Path) -> None:
 
 
 def test_which_head_it_is(scenario: Scenario, tmp_path: Path) -> None:
+    """What the draft proposes and keeps is what the head computes, run again and again or once."""
     target = Hybrid.load(path_of(scenario))
     hidden = target.forward(PROMPT[:-1]).hidden
     directory = tiny_head(tmp_path, path_of(scenario), seed=3)
     heads = {
         CheckpointDraft(built_in=True): Mtp.load(target, path_of(scenario)),
+        CheckpointDraft(algorithm="mtp", built_in=True): Mtp.load(target, path_of(scenario)),
         CheckpointDraft(seed=3): EagleHead.random(target, 3),
         CheckpointDraft(path=str(directory)): EagleHead.random(target, 3),
     }
     for named, head in heads.items():
-        _, found = build(with_head(scenario, named), Memo())
-        done, expected = found.forward(PROMPT[1:], hidden.numpy()), head.forward(PROMPT[1:], hidden)
-        assert np.array_equal(done.hidden, expected.g.numpy())
-        assert np.array_equal(done.logits, expected.logits.numpy())
-        assert (len(done.kv), done.states) == (1, ())
+        model, draft = build(with_head(scenario, named), Memo())
+        assert draft.config() == (target.config.hidden, 1)
+        whole, expected = model.forward(PROMPT[:-1]), head.forward(PROMPT[1:], hidden)
+        assert draft.propose(PROMPT, whole, 1).tokens == (int(expected.logits[-1].argmax()),)
+        kv = torch.cat([part.flatten(1) for part in expected.kv[0]], dim=1).numpy()
+        found = [one.value for one in draft.extend(PROMPT, whole, 1) if one.channel == "extend.kv"]
+        assert [list(map(float, row)) for row in found] == kv[1:].tolist()
 
 
 def test_emits_what_plain_greedy_decoding_emits(scenario: Scenario) -> None:
@@ -120,5 +124,7 @@ def test_built_in_needs_an_mtp_layer(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"tensor mtp\.fc\.weight is missing"):
         real.load(Checkpoint(path=str(hybrid), vocab=59), built_in, Memo())
     dense = tiny_llama(tmp_path / "dense")
-    with pytest.raises(CheckpointError, match=r"head\.built_in is true for a Llama.*allowed for: Qwen3NextFor"):
+    with pytest.raises(
+        CheckpointError, match=r"architectures is \['Llama.*allowed for a draft of its own layers: Qwen3Next"
+    ):
         real.load(Checkpoint(path=str(dense), vocab=53), built_in, Memo())

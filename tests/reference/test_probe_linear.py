@@ -12,7 +12,8 @@ from draftproof.properties.values.probe import target_weights
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.probe import ProbeEagleHead, ProbeTarget
+from draftproof.reference.probe import ProbeTarget
+from draftproof.reference.probe_drafts import ProbeEagleHead
 from draftproof.reference.probe_linear import LinearLayer
 from tests.naive_probe import MASK, dot, naive_mix, naive_target
 
@@ -132,7 +133,7 @@ def test_every_weight_matters() -> None:
         new, after = run(layer(weights), x)
         of_query = {"qkv.weight": where[0], "conv.weight": where[0], "start.conv": where[-1]}.get(name, keys) < keys
         rows = where[0] + 1 if name == "start.conv" and of_query else len(x)
-        lanes = [where[0]] if name == "mlp.weight" else list(range(6))
+        lanes = [where[0]] if name == "mlp.weight" else list(range(name != "o.weight" or where[0] > 0, 6))
         assert (new != out)[:rows, lanes].all(), (name, where)
         assert (new == out)[rows:].all(), (name, where)
         still = of_query or name in ("z.weight", "norm.weight", "o.weight", "mlp.weight")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.scenario import Request, RoundWish, Scenario, wish
 from draftproof.properties.values.script import RequestScript, RoundScript
 from draftproof.properties.values.trace import Key, Trace
@@ -21,12 +21,13 @@ from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import build
 from draftproof.reference.run import ReferenceSubject, run
 from draftproof.reference.solve import solve
+from tests.reference.draft_rows import TOLD, Told, draft_keys, extend_keys, found
 from tests.reference.scenarios import BRIEF, model, request, scenario, scenarios
 
 
 def test_the_drawn_scenarios_reach_what_matters() -> None:
     """Each joint condition comes up at least five times, or the tests below would check less than they say."""
-    found: Counter[str] = Counter()
+    times: Counter[str] = Counter()
 
     @BRIEF
     @given(scenarios())
@@ -34,18 +35,19 @@ def test_the_drawn_scenarios_reach_what_matters() -> None:
         for solved in solve(made).requests:
             for round_ in solved.rounds:
                 forced, last = round_.forced is not None, round_ is solved.rounds[-1]
-                found["no drafts"] += round_.drafts == 0
-                found["several own drafts"] += not forced and round_.drafts > 1
-                found["partly accepted"] += 0 < round_.correct_len < round_.drafts
-                found["all accepted, more to come"] += 0 < round_.correct_len == round_.drafts and not last
-                found["a match behind the mismatch"] += forced and round_.correct_len + 1 < round_.drafts
-                found["cut"] += len(round_.emitted) <= round_.correct_len
-            found["stopped"] += bool(solved.rounds) and solved.tokens[-1] in solved.stop
-            found["ended at once"] += not solved.rounds
+                times["no drafts"] += round_.drafts == 0
+                times["several own drafts"] += not forced and round_.drafts > 1
+                times[f"own drafts of {algorithm(made.draft)}"] += not forced and round_.drafts > 0
+                times["partly accepted"] += 0 < round_.correct_len < round_.drafts
+                times["all accepted, more to come"] += 0 < round_.correct_len == round_.drafts and not last
+                times["a match behind the mismatch"] += forced and round_.correct_len + 1 < round_.drafts
+                times["cut"] += len(round_.emitted) <= round_.correct_len
+            times["stopped"] += bool(solved.rounds) and solved.tokens[-1] in solved.stop
+            times["ended at once"] += not solved.rounds
 
     draw()
-    assert len(found) == 8
-    assert all(count >= 5 for count in found.values()), found
+    assert len(times) == 8 + len(ALGORITHMS)
+    assert all(count >= 5 for count in times.values()), times
 
 
 def greedy(made: Scenario, prompt: tuple[int, ...], count: int) -> list[int]:
@@ -72,8 +74,8 @@ def expected_tokens(made: Scenario, asked: Request) -> tuple[list[int], tuple[in
 
 
 def emitted(trace: Trace, index: int) -> list[int]:
-    found = sorted((key.round, value) for key, value in trace.of("accept.emitted", request=index))
-    return [token for _, tokens in found for token in tokens]
+    parts = sorted((key.round, value) for key, value in trace.of("accept.emitted", request=index))
+    return [token for _, tokens in parts for token in tokens]
 
 
 @BRIEF
@@ -123,13 +125,14 @@ def check_round(
     done: int,
 ) -> None:
     n = len(asked.prompt) + done - 1
-    limits = (wished.drafts, made.memory.max_len - 1 - n, asked.budget - done - 1)
+    allowed = max(0, min(wished.drafts, made.memory.max_len - 1 - n, asked.budget - done - 1))
     assert round_.context == n
-    assert round_.drafts == max(0, min(limits))
     assert round_.emitted == solved.tokens[done:][: round_.correct_len + 1]
     if wished.accept < 0:
+        assert round_.drafts == found(made, (*asked.prompt, *truth[:done]), allowed)
         assert round_.forced is None
         return
+    assert round_.drafts == allowed
     assert round_.forced is not None
     right = min(wished.accept, round_.drafts)
     assert len(round_.forced) == round_.drafts
@@ -153,18 +156,20 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
     assert trace.duplicates == ()
     assert {observation.channel for observation in trace.observations} <= trace.channels <= set(CHANNELS)
     assert trace.channels == declared(made)
-    found = {name: set(trace.channel(name)) for name in trace.channels}
+    told = {name: set(trace.channel(name)) for name in trace.channels}
     wanted: dict[str, set[Key]] = {name: set() for name in trace.channels}
+    wanted["config.draft"] = {Key(-1, 0)}
     wanted["config.routing"] = {Key(-1, 0, layer=layer) for layer in range(made.model.layers)}
     for index, (asked, solved) in enumerate(zip(made.requests, script.requests, strict=True)):
         for name, key in request_keys(made, index, asked, solved):
             wanted[name].add(key)
-    assert found == wanted
+    assert told == wanted
 
 
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
     alone = ("round.", "pool.", "graph.", "control.")
+    drafts = set().union(*TOLD.values())
     without = {"config.seen", "commit.written"} | {name for name in CHANNELS if name.endswith(".slots")}
     if made.model.linear is None:
         without |= {f"commit.{name}" for name in ("step_index", "state", "final", "intermediate")}
@@ -174,7 +179,7 @@ def declared(made: Scenario) -> set[str]:
         without.add("commit.intermediate")
     if made.model.linear is None or not made.states.checkpoint:
         without.add("commit.checkpoint")
-    return {name for name in CHANNELS if not name.startswith(alone)} - without
+    return ({name for name in CHANNELS if not name.startswith(alone)} - without - drafts) | TOLD[algorithm(made.draft)]
 
 
 def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScript) -> list[tuple[str, Key]]:
@@ -183,11 +188,7 @@ def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScri
     keys.append(("verify.choice", Key(index, 0, row=0)))
     keys += state_keys(made, index, 0, n, last == 0)
     for number, round_ in enumerate(solved.rounds, start=1):
-        keys += [
-            (f"draft.step.{name}", Key(index, number, step=step))
-            for name in ("ids", "positions", "hidden_in", "proposal")
-            for step in range(1, round_.drafts)
-        ]
+        keys += draft_keys(made, index, number, round_)
         keys += [
             (f"verify.{name}", Key(index, number, row=row))
             for name in ("ids", "positions", "hidden", "choice")
@@ -231,58 +232,29 @@ def window(made: Scenario, index: int, number: int, positions: range, ends: bool
         if kind == "full_attention"
         for row in positions
     ]
-    if not ends:
-        keys.append(("extend.proposal", Key(index, number, layer=0)))
-        keys += [
-            (f"extend.{name}", Key(index, number, layer=0, row=row))
-            for name in ("ids", "positions", "hidden_in", "kv")
-            for row in positions
-        ]
-    return keys
-
-
-@dataclass(frozen=True)
-class Told:
-    """One request's observations of one round."""
-
-    trace: Trace
-    round: int
-
-    def __call__(self, channel: str, **key: int) -> object:
-        return self.trace.channel(channel)[Key(0, self.round, **key)]
-
-    def rows(self, channel: str, field: str) -> dict[int, object]:
-        return {getattr(key, field): value for key, value in self.trace.of(channel, request=0, round=self.round)}
+    return keys if ends else keys + extend_keys(made, index, number, positions)
 
 
 @BRIEF
 @given(scenarios())
 def test_values_follow_from_one_pass_over_the_final_sequence(made: Scenario) -> None:
-    """All that a request commits and extends equals one long pass over its tokens and one over its entries."""
+    """All that a request commits equals one long pass over its tokens."""
     made = msgspec.structs.replace(made, requests=made.requests[:1])
     script = solve(made)
     trace, solved, prompt = run(made, script), script.requests[0], made.requests[0].prompt
-    target, head = build(made, Memo(enabled=False))
+    target, _ = build(made, Memo(enabled=False))
     tokens = prompt + solved.tokens
     true = target.forward(tokens[:-1])
-    entries = head.forward(tokens[1:], true.hidden)
     length = len(prompt)
     for number in range(len(solved.rounds) + 1):
         told = Told(trace, number)
         if number:
             length += len(solved.rounds[number - 1].emitted)
-            check_verify(told, tokens, length - len(solved.rounds[number - 1].emitted), solved.rounds[number - 1])
+            check_verify(made, told, tokens, length - len(solved.rounds[number - 1].emitted), solved.rounds[number - 1])
         assert told("commit.length") == length
         for key, value in trace.of("commit.kv", round=number):
             assert value == true.kv[among(made, "full_attention", key.layer)][key.row].tobytes()
         check_states(made, trace, number, true, length)
-        for row, value in told.rows("extend.hidden_in", "row").items():
-            assert value == true.hidden[row].tobytes()
-            assert told("extend.kv", layer=0, row=row) == entries.kv[0][row].tobytes()
-            assert told("extend.ids", layer=0, row=row) == tokens[row + 1]
-            assert told("extend.positions", layer=0, row=row) == row
-        if number < len(solved.rounds):
-            assert told("extend.proposal", layer=0) == tuple(choose(entries.logits[length - 1]))
 
 
 def among(made: Scenario, kind: str, layer: int) -> int:
@@ -314,12 +286,13 @@ def check_states(made: Scenario, trace: Trace, number: int, true: Pass, length: 
         assert all(got == value for _, got in trace.of(name, round=number)), name
 
 
-def check_verify(told: Told, tokens: tuple[int, ...], n: int, round_: RoundScript) -> None:
+def check_verify(made: Scenario, told: Told, tokens: tuple[int, ...], n: int, round_: RoundScript) -> None:
     ids, choices = told.rows("verify.ids", "row"), told.rows("verify.choice", "row")
     assert ids[0] == tokens[n]
     assert list(told.rows("verify.positions", "row").values()) == list(range(n, n + round_.drafts + 1))
-    if round_.forced is not None:
-        assert tuple(ids.values())[1:] == round_.forced
+    own = told("propose.tokens")
+    assert tuple(ids.values())[1:] == (own if round_.forced is None else round_.forced)
+    assert len(own) == found(made, tokens[: n + 1], round_.drafts)
     a = round_.correct_len
     assert all(ids[i] == choices[i - 1][0] for i in range(1, a + 1))
     assert a == round_.drafts or ids[a + 1] != choices[a][0]
@@ -327,45 +300,6 @@ def check_verify(told: Told, tokens: tuple[int, ...], n: int, round_: RoundScrip
     assert told("accept.index") == tuple(range(a + 1))
     assert told("accept.bonus") == choices[a][0]
     assert told("accept.emitted") == round_.emitted
-
-
-@BRIEF
-@given(scenarios())
-def test_draft_steps_chain_from_the_last_extend(made: Scenario) -> None:
-    """Each step consumes the proposal before it; its state comes from the pass that ends one entry earlier."""
-    made = msgspec.structs.replace(made, requests=made.requests[:1])
-    script = solve(made)
-    trace, solved, prompt = run(made, script), script.requests[0], made.requests[0].prompt
-    target, head = build(made, Memo(enabled=False))
-    tokens, n = prompt + solved.tokens[:1], len(prompt)
-    for number, round_ in enumerate(solved.rounds, start=1):
-        told, last = Told(trace, number), Told(trace, number - 1)
-        proposal = last("extend.proposal", layer=0)
-        ids, hidden = list(tokens[1:]), target.forward(tokens[:-1]).hidden
-        own = [proposal[0]]
-        for k in range(1, round_.drafts):
-            g = head.forward(tuple(ids), hidden).hidden[-1]
-            assert told("draft.step.ids", step=k) == own[-1]
-            assert told("draft.step.positions", step=k) == n + k - 1
-            assert told("draft.step.hidden_in", step=k) == g.tobytes()
-            ids, hidden = [*ids, own[-1]], np.vstack((hidden, g))
-            proposal = choose(head.forward(tuple(ids), hidden).logits[-1])
-            assert told("draft.step.proposal", step=k) == tuple(proposal)
-            own.append(proposal[0])
-        if round_.forced is None:
-            assert list(told.rows("verify.ids", "row").values())[1:] == own[: round_.drafts]
-        tokens, n = tokens + round_.emitted, n + len(round_.emitted)
-
-
-def test_after_a_prompt_of_7_the_first_draft_forward_is_at_position_7() -> None:
-    """And K proposals need K - 1 forwards."""
-    made = scenario(request(prompt=7, rounds=((4, 2),)))
-    trace = run(made, solve(made))
-    assert Told(trace, 0).rows("extend.positions", "row") == {row: row for row in range(7)}
-    assert Told(trace, 1).rows("draft.step.positions", "step") == {1: 7, 2: 8, 3: 9}
-    assert Told(trace, 1).rows("verify.positions", "row") == {0: 7, 1: 8, 2: 9, 3: 10, 4: 11}
-    assert Told(trace, 1).rows("extend.positions", "row") == {7: 7, 8: 8, 9: 9}
-    assert Told(trace, 2).rows("draft.step.positions", "step") == {1: 10, 2: 11, 3: 12}
 
 
 @pytest.mark.parametrize("vocab", [2, 3])
@@ -396,9 +330,10 @@ def test_unforced_drafts_are_accepted_as_often_as_the_scenario_says(agreement: i
 
 def test_a_round_that_ends_a_request_is_cut_in_emission_and_commit_only() -> None:
     """Stop at emitted token 3 of a round that accepts all of 4 drafts: tokens 1 .. 3 leave, and nothing is extended."""
-    truth = greedy(scenario(request()), tuple(range(1, 6)), 8)
+    of = model(vocab=61)
+    truth = greedy(scenario(request(), of=of), tuple(range(1, 6)), 8)
     assert Counter(truth)[truth[3]] == 1
-    made = scenario(request(rounds=((4, 4),), stop=3))
+    made = scenario(request(rounds=((4, 4),), stop=3), of=of)
     script = solve(made)
     told = Told(run(made, script), 1)
     assert script.requests[0].tokens == tuple(truth[:4])

@@ -1,0 +1,116 @@
+"""The drafts of a check: which the options name, what the scenarios of each are, and what each of them came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+from rich.table import Table
+
+from draftproof.cli import inputs, screen
+from draftproof.fuzz.catalogue import DRAFTS, DraftSet, drafts_of
+from draftproof.properties.values.drafts import BY_NAME
+from draftproof.properties.values.scenario import Scenario
+
+Draft = Annotated[
+    str | None, typer.Option("--draft", help=f"{', '.join(DRAFTS[:-1])} or all (all; with --model eagle).")
+]
+Model = Annotated[
+    Path | None, typer.Option("--model", help="A Hugging Face checkpoint directory (safetensors), as the target.")
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--draft-model",
+        help="The directory of the draft, for --model: an EAGLE head (else one is made up), a DFlash draft or a smaller"
+        " language model.",
+    ),
+]
+Mtp = Annotated[
+    bool,
+    typer.Option("--mtp", help="For --model with --draft eagle: run the checkpoint's first MTP layer as the head."),
+]
+
+
+class Chosen(NamedTuple):
+    """What the options say of target and drafts. `draft` is None where nothing was said."""
+
+    draft: DraftSet | None
+    model: Path | None
+    folder: Path | None
+    mtp: bool
+
+    @property
+    def name(self) -> DraftSet:
+        """The named draft, or what is run where none is named."""
+        return self.draft or ("eagle" if self.model else "all")
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options that say the same again."""
+        parts = ["--draft", self.name]
+        for option, path in (("--model", self.model), ("--draft-model", self.folder)):
+            parts += [option, str(path)] if path else []
+        return [*parts, "--mtp"] if self.mtp else parts
+
+
+def chosen(draft: str | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
+    """The options, if they go together. Raises BadInput."""
+    name: DraftSet | None = inputs.choose(draft, DRAFTS, "draft") if draft is not None else None  # type: ignore[assignment]
+    found = Chosen(name, model, folder, mtp)
+    if model is None and (folder or mtp):
+        given = "--mtp is given" if mtp else f"--draft-model is {folder}"
+        raise inputs.BadInput(f"{given}, allowed: only together with --model")
+    if mtp and folder:
+        raise inputs.BadInput(f"--draft-model is {folder}, allowed: a directory or --mtp, not both")
+    if mtp and found.name != "eagle":
+        raise inputs.BadInput(f"--mtp is given with --draft {found.name}, allowed: with --draft eagle")
+    if folder and found.name in ("mtp", "ngram"):
+        takers = "eagle, dflash, standalone or all"
+        raise inputs.BadInput(f"--draft-model is given with --draft {found.name}, allowed: with --draft {takers}")
+    if model and not folder and found.name in ("dflash", "standalone"):
+        raise inputs.BadInput(f"--draft is {found.name} without --draft-model, allowed: with its directory")
+    return found
+
+
+def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
+    """The scenarios of a check. Raises BadInput for directories that cannot be used."""
+    if options.model is None:
+        from draftproof.properties.strategies.scenarios import generate
+
+        return generate(seed, count, drafts_of(options.name))
+    try:
+        return _real(options.model, options, seed, count)
+    except (ValueError, OSError) as error:
+        parts = (f"--model {options.model}", f"--draft-model {options.folder}" if options.folder else "")
+        raise inputs.BadInput(f"{' '.join(filter(None, parts))}: {error}") from None
+
+
+def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]:
+    from draftproof.fuzz.real import every_draft, one_draft, real_scenarios
+
+    if options.name != "all":
+        return real_scenarios(
+            model, [one_draft(model, options.name, options.folder, seed, built_in=options.mtp)], seed, count
+        )
+    offer = every_draft(model, options.folder, seed)
+    told = ", ".join(f"{one.name} ({one.origin})" for one in offer.drafts)
+    lacking = "".join(f"; no {name}: {why}" for name, why in offer.lacking.items())
+    screen.line(f"drafts: {told}{lacking}")
+    return real_scenarios(model, offer.drafts, seed, count)
+
+
+def table(drafts: Mapping[str, Mapping[str, int]]) -> Table:
+    """A row for each draft: how much of it ran, what became of its drafts, and its own counts."""
+    made = screen.table(
+        "draft", "scenarios", "rounds", "own +/-", "forced +/-", "counted", right=("scenarios", "rounds")
+    )
+    for name, counts in drafts.items():
+        own = (counts["own_accepted"], counts["own_rejected"])
+        forced = (counts["drafts_accepted"] - own[0], counts["drafts_rejected"] - own[1])
+        counted = ", ".join(f"{count} {counts[count]}" for count in BY_NAME[name].minimum)
+        rows = (str(counts["scenarios"]), str(counts["decode_rounds"]))
+        made.add_row(name, *rows, *("{}/{}".format(*pair) for pair in (own, forced)), counted)
+    return made

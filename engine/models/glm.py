@@ -1,0 +1,75 @@
+"""The attention of GLM-4-MoE: a partial rotation, biases and norms of heads by configuration.
+
+`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, of which the first `R` are rotated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from draftproof import kernels
+from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.checkpoint import take
+from draftproof.engine.models.grouped_config import GroupedConfig, HeadsConfig
+from draftproof.engine.models.layers import head_norm, inverse_frequencies
+
+
+@dataclass(frozen=True)
+class GlmAttention:
+    """`index` is the layer of the cache. projection [(Nq + 2N)H, D] and its bias give q, k, v of all heads.
+
+    out [D, NqH]; norms [H], both or neither; inv_freq [R / 2].
+    """
+
+    index: int
+    heads: int
+    kv_heads: int
+    eps: float
+    projection: torch.Tensor
+    bias: torch.Tensor | None
+    out: torch.Tensor
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+    inv_freq: torch.Tensor
+
+    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        """[T, D] -> [T, D]."""
+        size = self.out.shape[1] // self.heads
+        heads = F.linear(x, self.projection, self.bias).view(x.shape[0], -1, size)
+        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = head_norm(q, self.q_norm, self.eps), head_norm(k, self.k_norm, self.eps)
+        kernels.rope(q, k, where.positions, self.inv_freq)
+        attended = cache.attend(self.index, q, k, v, where, size**-0.5)
+        return F.linear(attended.reshape(x.shape[0], -1), self.out)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        optional = (self.bias, self.q_norm, self.k_norm)
+        return (self.projection, self.out, self.inv_freq, *(tensor for tensor in optional if tensor is not None))
+
+
+def read_glm_attention(
+    config: GroupedConfig, sizes: HeadsConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
+) -> GlmAttention:
+    """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
+    size = sizes.head_dim
+    rows = {"q": config.heads * size, "k": sizes.kv_heads * size, "v": sizes.kv_heads * size}
+    parts = [take(tensors, f"{prefix}.{name}_proj.weight", count, config.width) for name, count in rows.items()]
+    biases = [take(tensors, f"{prefix}.{name}_proj.bias", count) for name, count in rows.items() if sizes.bias]
+    norms = [take(tensors, f"{prefix}.{name}_norm.weight", size) if sizes.qk_norm else None for name in "qk"]
+    return GlmAttention(
+        index=index,
+        heads=config.heads,
+        kv_heads=sizes.kv_heads,
+        eps=config.norm_eps,
+        projection=torch.cat(parts),
+        bias=torch.cat(biases) if biases else None,
+        out=take(tensors, f"{prefix}.o_proj.weight", config.width, rows["q"]),
+        q_norm=norms[0],
+        k_norm=norms[1],
+        inv_freq=inverse_frequencies(config.rope, sizes.rotary_dim).to(parts[0].device),
+    )

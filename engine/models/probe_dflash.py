@@ -1,0 +1,81 @@
+"""The block draft of a probe: rows of masked tokens filled in by one pass over features of the context
+(docs/semantics.md, "Probe models").
+
+`B` rows of a launch, `W` columns of a block, `T` packed tokens (B * W in a block), `L` lanes of the target, `D` lanes
+of the draft, `F` lanes of the features, `N` kv heads, `H` head sizes, `V` vocabulary; all int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.probe import ProbeLayer, ProbeShape
+from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, mix, mixed
+
+
+class ProbeBlock:
+    """A `Block`; weights as `properties.values.probe.dflash_weights` names them, as int64 tensors: in [D, L], mask [L],
+    layers.i.* with layers.i.{k,v}.context [.., F], out [L, D]. The masked token is number V."""
+
+    def __init__(
+        self, weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
+    ) -> None:
+        count = sum(name.endswith(".q.gate") for name in weights)
+        embed = weights["embed"]
+        self.features, self.mask, self.shape = features, embed.shape[0], shape
+        self.cache_shape = shape.cache(count)
+        # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, D].
+        self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
+        self._first_lane = embed[:, 0].contiguous()
+        self._carry, self._out = weights["carry.position"], weights["out"]
+        self._layers = tuple(ProbeLayer(weights, layer, layer, shape) for layer in range(count))
+        # Keys and values of the context, of all layers side by side.
+        names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]
+        self._context = torch.cat([weights[f"{name}.context"] for name in names]).contiguous()
+        self._position = torch.cat([weights[f"{name}.position"] for name in names])
+        self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
+
+    def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
+        """Context entries of features [T, F] in every layer."""
+        kv = mix(torch.addcmul(linear(features, self._context), where.positions.unsqueeze(1), self._position))
+        heads, sizes = self.shape.kv_heads, (self.shape.key_dim, self.shape.value_dim)
+        parts = kv.split([heads * size for _ in self._layers for size in sizes], dim=1)
+        for layer in range(len(self._layers)):
+            k, v = (part.view(-1, heads, size) for part, size in zip(parts[2 * layer :], sizes, strict=False))
+            cache.write(layer, k, v, where)
+
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+        """ids [B, W] -> states [T, L]; row i of a block predicts the token at its own position."""
+        flat = ids.reshape(-1)
+        masked = flat == self.mask
+        x, carry = self._embed.index_select(0, flat), None
+        for layer in self._layers:
+            x, first = layer.forward(x, where, cache, masked if carry is None else None)
+            carry = first if carry is None else carry
+        assert carry is not None, "a draft has a layer"
+        states = mix(linear(x, self._out))
+        states[:, 0].copy_(self._followed(carry.view(ids.shape), where.positions.view(ids.shape)).view(-1))
+        return states
+
+    def _followed(self, carry: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """The carry [B, W], which row i of a block has up to row 0, along the favourites of rows 1 .. i - 1."""
+        steps = carry.shape[1] - 2
+        if steps < 1:
+            return carry
+        carry, offsets = carry.clone(), positions * self._carry
+        for step in range(1, steps + 1):
+            behind = carry[:, step + 1 :]
+            token = favourite(mixed(behind), self.mask)
+            behind.add_(mix(self._first_lane.take(token) + offsets[:, step : step + 1]))
+        return carry
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self._unembed(states)
+
+    def weights(self) -> tuple[torch.Tensor, ...]:
+        layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
+        own = (self._embed, self._first_lane, self._carry, self._out, self._context, self._position)
+        return (*own, *self._unembed.tensors(), *layers)

@@ -1,0 +1,75 @@
+"""The form that a draft runs in, as far as launches and memory show it; read off the channels of its kind.
+
+`K` drafts of a round, n the context length before it, a of the drafts accepted, `N` layers of a chain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from draftproof.properties.values.drafts import KINDS, CheckpointDraft, Draft, DraftKind, kind_of
+
+DRAFTED = frozenset(name for kind in KINDS for name in kind.tapped)
+"""What some draft reports and another does not."""
+
+
+class Form(NamedTuple):
+    """A kind of draft, and how many layers with entries of its own it has."""
+
+    kind: DraftKind
+    layers: int
+
+    @property
+    def steps(self) -> bool:
+        """Whether it proposes token by token, in forwards of its own."""
+        return "draft.step.ids" in self.kind.tapped
+
+    @property
+    def block(self) -> bool:
+        """Whether it proposes a block in one pass."""
+        return "draft.block.ids" in self.kind.tapped
+
+    @property
+    def extends(self) -> bool:
+        """Whether it keeps entries of what was committed."""
+        return "extend.positions" in self.kind.tapped
+
+    @property
+    def chained(self) -> bool:
+        """Whether layers take turns: each gives one proposal when it extends, in a launch of its own."""
+        return self.extends and not self.steps and not self.block
+
+    @property
+    def matches(self) -> bool:
+        """Whether it proposes what it finds, which may be fewer tokens than a round could have."""
+        return "propose.match" in self.kind.tapped
+
+    @property
+    def extend_launches(self) -> int:
+        return self.layers if self.chained else int(self.extends)
+
+    @property
+    def reach(self) -> int:
+        """How many positions before n an extend may compute again: entries made with a guess."""
+        return self.layers - 1 if self.chained else 0
+
+    def graphs(self, drafts: bool) -> int:
+        """How many graphs there are of one size and width; `drafts`: whether rounds of that width have drafts."""
+        return 1 + int(drafts and (self.steps or self.block)) + self.extend_launches
+
+    def forwards(self, drafts: int) -> int:
+        """Draft steps of a round: one a proposal, less that which the extend before gave."""
+        if not self.steps:
+            return 0
+        return max(drafts - int("extend.proposal" in self.kind.tapped), 0)
+
+    def entries(self, drafts: int) -> int:
+        """Positions n, n+1, .. that the draft launch of a round writes."""
+        return drafts + 1 if self.block and drafts else self.forwards(drafts)
+
+
+def form_of(draft: Draft, said: tuple[int, ...] = ()) -> Form:
+    """`said` is config.draft by the reference, which alone knows the layers of a real draft."""
+    real = isinstance(draft, CheckpointDraft)
+    layers = said[1] if real and len(said) == 2 else getattr(draft, "layers", 1)
+    return Form(kind_of(draft), layers)

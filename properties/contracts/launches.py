@@ -1,0 +1,183 @@
+"""The launches of every step: what its rows and its draft need, in sizes and widths that hold them.
+
+A chain extends layer by layer, each in a launch of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from draftproof.properties.compare import Place, apart, first_of
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.evidence import (
+    CAPTURE,
+    COMMIT,
+    DRAFT,
+    EXTEND,
+    EXTEND_PROMPT,
+    FINISH,
+    PREFILL,
+    VERIFY,
+    Evidence,
+    Launch,
+)
+from draftproof.properties.values.trace import Key
+from draftproof.properties.values.verdict import Divergence
+
+_PER_GRAPH = (DRAFT, VERIFY, EXTEND)
+"""What is captured; everything else runs eagerly."""
+
+
+def _graphs(evidence: Evidence) -> Iterator[Divergence]:
+    found = first_of("graphs", (*_launches(evidence), *_sizes_of_rows(evidence)))
+    if found:
+        yield found
+
+
+def _launches(evidence: Evidence) -> Iterator[Place]:
+    """Every step launches what its rows need, in sizes that hold them; replays of each graph count up by one."""
+    steps: dict[int, list[Launch]] = defaultdict(list)
+    for launch in evidence.launches:
+        steps[launch.step].append(launch)
+    replays: Counter[tuple[int, int, int, int]] = Counter()
+    captures: Counter[tuple[int, int]] = Counter()
+    for step in sorted({*steps, *(row.step for row in evidence.rows)}):
+        launches = steps.get(step, [])
+        if [launch.number for launch in launches] != list(range(len(launches))):
+            yield Place("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, "missing")
+        for launch in launches:
+            graph = (launch.kind, launch.size, launch.width, launch.layer)
+            if launch.kind == CAPTURE:
+                captures[launch.size, launch.width] += 1
+            elif launch.size:
+                replays[graph] += 1
+            yield from _launch(evidence, launch, replays[graph], captures[launch.size, launch.width])
+        yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != CAPTURE])
+
+
+def _say(launch: Launch, expected: str, got: str, relation: str = "different") -> Place:
+    return Place("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation)
+
+
+def _fitting(evidence: Evidence, rows: int) -> int:
+    """The captured size that `rows` rows run in; 0 eagerly."""
+    graphs = evidence.scenario.graphs
+    return next((size for size in graphs.sizes if size >= rows), 0) if graphs.capture else 0
+
+
+def _widths(evidence: Evidence) -> frozenset[int]:
+    """Verify widths that runtime states are built for: one for each step count, and one for no drafts."""
+    adaptive = evidence.scenario.adaptive
+    return frozenset({1, *(count + 1 for count in (adaptive.steps if adaptive else (evidence.scenario.steps,)))})
+
+
+def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> Iterator[Place]:
+    """The size, the replay count and the width of a launch; every graph is captured once for a size and a width."""
+    if launch.layer and launch.kind != EXTEND:
+        yield _say(launch, "layer 0", f"layer {launch.layer}", apart(0, launch.layer))
+    if launch.kind == CAPTURE:
+        known = launch.size in evidence.scenario.graphs.sizes and launch.width in _widths(evidence)
+        if not known or captures > evidence.form.graphs(drafts=launch.width > 1):
+            got = f"size {launch.size}, width {launch.width}, {captures} times"
+            yield _say(launch, "each size and width captured once a graph", got)
+        if launch.rows or launch.replays:
+            yield _say(launch, "no live rows", f"{launch.rows} rows, {launch.replays} replays")
+        return
+    of_graph = launch.kind in _PER_GRAPH
+    size, width = (_fitting(evidence, launch.rows), evidence.width(launch.step)) if of_graph else (0, 0)
+    if launch.width != width:
+        yield _say(launch, f"width {width}", f"width {launch.width}", apart(width, launch.width))
+    if launch.size != size:
+        yield _say(launch, f"size {size} for {launch.rows} rows", f"size {launch.size}")
+    counted = replays if launch.size else 0
+    if launch.replays != counted:
+        yield _say(launch, f"{counted} replays", f"{launch.replays} replays", apart(counted, launch.replays))
+
+
+def _kinds(evidence: Evidence, step: int, launches: list[Launch]) -> Iterator[Place]:
+    """The launches of a step, each with as many rows as its batch has."""
+    rows, expected = len(evidence.batches.get((step, 1), ())), _expected(evidence, step)
+    for kind, counts in expected.items():
+        found = [launch for launch in launches if launch.kind == kind]
+        yield from _of_kind(step, kind, [rows for rows in counts if rows], found, len(launches))
+    for launch in launches:
+        idle = _may_idle(evidence) and (launch.kind, launch.rows) == (DRAFT, rows)
+        if launch.kind not in expected and not idle:
+            yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", "surplus")
+    yield from _order(launches, bool(evidence.ending(step, 1)))
+
+
+def _expected(evidence: Evidence, step: int) -> dict[int, list[int]]:
+    """kind -> rows of each of its launches, where a batch without rows needs none."""
+    chunks, decode = (evidence.batches.get((step, phase), ()) for phase in (0, 1))
+    form = evidence.form
+    expected = {PREFILL: [len(chunks)], VERIFY: [len(decode)]}
+    if form.extends:
+        expected[EXTEND_PROMPT] = [len(chunks)]
+        expected[EXTEND] = [len(decode) - len(evidence.ending(step, 1))] * form.extend_launches
+    if any(form.entries(row.count) for row in decode):
+        expected[DRAFT] = [len(decode)]
+    if evidence.hybrid:
+        expected[COMMIT] = [len(decode)]
+        expected[FINISH] = [len(evidence.ending(step, phase)) for phase in (0, 1)]
+    return expected
+
+
+def _may_idle(evidence: Evidence) -> bool:
+    """Whether a draft launch may be of no forward: where the first proposal is known before it."""
+    return evidence.form.steps and not evidence.form.forwards(1)
+
+
+def _of_kind(step: int, kind: int, wanted: list[int], found: list[Launch], launches: int) -> Iterator[Place]:
+    if len(found) != len(wanted):
+        relation = "missing" if len(found) < len(wanted) else "surplus"
+        key = Key(-1, step, step=found[-1].number if found else launches)
+        yield Place("graph.replay", key, f"{len(wanted)} of kind {kind}", f"{len(found)}", relation)
+        return
+    for layer, (launch, rows) in enumerate(zip(found, wanted, strict=True)):
+        if launch.rows != rows:
+            yield _say(launch, f"{rows} rows", f"{launch.rows} rows", apart(rows, launch.rows))
+        if kind == EXTEND and launch.layer != layer:
+            yield _say(launch, f"layer {layer}", f"layer {launch.layer}", apart(layer, launch.layer))
+
+
+def _order(launches: list[Launch], ends: bool) -> Iterator[Place]:
+    """What a decode batch commits comes after its verify, what ended requests hand over after that, then the extend."""
+    last = {launch.kind: launch for launch in launches}
+    if EXTEND in last:
+        last[EXTEND] = next(launch for launch in launches if launch.kind == EXTEND)
+    kinds = (DRAFT, VERIFY, COMMIT, FINISH, EXTEND) if ends else (DRAFT, VERIFY, COMMIT, EXTEND)
+    for before, after in itertools.pairwise(last[kind] for kind in kinds if kind in last):
+        if after.number < before.number:
+            yield _say(after, f"after kind {before.kind}", f"launch {after.number}", "out of order")
+
+
+def _sizes_of_rows(evidence: Evidence) -> Iterator[Place]:
+    """A row's captured size is that of the verify launch of its step."""
+    sizes = {launch.step: launch.size for launch in evidence.launches if launch.kind == VERIFY}
+    for row in evidence.rows:
+        size = sizes.get(row.step, 0) if row.phase else 0
+        if row.size != size:
+            key = Key(row.request, row.round, step=row.chunk)
+            yield Place("round.rows", key, f"size {size}", f"size {row.size}", "different")
+
+
+CONTRACTS = (
+    Contract(
+        name="graphs",
+        needs=frozenset({"graph.replay", "round.rows"}),
+        minimum={
+            "scenarios": 1,
+            "graph_replays": 1,
+            "padded_replays": 1,
+            "eager_launches": 1,
+            "oversized_batches": 1,
+            "hybrid_oversized_batches": 1,
+            "narrow_replays": 1,
+            "hybrid_padded_replays": 1,
+        },
+        check=_graphs,
+    ),
+)

@@ -1,0 +1,96 @@
+"""What was exercised of each kind of draft.
+
+`K` drafts of a round, n the context length before it, `j` a layer of a chain.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.forms import Form
+from draftproof.properties.rounds import Round
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.trace import Key, integers
+
+STEPS = ("draft_steps", "second_draft_steps")
+CHAINS = ("layers_chained", "layers_unchained", "guesses_replaced")
+BLOCKS = ("blocks", "blocks_cut")
+MATCHES = ("matches", "no_matches", "matches_after_partial", "matches_of_fewer")
+NAMES = (
+    *(f"{name}_scenarios" for name in ALGORITHMS),
+    *CHAINS,
+    *BLOCKS,
+    *MATCHES,
+    "own_accepted",
+    "own_rejected",
+)
+
+
+def beyond(form: Form, *, real: bool) -> frozenset[str]:
+    """The counts that no scenario of a draft can reach; a real chain is never without what chains it."""
+    names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
+    lacking = ((form.steps, STEPS), (form.chained, CHAINS), (form.block, BLOCKS), (form.matches, MATCHES))
+    names.update(*(own for has, own in lacking if not has))
+    return frozenset(names | {"layers_unchained"} if real else names)
+
+
+def counts(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:
+    """Every name of NAMES that is not 0."""
+    counter: Counter[str] = Counter({f"{evidence.form.kind.name}_scenarios": 1})
+    for round_ in rounds:
+        if not round_.forced:
+            counter["own_accepted"] += round_.accepted
+            counter["own_rejected"] += round_.drafts - round_.accepted
+    if evidence.form.chained:
+        counter.update(_chains(evidence))
+    if evidence.form.block:
+        counter.update(_blocks(evidence, rounds))
+    if evidence.form.matches:
+        counter.update(_matches(evidence, rounds))
+    return counter
+
+
+def _chains(evidence: Evidence) -> Counter[str]:
+    """Extends of a layer j >= 1, and entries of those whose guessed token turned out to be another."""
+    done = {key[:2]: length for key, length in evidence.subject.channel("commit.length").items()}
+    proposals = evidence.reference.channel("extend.proposal")
+    extends = sum(key.layer > 0 and key[:2] in done for key in proposals)
+    chain = getattr(evidence.scenario.draft, "chain", True)
+    found: Counter[str] = Counter({"layers_chained" if chain else "layers_unchained": extends})
+    ids = evidence.reference.channel("extend.ids")
+    for key, token in ids.items():
+        length = done.get(key[:2])
+        known = isinstance(length, int) and key.row + 1 + key.layer <= length
+        before = ids.get(key._replace(round=key.round - 1))
+        found["guesses_replaced"] += int(key.layer > 0 and known and before not in (None, token))
+    return found
+
+
+def _blocks(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:
+    """Blocks, and those with fewer rows than wished because the request was near its limits."""
+    found: Counter[str] = Counter()
+    for round_ in rounds:
+        found["blocks"] += int(round_.drafts > 0)
+        if round_.row is not None:
+            room = evidence.drafts_wanted(round_.row)
+            found["blocks_cut"] += int(0 < round_.drafts < room)
+    return found
+
+
+def _matches(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:
+    """Matches, and what came before them or of them."""
+    found: Counter[str] = Counter()
+    partial = {(one.request, one.number + 1) for one in rounds if 0 < one.accepted < one.drafts}
+    for round_ in rounds:
+        match = integers(evidence.reference.channel("propose.match").get(Key(round_.request, round_.number)))
+        matched = bool(match) and match[0] > 0
+        found["matches"] += int(matched)
+        found["no_matches"] += int(bool(match) and not matched)
+        found["matches_after_partial"] += int(matched and (round_.request, round_.number) in partial)
+        if matched and round_.row is not None:
+            room = evidence.drafts_allowed(round_.row, round_.context)
+            there = evidence.found(round_.request, round_.number, round_.context)
+            found["matches_of_fewer"] += int(there is not None and there < room)
+    return found

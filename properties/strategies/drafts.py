@@ -1,0 +1,176 @@
+"""The drafts of probe scenarios: the generated EAGLE draft exchanged for one of another algorithm.
+
+A probe scenario is drawn with an EAGLE draft of pairwise distinct sizes; every other draft takes these over, and a
+`turn` says the rest, so that a list in which drafts take turns meets each of them in every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict, TypeVar
+
+import msgspec
+
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
+from draftproof.properties.values.scenario import ProbeModel, Request, RoundWish, Scenario
+from draftproof.properties.values.validate import validate
+
+T = TypeVar("T")
+# Periods of what takes turns are 2, 3, 4, 5, 7: each meets each of the others.
+_MORE_LAYERS = (0, 1, 0, 2, 0)
+_LAYERS = (1, 2, 1, 3)
+_LONGEST = (3, 2, 4, 1)
+_SMALL_VOCABS = (5, 4, 6, 4, 7)
+_PERIODS = (0, 3, 0, 2, 0, 4, 1)
+
+
+class _Sizes(TypedDict):
+    """What an EAGLE draft hands on to another one."""
+
+    seed: int
+    heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    lanes: int
+
+
+class _Place(NamedTuple):
+    """What a draft is made from: the scenario and the sizes of its EAGLE draft."""
+
+    scenario: Scenario
+    sizes: _Sizes
+
+
+def with_draft(scenario: Scenario, algorithm: Algorithm, turn: int) -> Scenario:
+    """The scenario with a draft of `algorithm` in the place of its EAGLE draft; a pure function.
+
+    An n-gram draft brings a model of few tokens along, prompts that repeat themselves, and rounds that force nothing.
+    Raises ValueError for an unknown algorithm, and for a scenario of another draft or of a real model.
+    """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"draft is {algorithm!r}, allowed: {', '.join(ALGORITHMS)}")
+    draft = scenario.draft
+    if not isinstance(draft, Eagle) or not isinstance(scenario.model, ProbeModel):
+        kind = draft.__struct_config__.tag
+        raise ValueError(f"draft.kind is {kind}, allowed: eagle, that of a probe, to be exchanged for another")
+    if algorithm == "eagle":
+        return scenario
+    if algorithm == "ngram":
+        scenario = _of_few_tokens(scenario, turn)
+    sizes = _Sizes(
+        seed=draft.seed,
+        heads=draft.heads,
+        kv_heads=draft.kv_heads,
+        key_dim=draft.key_dim,
+        value_dim=draft.value_dim,
+        lanes=draft.lanes,
+    )
+    made = _MAKE[algorithm](_Place(scenario, sizes), turn)
+    return validate(msgspec.structs.replace(scenario, draft=made))
+
+
+def _turn(options: Sequence[T], turn: int) -> T:
+    return options[turn % len(options)]
+
+
+def _mtp(place: _Place, turn: int) -> Mtp:
+    """A layer a proposal, sometimes with layers to spare; one in four does not chain."""
+    return Mtp(
+        **place.sizes,
+        layers=place.scenario.steps + _turn(_MORE_LAYERS, turn),
+        chain=turn % 4 != 3,
+        handed=_turn(("after_norm", "before_norm", "after_norm"), turn),
+    )
+
+
+def _dflash(place: _Place, turn: int) -> DFlash:
+    """Features of one to three layers of the target, in any order."""
+    count = place.scenario.model.layers  # type: ignore[union-attr]  # a probe's
+    order = [(turn + layer) % count for layer in range(count)]
+    if turn // 2 % 2:
+        order.reverse()
+    return DFlash(**place.sizes, layers=_turn(_LAYERS, turn), features=tuple(order[: _turn((2, 1, 3), turn)]))
+
+
+def _standalone(place: _Place, turn: int) -> Standalone:
+    return Standalone(**place.sizes, layers=_turn(_LAYERS, turn))
+
+
+def _ngram(_place: _Place, turn: int) -> Ngram:
+    longest = _turn(_LONGEST, turn)
+    return Ngram(max_n=longest, min_n=1 + turn // len(_LONGEST) % longest)
+
+
+_MAKE: dict[str, Callable[[_Place, int], Draft]] = {
+    "mtp": _mtp,
+    "dflash": _dflash,
+    "standalone": _standalone,
+    "ngram": _ngram,
+}
+
+
+def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
+    """A model of few tokens, so that what came before comes again.
+
+    In two of three the target follows no favourite and has ties everywhere, which go to low ids: then what followed
+    once is likely to follow again, and matches are accepted. These have no stop tokens, which would come at once.
+    """
+    vocab = _turn(_SMALL_VOCABS, turn)
+    model = msgspec.structs.replace(scenario.model, vocab=vocab)
+    scenario = repeating(scenario, turn, vocab)
+    if turn % 3 != 2:
+        model = msgspec.structs.replace(model, logit_bits=1, agreement=0)
+        endless = tuple(msgspec.structs.replace(request, stop_at=-1) for request in scenario.requests)
+        scenario = msgspec.structs.replace(scenario, requests=endless)
+    return msgspec.structs.replace(scenario, model=model)
+
+
+def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
+    """Prompts of tokens below `vocab`, at times with a period, and more rounds that verify what the draft found."""
+    requests = tuple(
+        _unforced_at_times(_narrowed(request, vocab, turn + number), number, scenario.dynamic)
+        for number, request in enumerate(scenario.requests)
+    )
+    return msgspec.structs.replace(scenario, requests=requests)
+
+
+def _narrowed(request: Request, vocab: int, turn: int) -> Request:
+    period = _turn(_PERIODS, turn) or len(request.prompt)
+    prompt = tuple(request.prompt[place % period] % vocab for place in range(len(request.prompt)))
+    return msgspec.structs.replace(request, prompt=prompt)
+
+
+def _unforced_at_times(request: Request, number: int, dynamic: bool) -> Request:
+    """About every other round verifies what was found; under a controller the last of a cycle does, since the others
+    are to move it."""
+    rounds = request.rounds if len(request.rounds) > 1 else request.rounds * 2
+    last = len(rounds) - 1
+    chosen = {last} if dynamic else {place for place in range(len(rounds)) if (place + number) % 2}
+    wishes = tuple(
+        msgspec.structs.replace(wish, accept=-1) if place in chosen else wish for place, wish in enumerate(rounds)
+    )
+    return msgspec.structs.replace(request, rounds=wishes)
+
+
+def with_steps(scenario: Scenario, steps: int) -> Scenario:
+    """The scenario with at most `steps` drafts a round: step counts to choose from and wishes are cut to that.
+
+    Raises ValueError for less than one.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, allowed: 1 or more")
+    adaptive = scenario.adaptive
+    if adaptive is not None:
+        candidates = tuple(dict.fromkeys(min(count, steps) for count in adaptive.candidates))
+        adaptive = msgspec.structs.replace(adaptive, initial=min(adaptive.initial, steps), candidates=candidates)
+    requests = tuple(
+        msgspec.structs.replace(request, rounds=tuple(_cut(wish, steps) for wish in request.rounds))
+        for request in scenario.requests
+    )
+    return msgspec.structs.replace(scenario, steps=min(scenario.steps, steps), adaptive=adaptive, requests=requests)
+
+
+def _cut(wish: RoundWish, steps: int) -> RoundWish:
+    drafts = min(wish.drafts, steps)
+    return RoundWish(drafts=drafts, accept=min(wish.accept, drafts))

@@ -1,0 +1,1 @@
+"""Drafts by definition, one module for each algorithm, found by its name."""

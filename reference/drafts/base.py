@@ -1,0 +1,58 @@
+"""What a draft is to the reference: a function of tokens and of the target's pass over them, with no memory of its own.
+
+Tokens t_0 .. t_n, of which t_n is pending; h the target's hidden states. A module of this package is named for its
+algorithm and has `probe(spec, target, memo) -> Draft`, which makes the draft of a probe from the specifications of
+both. What only the subject can know (slots) is not said.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from draftproof.properties.values.trace import Datum
+from draftproof.reference.memo import Pass
+
+
+class Said(NamedTuple):
+    """An observation that lacks its request and round."""
+
+    channel: str
+    value: Datum
+    step: int = -1
+    layer: int = -1
+    row: int = -1
+
+
+class Proposal(NamedTuple):
+    """The tokens d_1 .. d_K that a draft itself proposes, and what there is to say of how it came by them."""
+
+    tokens: tuple[int, ...]
+    said: tuple[Said, ...]
+
+
+class Draft(Protocol):
+    """A draft algorithm on a model of its own, if it has one."""
+
+    def config(self) -> tuple[int, int]:
+        """Width of the hidden states that it is fed with in every round, and layers of its own pool of entries."""
+        ...
+
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
+        """Up to `count` drafts after t_0 .. t_n; `whole` is the target's pass over t_0 .. t_{n-1}."""
+        ...
+
+    def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
+        """After a commit: t_0 .. t_n and the target's pass over t_0 .. t_{n-1}, of which those before `first` had been
+        committed before (0 after the prefill)."""
+        ...
+
+
+def vector(row: np.ndarray) -> bytes | np.ndarray:
+    """The form of a vector in a trace: little-endian bytes of a probe's integers, a read-only array of floats."""
+    if row.dtype == np.uint64:
+        return row.astype("<u8", copy=False).tobytes()
+    row = row.copy()
+    row.setflags(write=False)
+    return row

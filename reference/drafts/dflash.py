@@ -1,0 +1,65 @@
+"""DFlash by definition: a block of masked tokens, filled in by one pass over features of the context.
+
+For each committed position p < n the draft has a context entry in every layer, made of f_p: the outputs of chosen
+layers of the target, side by side. The block of a round of K drafts has the ids t_n, mask, .., mask at positions
+n .. n+K; each row sees all context entries and all rows of the block, and row i >= 1 proposes d_i.
+Source: sgl-project/sglang#25029.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from draftproof.properties.values.drafts import DFlash as Spec
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.reference.choose import choose_rows
+from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.model import Block
+from draftproof.reference.probe_block import ProbeBlock
+
+
+def probe(spec: Spec, target: ProbeModel, memo: Memo) -> DFlash:
+    """The draft of a probe scenario."""
+    return DFlash(ProbeBlock(spec, target, memo))
+
+
+class DFlash:
+    """A draft that runs one block a round."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def config(self) -> tuple[int, int]:
+        """See `Draft`."""
+        return self._block.width, self._block.layers
+
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
+        """See `Draft`."""
+        if not count:
+            return Proposal((), ())
+        n, ids = len(tokens) - 1, (tokens[-1], *(self._block.mask,) * count)
+        choices = choose_rows(self._block.forward(ids, self._features(whole)).logits)
+        said: list[Said] = []
+        for row, (token, choice) in enumerate(zip(ids, choices, strict=True)):
+            said.append(Said("draft.block.ids", token, row=row))
+            said.append(Said("draft.block.positions", n + row, row=row))
+            said.append(Said("draft.block.visible", n + count, row=row))
+            if row:
+                said.append(Said("draft.block.proposal", (choice.token, choice.margin), row=row))
+        return Proposal(tuple(choice.token for choice in choices[1:]), tuple(said))
+
+    def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
+        """See `Draft`."""
+        features = self._features(whole)[first:]
+        layers, said = self._block.entries(features, first), list[Said]()
+        for position, f in enumerate(features, start=first):
+            said.append(Said("extend.positions", position, layer=0, row=position))
+            said.append(Said("extend.hidden_in", vector(f), layer=0, row=position))
+            for layer, entries in enumerate(layers):
+                said.append(Said("extend.kv", vector(entries[position - first]), layer=layer, row=position))
+        return tuple(said)
+
+    def _features(self, whole: Pass) -> np.ndarray:
+        """f [T, F] of every position of a target's pass."""
+        return np.concatenate([whole.layers[layer] for layer in self._block.features], axis=1)

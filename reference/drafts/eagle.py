@@ -1,0 +1,64 @@
+"""EAGLE by definition: entry i of the head is at position i and consumes (t_{i+1}, h_i).
+
+h_i is the target's hidden state at position i, n the number of committed tokens, t_n the pending one. A round of K
+drafts takes K - 1 forwards of the head: forward k adds an entry of d_k and of the state that the one before handed on.
+Source: Li et al., EAGLE (2024).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from draftproof.properties.values.drafts import Eagle as Spec
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.reference.choose import choose
+from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.model import Head
+from draftproof.reference.probe_drafts import ProbeEagleHead
+
+
+def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Eagle:
+    """The draft of a probe scenario."""
+    return Eagle(ProbeEagleHead(spec, target, memo))
+
+
+class Eagle:
+    """A draft that runs one head again and again."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+
+    def config(self) -> tuple[int, int]:
+        """See `Draft`."""
+        return self._head.width, 1
+
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
+        """See `Draft`."""
+        if not count:
+            return Proposal((), ())
+        ids, hidden, said = tokens[1:], whole.hidden, list[Said]()
+        entries = self._head.forward(ids, hidden)
+        proposals = [choose(entries.logits[-1]).token]
+        for k in range(1, count):
+            ids, stand_in = (*ids, proposals[-1]), entries.hidden[-1]
+            hidden = np.concatenate((hidden, stand_in[None]))
+            entries = self._head.forward(ids, hidden)
+            choice = choose(entries.logits[-1])
+            said.append(Said("draft.step.ids", ids[-1], step=k))
+            said.append(Said("draft.step.positions", len(ids) - 1, step=k))
+            said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
+            said.append(Said("draft.step.proposal", (choice.token, choice.margin), step=k))
+            proposals.append(choice.token)
+        return Proposal(tuple(proposals), tuple(said))
+
+    def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
+        """See `Draft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""
+        entries, said = self._head.forward(tokens[1:], whole.hidden), list[Said]()
+        for position in range(first, len(whole.hidden)):
+            said.append(Said("extend.ids", tokens[position + 1], layer=0, row=position))
+            said.append(Said("extend.positions", position, layer=0, row=position))
+            said.append(Said("extend.hidden_in", vector(whole.hidden[position]), layer=0, row=position))
+            said.append(Said("extend.kv", vector(entries.kv[0][position]), layer=0, row=position))
+        choice = choose(entries.logits[-1])
+        return (*said, Said("extend.proposal", (choice.token, choice.margin), layer=0))

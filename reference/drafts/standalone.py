@@ -1,0 +1,54 @@
+"""A standalone draft by definition: a language model of its own, whose entry i is t_i at position i.
+
+Step k = 1 .. K of a round runs t_n (k = 1) or d_{k-1} at position n + k - 1 and gives d_k. After the verify the tokens
+t_n .. t_{n+a} that it accepted are run again, which leaves an entry at every position below the new context length and
+none that was made of a rejected token.
+Source: Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2023).
+"""
+
+from __future__ import annotations
+
+from draftproof.properties.values.drafts import Standalone as Spec
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.reference.choose import choose
+from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.model import Target
+from draftproof.reference.probe_drafts import standalone
+
+
+def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Standalone:
+    """The draft of a probe scenario."""
+    return Standalone(standalone(spec, target, memo))
+
+
+class Standalone:
+    """A draft that decodes with a smaller model."""
+
+    def __init__(self, model: Target) -> None:
+        self._model = model
+
+    def config(self) -> tuple[int, int]:
+        """See `Draft`."""
+        return 0, self._model.layer_types.count("full_attention")
+
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
+        """See `Draft`."""
+        ids, said = tokens, list[Said]()
+        for k in range(1, count + 1):
+            choice = choose(self._model.forward(ids).logits[-1])
+            said.append(Said("draft.step.ids", ids[-1], step=k))
+            said.append(Said("draft.step.positions", len(ids) - 1, step=k))
+            said.append(Said("draft.step.proposal", (choice.token, choice.margin), step=k))
+            ids = (*ids, choice.token)
+        return Proposal(ids[len(tokens) :], tuple(said))
+
+    def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
+        """See `Draft`."""
+        said, layers = list[Said](), self._model.forward(tokens[:-1]).kv
+        for position in range(first, len(tokens) - 1):
+            said.append(Said("extend.ids", tokens[position], layer=0, row=position))
+            said.append(Said("extend.positions", position, layer=0, row=position))
+            for layer, entries in enumerate(layers):
+                said.append(Said("extend.kv", vector(entries[position]), layer=layer, row=position))
+        return tuple(said)

@@ -1,0 +1,176 @@
+"""Small probes of every draft, paged memory for them, and their definitions in Python integers, one number at a time.
+
+`N` layers, `L` lanes of the target, `B` rows, `W` columns of a block, `P` page size. A request is a row of the table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.models.base import CacheShape, Where
+from draftproof.engine.models.probe import ProbeShape, ProbeTarget
+from draftproof.engine.models.probe_dflash import ProbeBlock
+from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.properties.values import drafts
+from draftproof.properties.values.probe import dflash_weights, mtp_weights, target_weights
+from draftproof.properties.values.scenario import ProbeModel
+from tests.naive_probe import MASK, dot, lists, naive_layer, naive_mix
+
+TARGET = ProbeModel(
+    seed=7, layers=3, heads=4, kv_heads=2, key_dim=2, value_dim=3, lanes=5, vocab=11, logit_bits=20, agreement=256
+)
+SIZES = {"seed": 3, "heads": 2, "kv_heads": 1, "key_dim": 3, "value_dim": 2, "lanes": 4}
+MTP = drafts.Mtp(layers=3, **SIZES)
+DFLASH = drafts.DFlash(layers=2, features=(2, 0), **SIZES)
+STANDALONE = drafts.Standalone(layers=2, **SIZES)
+PAGE, COLUMNS, ROWS = 3, 6, 3
+POISON = 0x7FF8DEAD7FF8DEAD
+TEXT = (1, 4, 4, 9, 0, 2, 10, 3)
+
+
+def tensors(weights: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array.view("int64").copy()) for name, array in weights.items()}
+
+
+def shape(spec: ProbeModel | drafts.ProbeDraft) -> ProbeShape:
+    return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
+
+
+def target() -> ProbeTarget:
+    return ProbeTarget(tensors(target_weights(TARGET)), {"num_hidden_layers": 3}, shape(TARGET), None, 20, 256)
+
+
+def chain(handed: str = "after_norm") -> ProbeChain:
+    return ProbeChain(tensors(mtp_weights(MTP, TARGET)), shape(MTP), 20, chain=True, handed=handed)
+
+
+def block() -> ProbeBlock:
+    return ProbeBlock(tensors(dflash_weights(DFLASH, TARGET)), shape(DFLASH), 20, DFLASH.features)
+
+
+def cache_of(sizes: CacheShape) -> PagedCache:
+    """Pools of POISON, and a table of pages in no order; page 0 is nobody's."""
+    slots = PAGE * (1 + ROWS * COLUMNS)
+    pools = [
+        tuple(torch.full((slots, sizes.kv_heads, dim), POISON) for _ in range(sizes.layers))
+        for dim in (sizes.key_dim, sizes.value_dim)
+    ]
+    order = torch.randperm(ROWS * COLUMNS, generator=torch.Generator().manual_seed(0)) + 1
+    return PagedCache(pools[0], pools[1], order.view(ROWS, COLUMNS), PAGE)
+
+
+def where_of(cache: PagedCache, places: list[tuple[int, int]], visible: list[int] | None = None) -> Where:
+    """(row, position) of every token; row -1 belongs nowhere: row 0, slot 0."""
+    slots = [int(cache.table[row, p // PAGE]) * PAGE + p % PAGE if row >= 0 else 0 for row, p in places]
+    rows = [max(row, 0) for row, _ in places]
+    seen = None if visible is None else torch.tensor(visible)
+    packed = torch.tensor([rows, [p for _, p in places], slots], dtype=torch.int64)
+    return Where(*(part.clone() for part in packed), None, seen)
+
+
+def run_of(row: int, *span: int) -> list[tuple[int, int]]:
+    return [(row, p) for p in range(*span)]
+
+
+def unsigned(x: torch.Tensor) -> list:
+    return x.numpy().view(np.uint64).tolist()
+
+
+def entry(cache: PagedCache, layer: int, row: int, position: int) -> list[int]:
+    """Key and value of a position, side by side."""
+    slot = where_of(cache, [(row, position)]).slots
+    return [number for pool in (cache.keys, cache.values) for number in unsigned(pool[layer][slot].flatten())]
+
+
+def numbers(seed: int, *sizes: int) -> torch.Tensor:
+    return torch.randint(-(1 << 63), (1 << 63) - 1, sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def naive_chain(layer: int, ids: list[int], hidden: list[list[int]], before_norm: bool) -> tuple[list, list, list]:
+    """(states, handed on, entries) of entries 0, 1, .. of a layer."""
+    w = lists(mtp_weights(MTP, TARGET))
+    rows = [w["embed"][token] + x for token, x in zip(ids, hidden, strict=True)]
+    xs = [[naive_mix(dot(row, both)) for row in w[f"fc.{layer}"]] for both in rows]
+    xs, entries, _ = naive_layer(w, f"layers.{layer}", MTP, xs)  # type: ignore[arg-type]
+    states, handed = [], []
+    for p, (token, x_in, x) in enumerate(zip(ids, hidden, xs, strict=True)):
+        y = [dot(row, x) for row in w[f"out.{layer}"]]
+        new = naive_mix((w["embed"][token][0] + (p + 1 + layer) * w["carry.position"][0]) & MASK)
+        carry = (x_in[0] + new) & MASK
+        states.append([carry, *map(naive_mix, y[1:])])
+        handed.append([carry, *y[1:]] if before_norm else states[-1])
+    return states, handed, [k + v for k, v in entries]
+
+
+class Request:
+    """A context of features, the entries of which are in a cache, and the pending token."""
+
+    def __init__(self, row: int, context: int, drafts: int) -> None:
+        self.row, self.context, self.drafts = row, context, drafts
+        self.features = numbers(row, context, 2 * TARGET.lanes)
+        self.ids = [TEXT[row], *[TARGET.vocab] * drafts]
+
+    def naive(self) -> tuple[list, list]:
+        """(states of the block's rows, entries by layer and position)."""
+        w, n, kv = lists(dflash_weights(DFLASH, TARGET)), self.context, []
+        embedded = [[*w["embed"], w["mask"]][token] for token in self.ids]
+        xs, first = [[dot(row, e) for row in w["in"]] for e in embedded], []
+        for layer in range(DFLASH.layers):
+            xs, entries, outputs = self._layer(w, layer, xs)
+            kv.append([k + v for k, v in entries])
+            first = first or [o[0] for o in outputs]
+        states = []
+        for i, x in enumerate(xs):
+            carry = first[i]
+            for s in range(1, i):
+                token = (naive_mix(carry) >> 33) % TARGET.vocab
+                carry += naive_mix((w["embed"][token][0] + (n + s) * w["carry.position"][0]) & MASK)
+                carry &= MASK
+            states.append([carry, *(naive_mix(dot(row, x)) for row in w["out"][1:])])
+        return states, kv
+
+    def _layer(self, w: dict[str, list], layer: int, xs: list[list[int]]) -> tuple[list, list, list]:
+        def made(name: str, matrix: str, x: list[int], p: int) -> list[int]:
+            rows, places = w[f"layers.{layer}.{name}.{matrix}"], w[f"layers.{layer}.{name}.position"]
+            return [naive_mix((dot(row, x) + p * place) & MASK) for row, place in zip(rows, places, strict=True)]
+
+        entries = [
+            (made("k", "context", f, p), made("v", "context", f, p)) for p, f in enumerate(unsigned(self.features))
+        ]
+        for p, x in enumerate(xs, self.context):
+            entries.append((made("k", "weight", x, p), made("v", "weight", x, p)))
+            if layer == 0 and p > self.context:
+                entries[-1][1][0] = 0
+        after, outputs = [], []
+        for p, x in enumerate(xs, self.context):
+            query = [a * b & MASK for a, b in zip(made("q", "weight", x, p), w[f"layers.{layer}.q.gate"], strict=True)]
+            o = []
+            for u in range(DFLASH.heads):
+                weights = [naive_mix(dot(query[3 * u : 3 * u + 3], k)) | 1 for k, _ in entries]
+                o += [dot(weights, [v[e] for _, v in entries]) for e in range(DFLASH.value_dim)]
+            outputs.append(o)
+            y = [a + naive_mix(dot(row, o)) & MASK for a, row in zip(x, w[f"layers.{layer}.o.weight"], strict=True)]
+            mlp = [naive_mix(dot(row, y)) for row in w[f"layers.{layer}.mlp.weight"]]
+            after.append([a + b & MASK for a, b in zip(y, mlp, strict=True)])
+        return after, entries, outputs
+
+
+class Batch:
+    """Requests whose contexts are appended, in two chunks, and the inputs of a block of W columns for them."""
+
+    def __init__(self, model: ProbeBlock, requests: list[Request], width: int) -> None:
+        self.cache, self.requests = cache_of(model.cache_shape), requests
+        for cut in (slice(0, 2), slice(2, None)):
+            features = torch.cat([request.features[cut] for request in requests])
+            places = [p for request in requests for p in run_of(request.row, request.context)[cut]]
+            model.append(features, where_of(self.cache, places), self.cache)
+        places, visible = [], []
+        self.ids = torch.full((len(requests), width), model.mask)
+        for i, request in enumerate(requests):
+            end = request.context + request.drafts
+            self.ids[i, 0] = request.ids[0]
+            places += run_of(request.row, request.context, end + 1) + [(-1, 0)] * (width - 1 - request.drafts)
+            visible += [end] * width
+        self.where = where_of(self.cache, places, visible)

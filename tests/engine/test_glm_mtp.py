@@ -1,0 +1,167 @@
+"""MTP layers of GLM-4-MoE and DeepSeek-V3 as a chain and as a head, against transformers and the reference.
+
+`T` entries, `D` hidden width. transformers counts positions of entries from 1 + layer, which RoPE cannot see.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.modeling_layers import MtpModel
+
+from draftproof.engine.models.chain import FirstLayer, MtpChain, OneLayer, build_chain
+from draftproof.engine.models.checkpoint import CheckpointError, open_tensors, read_json
+from draftproof.engine.models.grouped import Grouped, load_grouped, mtp_prefixes
+from draftproof.engine.models.hybrid import load_hybrid
+from draftproof.engine.models.mtp import build_mtp
+from draftproof.reference.sparse import Sparse
+from draftproof.reference.sparse_mtp import SparseMtp
+from tests.checkpoints import add_tensors, tiny_glm4_moe, tiny_qwen3_next
+from tests.engine.paged import kept, paged, place
+from tests.engine.test_glm_deepseek import unbiased_rows
+from tests.reference.sparse_witness import MODELS, TOKENS, load_witness
+from tests.widen import Widen
+
+IDS = torch.tensor(TOKENS[1:30])
+T = len(IDS)
+BOUND = 1e-11
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A checkpoint, its target, all its MTP layers, and states [T, D] to start from."""
+
+    path: Path
+    target: Grouped
+    chain: MtpChain
+    hidden: torch.Tensor
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    path = MODELS[request.param](tmp_path_factory.mktemp(request.param))
+    target = load_grouped(path, "cpu", torch.float64)
+    hidden = torch.randn(T, target.width, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    return Tiny(path, target, chain_of(path, target), hidden)
+
+
+def chain_of(path: Path, target: Grouped, count: int | None = None) -> MtpChain:
+    return build_chain(read_json(path), open_tensors(path, "cpu", target.hidden_dtype), target, count)
+
+
+def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((got.double() - expected.double()).norm() / expected.double().norm())
+
+
+def test_agrees_with_transformers(tiny: Tiny) -> None:
+    """Every layer on its own inputs: the states that it hands on, and the logits."""
+    model = load_witness(tiny.path, read_json(tiny.path)["architectures"][0])
+    first, count = model.config.num_hidden_layers, model.config.num_mtp_layers
+    model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{first + j}\." for j in range(count)]
+    theirs = MtpModel.from_pretrained(model).double().eval()
+    assert tiny.chain.cache_shape.layers == len(theirs.layers) == count
+    cache = paged(tiny.chain.cache_shape, T)
+    for j in range(count):
+        hidden = tiny.hidden.roll(j, dims=1)
+        states, handed = tiny.chain.forward(j, IDS, hidden, place(cache, [1] * T, list(range(T))), cache)
+        with Widen(), torch.no_grad():
+            expected = theirs.forward_layer(j, hidden[None], torch.arange(T)[None] + 1 + j, None, input_ids=IDS[None])
+            logits = theirs._project_to_logits(expected)
+        assert relative(handed, expected[0]) < BOUND
+        assert relative(tiny.chain.logits(states), logits[0]) < BOUND
+
+
+def test_chained_layers_equal_the_reference(tiny: Tiny) -> None:
+    """Entries too, in parts of any size; layer j's are in layer j of the cache."""
+    cache, ids, hidden, theirs = paged(tiny.chain.cache_shape, T), IDS, tiny.hidden, tiny.hidden
+    for j, layer in enumerate(SparseMtp.load(Sparse.load(tiny.path), tiny.path)):
+        expected = layer.forward(ids.tolist(), theirs)
+        passes = []
+        for start, end in ((0, 11), (11, 12), (12, T)):
+            where = place(cache, [3] * (end - start), list(range(start, end)))
+            passes.append(tiny.chain.forward(j, ids[start:end], hidden[start:end], where, cache))
+        hidden = torch.cat([handed for _, handed in passes])
+        logits = tiny.chain.logits(torch.cat([states for states, _ in passes]))
+        assert relative(hidden, expected.g) < BOUND
+        assert relative(logits, expected.logits) < BOUND
+        for got, entry in zip(kept(cache, j, 3, T), expected.kv[0], strict=True):
+            assert relative(got, entry) < BOUND
+        ids, theirs = torch.cat((ids[1:], logits[-1:].argmax(1))), expected.g
+
+
+def test_the_first_layer_is_a_head(tiny: Tiny) -> None:
+    head = FirstLayer(chain_of(tiny.path, tiny.target, 1))
+    assert head.cache_shape.layers == 1
+    caches = [paged(shape, T) for shape in (head.cache_shape, tiny.chain.cache_shape)]
+    got, expected = (
+        part.forward(*at, IDS, tiny.hidden, place(cache, [1] * T, list(range(T))), cache)
+        for part, at, cache in zip((head, tiny.chain), ((), (0,)), caches, strict=True)
+    )
+    assert torch.equal(got, expected[1])
+    assert torch.equal(head.logits(got), tiny.chain.logits(expected[0]))
+    ours = [tensor for layer in tiny.chain.layers[:1] for tensor in layer.tensors()]
+    shared = 1 if tiny.target.config.tied else 2
+    assert len(head.weights()) == shared + len(ours)
+
+
+def test_weights_are_all_that_is_read(tiny: Tiny) -> None:
+    """What is stored, but for the embedding and lm_head, which are the target's own memory."""
+    tensors = open_tensors(tiny.path, "cpu", torch.float64)
+    own = [tensor for layer in tiny.chain.layers for tensor in layer.tensors()]
+    mixers = [layer.layer.mixer for layer in tiny.chain.layers]
+    made = sum(mixer.inv_freq.numel() + unbiased_rows(mixer) for mixer in mixers)
+    stored = sum(tensors[name].numel() for name in tensors if name.startswith(mtp_prefixes(tiny.target.config)))
+    assert sum(tensor.numel() for tensor in own) == stored + made
+    assert len(tiny.chain.weights()) == len(own) + (1 if tiny.target.config.tied else 2)
+    assert tiny.chain.weights()[0] is tiny.target.embedding
+
+
+def test_a_qwen_layer_is_a_chain_of_one(tmp_path: Path) -> None:
+    path = tiny_qwen3_next(tmp_path)
+    target = load_hybrid(path, "cpu", torch.float64)
+    head = build_mtp(read_json(path), open_tensors(path, "cpu", torch.float64), target)
+    chain = OneLayer(head)
+    hidden = torch.randn(T, target.width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    caches = [paged(chain.cache_shape, T) for _ in range(2)]
+    where = place(caches[0], [1] * T, list(range(T)))
+    states, handed = chain.forward(0, IDS, hidden, where, caches[0])
+    assert torch.equal(states, head.forward(IDS, hidden, where, caches[1]))
+    assert handed is states
+    assert torch.equal(chain.logits(states), head.logits(states))
+    assert (chain.chain, chain.cache_shape, chain.weights()) == (True, head.cache_shape, head.weights())
+    with pytest.raises(IndexError, match="layer 1 of a chain of one"):
+        chain.forward(1, IDS, hidden, where, caches[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "original"),
+    [("embed_tokens", "model.embed_tokens"), ("shared_head.head", "lm_head")],
+)
+def test_what_a_layer_repeats_has_to_be_the_targets(tmp_path: Path, name: str, original: str) -> None:
+    path = tiny_glm4_moe(tmp_path)
+    target = load_grouped(path, "cpu", torch.float32)
+    copy = open_tensors(path, "cpu", torch.float32)[f"{original}.weight"].numpy().copy()
+    add_tensors(path, {f"model.layers.3.{name}.weight": copy})
+    chain_of(path, target)
+    copy[5, 2] += 1
+    add_tensors(path, {f"model.layers.3.{name}.weight": copy})
+    load_grouped(path, "cpu", torch.float32)
+    with pytest.raises(CheckpointError, match=f"tensor model.layers.3.{name}.weight differs from the target's"):
+        chain_of(path, target)
+
+
+def test_bad_layers(tmp_path: Path) -> None:
+    path = tiny_glm4_moe(tmp_path / "one")
+    target = load_grouped(path, "cpu", torch.float32)
+    two = {**read_json(path), "num_nextn_predict_layers": 2}
+    tensors = open_tensors(path, "cpu", torch.float32)
+    with pytest.raises(CheckpointError, match=r"tensor model\.layers\.4\.eh_proj\.weight is missing"):
+        build_chain(two, tensors, target)
+    add_tensors(path, {"model.layers.3.eh_proj.bias": torch.ones(30).numpy()})
+    load_grouped(path, "cpu", torch.float32)
+    with pytest.raises(CheckpointError, match=r"eh_proj\.bias .* unknown to the architecture"):
+        chain_of(path, target)
+    none = tiny_glm4_moe(tmp_path / "none", mtp=0)
+    with pytest.raises(CheckpointError, match="num_nextn_predict_layers is 0; allowed for the built-in draft"):
+        chain_of(none, load_grouped(none, "cpu", torch.float32))

@@ -1,0 +1,170 @@
+"""Drafts take turns in generated lists, in every form, and each of them meets whatever there is to meet."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+
+from draftproof.properties.strategies.drafts import with_draft, with_steps
+from draftproof.properties.strategies.profiles import ROTATION
+from draftproof.properties.strategies.scenarios import generate, scenarios
+from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Mtp, Ngram, Standalone, algorithm
+from draftproof.properties.values.scenario import RELATIONS, Scenario
+from draftproof.properties.values.validate import validate
+from tests.properties.test_strategies import FAST
+
+OTHERS = tuple(name for name in ALGORITHMS if name != "eagle")
+COUNT = 220
+
+
+class Drawn(NamedTuple):
+    """A list with the seed that it is of."""
+
+    seed: int
+    scenarios: list[Scenario]
+
+
+@pytest.fixture(scope="module", params=range(5))
+def mixed(request: pytest.FixtureRequest) -> Drawn:
+    return Drawn(request.param, generate(request.param, COUNT, ALGORITHMS))
+
+
+def of_draft(drawn: list[Scenario], name: str) -> list[Scenario]:
+    return [scenario for scenario in drawn if algorithm(scenario.draft) == name]
+
+
+@FAST
+@given(scenarios())
+def test_scenarios_of_drawn_drafts_are_valid_and_survive_json(scenario: Scenario) -> None:
+    assert validate(scenario) == scenario
+    assert decode(encode(scenario), Scenario) == scenario
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_named_draft_is_drawn_alone(name: Algorithm) -> None:
+    @FAST
+    @given(scenarios("limits", name))
+    def holds(scenario: Scenario) -> None:
+        assert algorithm(scenario.draft) == name
+        assert scenario == validate(scenario)
+
+    holds()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_each_draft_meets_everything(mixed: Drawn, name: str) -> None:
+    own = of_draft(mixed.scenarios, name)
+    assert {scenario.relation for scenario in own} == {"none", *RELATIONS}
+    commits = {scenario.states.commit if scenario.model.linear else "dense" for scenario in own}
+    assert commits == {"dense", "snapshot", "replay"}
+    assert {scenario.adaptive is not None for scenario in own} == {True, False}
+    assert any(scenario.schedule.draft_batch for scenario in own)
+    places = [place for place, scenario in enumerate(mixed.scenarios) if algorithm(scenario.draft) == name]
+    profiles = {ROTATION[(place + mixed.seed) % len(ROTATION)].name for place in places}
+    assert profiles == {profile.name for profile in ROTATION}
+
+
+def test_any_few_neighbours_hold_every_draft(mixed: Drawn) -> None:
+    window = 2 * len(ALGORITHMS)
+    for first in range(COUNT - window + 1):
+        assert {algorithm(scenario.draft) for scenario in mixed.scenarios[first : first + window]} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("names", [*combinations(ALGORITHMS, 2), *combinations(ALGORITHMS, 3)], ids="-".join)
+def test_so_do_lists_of_some_drafts(names: tuple[Algorithm, ...]) -> None:
+    drawn = generate(1, COUNT, names)
+    for name in names:
+        own = of_draft(drawn, name)
+        assert {scenario.relation for scenario in own} == {"none", *RELATIONS}
+        assert {scenario.states.commit for scenario in own if scenario.model.linear} == {"snapshot", "replay"}
+
+
+def test_eagle_alone_is_the_default_and_a_longer_list_begins_with_the_shorter() -> None:
+    assert generate(5, 9) == generate(5, 9, ("eagle",))
+    assert generate(5, 30, ALGORITHMS)[:9] == generate(5, 9, ALGORITHMS)
+    assert generate(5, 9, ("mtp",)) == generate(5, 9, ("mtp",))
+
+
+@pytest.mark.parametrize("names", [(), ("eagle", "eagle"), ("medusa",)])
+def test_other_lists_of_drafts_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="allowed: some of eagle, mtp, dflash, ngram, standalone, each once"):
+        generate(0, 1, names)  # type: ignore[arg-type]
+
+
+def test_only_an_eagle_draft_of_a_probe_is_exchanged() -> None:
+    scenario = generate(0, 1)[0]
+    assert with_draft(scenario, "eagle", 3) == scenario
+    with pytest.raises(ValueError, match="draft is 'medusa', allowed: eagle, mtp"):
+        with_draft(scenario, "medusa", 0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"draft\.kind is mtp, allowed: eagle"):
+        with_draft(with_draft(scenario, "mtp", 0), "dflash", 0)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_turn_of_a_draft_is_valid_and_a_function_of_its_arguments(name: Algorithm) -> None:
+    for scenario in generate(2, 6):
+        for turn in range(30):
+            made = with_draft(scenario, name, turn)
+            assert made == with_draft(scenario, name, turn)
+            assert made.memory == scenario.memory
+            assert made.schedule == scenario.schedule
+            assert made.steps == scenario.steps
+
+
+def test_chains_are_long_enough_and_come_in_every_form() -> None:
+    drawn = generate(4, 60, ("mtp",))
+    drafts = [scenario.draft for scenario in drawn if isinstance(scenario.draft, Mtp)]
+    assert len(drafts) == 60
+    assert 0.15 < sum(not draft.chain for draft in drafts) / 60 < 0.35
+    assert {(draft.chain, draft.handed) for draft in drafts} >= {(True, "after_norm"), (True, "before_norm")}
+    spare = {scenario.draft.layers - scenario.steps for scenario in drawn}
+    assert spare == {0, 1, 2}
+
+
+def test_blocks_take_features_of_one_to_three_layers_in_any_order() -> None:
+    drafts = [scenario.draft for scenario in generate(4, 60, ("dflash",)) if isinstance(scenario.draft, DFlash)]
+    assert {len(draft.features) for draft in drafts} == {1, 2, 3}
+    assert {draft.layers for draft in drafts} == {1, 2, 3}
+    assert {list(draft.features) == sorted(draft.features) for draft in drafts} == {True, False}
+
+
+def test_standalone_models_have_one_to_three_layers() -> None:
+    drafts = [scenario.draft for scenario in generate(4, 60, ("standalone",))]
+    assert {draft.layers for draft in drafts if isinstance(draft, Standalone)} == {1, 2, 3}
+
+
+def test_tokens_of_ngram_scenarios_come_again() -> None:
+    drawn = generate(4, 60, ("ngram",))
+    drafts = [scenario.draft for scenario in drawn if isinstance(scenario.draft, Ngram)]
+    assert {(draft.max_n, draft.min_n) for draft in drafts} == {(n, m) for n in range(1, 5) for m in range(1, n + 1)}
+    assert {scenario.model.vocab for scenario in drawn} == {4, 5, 6, 7}
+    wishes = [wish for scenario in drawn for request in scenario.requests for wish in request.rounds]
+    assert 0.25 < sum(wish.accept < 0 for wish in wishes) / len(wishes) < 0.75
+    prompts = [request.prompt for scenario in drawn for request in scenario.requests if len(request.prompt) > 5]
+    assert any(prompt[3:] == prompt[:-3] for prompt in prompts)
+    assert any(prompt[3:] != prompt[:-3] for prompt in prompts)
+
+
+def test_sizes_of_drafts_are_distinct_from_those_of_their_targets() -> None:
+    for scenario in generate(4, 40, ("mtp", "dflash", "standalone")):
+        model, draft = scenario.model, scenario.draft
+        sizes = [model.key_dim, model.value_dim, draft.key_dim, draft.value_dim, model.lanes, draft.lanes]
+        assert len(set(sizes)) == len(sizes), sizes
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_step_counts_are_cut_with_everything_that_depends_on_them(name: Algorithm, steps: int) -> None:
+    for scenario in generate(1, 44, (name,)):
+        cut = with_steps(scenario, steps)
+        assert validate(cut).steps == min(steps, scenario.steps)
+        assert {request.prompt for request in cut.requests} == {request.prompt for request in scenario.requests}
+
+
+def test_no_steps_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="steps is 0, allowed: 1 or more"):
+        with_steps(generate(0, 1)[0], 0)

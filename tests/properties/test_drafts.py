@@ -1,0 +1,425 @@
+"""What is said of drafts that are wrong, each kind in its own way, and when its scenarios prove enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch
+from draftproof.properties.contracts.forms import form_of
+from draftproof.properties.contracts.registry import ALL, find
+from draftproof.properties.counts import NAMES, counts, total
+from draftproof.properties.judge import COMMON, by_draft, judge
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
+from draftproof.properties.values.scenario import RELATIONS, Relation, Scenario
+from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.verdict import Divergence, Outcome
+from tests.properties.evidence import (
+    BLOCK,
+    CHAIN,
+    NGRAM,
+    OF_DRAFTS,
+    STANDALONE,
+    STATIC,
+    UNCHAINED,
+    evidence,
+    with_observations,
+)
+
+LAYERS = 3
+
+
+def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
+    """The same with every observation of the subject exchanged, or left out."""
+    made = (change(observation) for observation in of.subject.observations)
+    return with_observations(of, (observation for observation in made if observation is not None))
+
+
+def values(channel: str, change: Callable[[Key, Datum], Datum]) -> Callable[[Observation], Observation]:
+    """Every value of a channel exchanged."""
+    return lambda one: one._replace(value=change(one.key, one.value)) if one.channel == channel else one
+
+
+def failure(contract: str, of: Evidence) -> Divergence:
+    found = list(find(contract).check(of))
+    assert found, f"{contract} did not fail"
+    return found[0]
+
+
+def first(of: Evidence) -> Divergence:
+    found = judge(of).first
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_who_has_no_fault_passes_whatever_it_drafts_with(name: str) -> None:
+    judged = judge(evidence(scenario=OF_DRAFTS[name]))
+    assert judged.first is None
+    assert judged.draft == name
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_relations_hold_for_every_draft(name: str, relation: Relation) -> None:
+    judged = judge(evidence(relation, OF_DRAFTS[name]))
+    assert judged.first is None
+    assert f"relation.{relation}" in judged.results
+
+
+def test_a_draft_is_held_to_what_it_has() -> None:
+    judged = {name: judge(evidence(scenario=scenario)).results for name, scenario in OF_DRAFTS.items()}
+    assert "draft.hidden" in judged["eagle"]
+    assert "draft.hidden" not in judged["standalone"]
+    assert {name for name in ALGORITHMS if "chain.hidden" in judged[name]} == {"mtp"}
+    assert {name for name in ALGORITHMS if "block.visible" in judged[name]} == {"dflash"}
+    assert {name for name in ALGORITHMS if "draft.match" in judged[name]} == {"ngram"}
+    assert {name for name in ALGORITHMS if "extend.kv" in judged[name]} == {"eagle", "mtp", "dflash", "standalone"}
+    for name in ALGORITHMS:
+        assert {"draft.needs", "draft.proposed", "lossless", "slots", "bounds", "graphs"} <= judged[name].keys()
+
+
+def test_a_layer_fed_from_the_target_is_named() -> None:
+    of = evidence(scenario=CHAIN)
+    hidden = of.subject.channel("extend.hidden_in")
+    wrong = changed(of, values("extend.hidden_in", lambda key, _: hidden[key._replace(layer=0)]))
+    found = first(wrong)
+    assert (found.contract, found.layer, found.relation) == ("chain.hidden", 1, "value of layer 0")
+    assert failure("extend.hidden", wrong).layer == 1
+    assert found.note == "output tokens did not change"
+
+
+def test_ids_that_are_not_shifted_are_named() -> None:
+    of = evidence(scenario=CHAIN)
+    ids = of.subject.channel("extend.ids")
+    found = first(changed(of, values("extend.ids", lambda key, _: ids[key._replace(layer=max(key.layer - 1, 0))])))
+    assert (found.contract, found.layer, found.relation) == ("chain.ids", 1, "value of layer 0")
+
+
+def test_a_wrong_layer_0_is_no_fault_of_the_chain() -> None:
+    of = evidence(scenario=CHAIN)
+    wrong = changed(of, values("extend.hidden_in", lambda key, value: bytes(len(value)) if not key.layer else value))  # type: ignore[arg-type]
+    assert (first(wrong).contract, first(wrong).relation) == ("extend.hidden", "zero")
+    assert list(find("chain.hidden").check(wrong)) == []
+
+
+def test_without_a_chain_every_layer_has_the_states_of_the_target() -> None:
+    hidden = evidence(scenario=UNCHAINED).subject.channel("extend.hidden_in")
+    assert all(value == hidden[key._replace(layer=0)] for key, value in hidden.items())
+
+
+@pytest.mark.parametrize("scenario", [CHAIN, UNCHAINED], ids=["chained", "unchained"])
+def test_what_a_layer_need_not_compute_again_may_be_left_out_and_nothing_else(scenario: Scenario) -> None:
+    of = evidence(scenario=scenario)
+
+    def left_out(by: int) -> Evidence:
+        def change(one: Observation) -> Observation | None:
+            key = one.key
+            if not one.channel.startswith("extend.") or key.row < 0 or not key.round:
+                return one
+            n = of.script.requests[key.request].rounds[key.round - 1].context
+            return None if key.row < n - key.layer + by else one
+
+        return changed(of, change)
+
+    fewer = left_out(0)
+    assert len(fewer.subject.observations) < len(of.subject.observations)
+    assert judge(fewer).passed
+    assert first(left_out(1)).relation == "missing"
+
+
+def test_what_a_layer_computed_again_must_be_right_though_it_need_not_have_been() -> None:
+    of = evidence(scenario=CHAIN)
+    early = next(one for one in of.subject.observations if one.channel == "extend.ids" and of.may_leave_out(one.key))
+    wrong = changed(of, lambda one: one._replace(value=0) if one is early else one)
+    assert failure("extend.ids", wrong).row == early.key.row
+
+
+def test_a_guess_that_survives_is_noticed() -> None:
+    """An entry made of a guess, as it was in the round before."""
+    of = evidence(scenario=CHAIN)
+    entries, ids = of.reference.channel("extend.kv"), of.reference.channel("extend.ids")
+    replaced = next(
+        key for key in sorted(ids) if key.layer and ids.get(key._replace(round=key.round - 1), ids[key]) != ids[key]
+    )
+    before = entries[replaced._replace(round=replaced.round - 1)]
+
+    def change(one: Observation) -> Observation:
+        return one._replace(value=before) if one[:2] == ("extend.kv", replaced) else one
+
+    found = failure("extend.kv", changed(of, change))
+    assert (found.layer, found.relation) == (replaced.layer, f"stale: value of round {replaced.round - 1}")
+
+
+def test_a_block_that_sees_too_little_is_named() -> None:
+    of = evidence(scenario=BLOCK)
+    found = first(changed(of, values("draft.block.visible", lambda _, value: value - 1)))  # type: ignore[operator]
+    assert (found.contract, found.relation, found.extent) == ("block.visible", "1 behind", "in every row")
+
+
+def test_a_mask_is_a_token_of_a_block_only() -> None:
+    of = evidence(scenario=BLOCK)
+    vocab = BLOCK.model.vocab
+    assert vocab in of.subject.channel("draft.block.ids").values()
+    assert list(find("bounds").check(of)) == []
+    astray = changed(of, values("verify.ids", lambda _, __: vocab))
+    assert failure("bounds", astray).relation == "out of range"
+    beyond = changed(of, values("draft.block.ids", lambda _, __: vocab + 1))
+    assert failure("bounds", beyond).relation == "out of range"
+
+
+@pytest.mark.parametrize(
+    ("match", "got", "relation"),
+    [
+        (True, (0, -1), "no match found"),
+        (False, (2, 3), "a match where there is none"),
+        (True, (1, 1), "a match of 1 token(s) fewer"),
+    ],
+)
+def test_a_wrong_match_says_what_is_wrong(match: bool, got: tuple[int, int], relation: str) -> None:
+    of = evidence(scenario=NGRAM)
+    matches = of.reference.channel("propose.match")
+    key = next(key for key, (length, _) in sorted(matches.items()) if length == (2 if match else 0))  # type: ignore[misc]
+    wrong = changed(of, values("propose.match", lambda at, value: got if at == key else value))
+    found = first(wrong)
+    assert (found.contract, found.relation) == ("draft.match", relation)
+    assert found.note == "output tokens did not change"
+
+
+def test_a_match_at_another_place_is_apart() -> None:
+    of = evidence(scenario=NGRAM)
+    wrong = changed(of, values("propose.match", lambda _, value: (value[0], value[1] - 1)))  # type: ignore[index]
+    matched = next(value for _, value in sorted(of.reference.channel("propose.match").items()) if value[0])  # type: ignore[index]
+    found = failure("draft.match", changed(of, values("propose.match", lambda _, v: (v[0], v[1] - (v == matched)))))  # type: ignore[index]
+    assert found.relation == "place 1 behind"
+    assert not judge(wrong).passed
+
+
+def test_a_proposal_too_long_is_noticed_though_others_are_forced() -> None:
+    of = evidence(scenario=NGRAM)
+    found = first(changed(of, values("propose.tokens", lambda _, value: (*value, 1))))  # type: ignore[misc]
+    assert (found.contract, found.relation) == ("draft.proposed", "longer by 1")
+
+
+def test_hidden_states_that_a_draft_does_not_need_are_noticed() -> None:
+    of = evidence(scenario=STANDALONE)
+    found = first(changed(of, values("config.draft", lambda _, value: (6, value[1]))))  # type: ignore[index]
+    assert (found.contract, found.expected, found.got) == ("draft.needs", "(0, 2)", "(6, 2)")
+
+
+def launches(of: Evidence, kind: int) -> list[Launch]:
+    return [launch for launch in of.launches if launch.kind == kind]
+
+
+def relaunched(of: Evidence, launch: Launch, **fields: int) -> Evidence:
+    key = Key(-1, launch.step, step=launch.number)
+    value = tuple(launch._replace(**fields))[2:]
+    return changed(of, lambda one: one._replace(value=value) if one[:2] == ("graph.replay", key) else one)
+
+
+def without(of: Evidence, launch: Launch) -> Evidence:
+    """As if a launch had not been, with those after it one number less."""
+
+    def change(one: Observation) -> Observation | None:
+        key = one.key
+        if one.channel not in ("graph.replay", "commit.written") or key.round != launch.step:
+            return one
+        if key.step == launch.number:
+            return None
+        return one._replace(key=key._replace(step=key.step - int(key.step > launch.number)))
+
+    return changed(of, change)
+
+
+def test_every_layer_extends_in_a_launch_of_its_own() -> None:
+    of = evidence(scenario=CHAIN)
+    assert not launches(of, DRAFT)
+    extends = launches(of, EXTEND)
+    assert {launch.layer for launch in extends} == set(range(LAYERS))
+    assert failure("graphs", without(of, extends[-1])).relation == "missing"
+    second = next(launch for launch in extends if launch.layer == 1)
+    assert failure("graphs", relaunched(of, second, layer=0)).relation == "1 behind"
+
+
+def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
+    of = evidence(scenario=NGRAM)
+    assert not any(launch.kind in (DRAFT, EXTEND, EXTEND_PROMPT) for launch in of.launches)
+    for kind in (DRAFT, EXTEND):
+        assert failure("graphs", relaunched(of, of.launches[-1], kind=kind)).channel == "graph.replay"
+
+
+@pytest.mark.parametrize("scenario", [STANDALONE, BLOCK], ids=["standalone", "dflash"])
+def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
+    of = evidence(scenario=scenario)
+    found = failure("graphs", without(of, launches(of, DRAFT)[0]))
+    assert (found.relation, found.expected) == ("missing", "1 of kind 1")
+
+
+def rewritten(of: Evidence, launch: Launch, change: Callable[[set], set]) -> Evidence:
+    """Other places that a launch changed."""
+    key = Key(-1, launch.step, step=launch.number)
+    flat = of.subject.channel("commit.written")[key]
+    pairs = change(set(zip(flat[::2], flat[1::2], strict=True)))  # type: ignore[index]
+    value = tuple(part for pair in sorted(pairs) for part in pair)
+    return changed(of, lambda one: one._replace(value=value) if one[:2] == ("commit.written", key) else one)
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_each_layer_has_to_write_its_own_entries(layer: int) -> None:
+    of = evidence(scenario=CHAIN)
+    launch = next(launch for launch in launches(of, EXTEND) if launch.layer == layer)
+    found = failure("memory.written", rewritten(of, launch, lambda _: set()))
+    assert (found.got, found.step) == ("unchanged", launch.number)
+
+
+def test_a_chain_may_compute_again_as_far_back_as_guesses_reach() -> None:
+    of = evidence(scenario=CHAIN)
+    launch = launches(of, EXTEND)[0]
+    row = of.batches[launch.step, 1][0]
+    n = of.contexts[row.request, row.round]
+
+    def written(position: int) -> Evidence:
+        slot = of.slot(row.request, row.round, position)
+        return rewritten(of, launch, lambda places: places | {(1, slot)})
+
+    assert n > LAYERS
+    assert list(find("memory.written").check(written(n - LAYERS + 1))) == []
+    assert failure("memory.written", written(n - LAYERS)).relation == f"slot of position {n - LAYERS}"
+
+
+def test_a_draft_writes_as_many_entries_as_its_form_takes() -> None:
+    """Of a round of K drafts: K - 1 of a head whose first proposal is known, K of a model, K + 1 of a block."""
+    for scenario, more in ((STATIC, -1), (STANDALONE, 0), (BLOCK, 1)):
+        of = evidence(scenario=scenario)
+        launch = launches(of, DRAFT)[0]
+        written = of.subject.channel("commit.written")[Key(-1, launch.step, step=launch.number)]
+        drafts = [row.count for row in of.batches[launch.step, 1] if row.count]
+        assert len(written) == 2 * sum(count + more for count in drafts)  # type: ignore[arg-type]
+        lost = rewritten(of, launch, lambda places: places - {max(places)})
+        assert failure("memory.written", lost).got == "unchanged"
+
+
+def test_a_draft_without_memory_writes_none() -> None:
+    of = evidence(scenario=NGRAM)
+    astray = rewritten(of, of.launches[0], lambda places: places | {(1, 0)})
+    assert failure("memory.written", astray).got == "draft slot 0"
+    assert failure("bounds", astray).relation == "out of range"
+
+
+def test_a_hole_after_a_full_accept_is_noticed() -> None:
+    """A standalone draft must have an entry for the last accepted token."""
+    of = evidence(scenario=STANDALONE)
+    accepted = of.subject.channel("accept.correct_len")
+    full = [
+        (key.request, key.round, round_.context + round_.drafts)
+        for request, script in enumerate(of.script.requests)
+        for number, round_ in enumerate(script.rounds[:-1], start=1)
+        for key in (Key(request, number),)
+        if accepted[key] == round_.drafts > 0
+    ]
+    request, number, position = full[0]
+    hole = changed(
+        of,
+        lambda one: (
+            None
+            if one.channel.startswith("extend.") and one.key[:2] == (request, number) and one.key.row == position
+            else one
+        ),
+    )
+    found = first(hole)
+    assert (found.channel, found.row, found.relation) == ("extend.ids", position, "missing")
+
+
+def test_rounds_without_a_match_run_without_drafts() -> None:
+    of = evidence(scenario=NGRAM)
+    counted = counts(of)
+    assert counted["rounds_without_drafts"]
+    unforced = [
+        (request, number, round_)
+        for request, script in enumerate(of.script.requests)
+        for number, round_ in enumerate(script.rounds, start=1)
+        if round_.forced is None
+    ]
+    assert any(of.found(request, number, round_.context) != 3 for request, number, round_ in unforced)
+
+    def more(one: Observation) -> Observation:
+        mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]
+        return one._replace(value=(one.value[0], one.value[1] + 1, *one.value[2:])) if mine else one  # type: ignore[index]
+
+    assert failure("drafts", changed(of, more)).relation == "1 ahead"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_counts_of_a_draft_are_its_own(name: str) -> None:
+    of = evidence(scenario=OF_DRAFTS[name])
+    counted, out_of_reach = counts(of), judge(of).beyond
+    assert counted[f"{name}_scenarios"] == 1
+    assert sum(counted[f"{other}_scenarios"] for other in ALGORITHMS) == 1
+    assert not [count for count in out_of_reach if counted[count]]
+    assert not out_of_reach & {*COMMON, *BY_NAME[name].minimum}
+    assert out_of_reach <= set(NAMES)
+    assert counted["own_accepted"] + counted["own_rejected"] > 0
+
+
+def test_forwards_are_counted_by_the_draft() -> None:
+    steps = {name: counts(evidence(scenario=OF_DRAFTS[name])) for name in ALGORITHMS}
+    rounds = [round_.drafts for request in evidence().script.requests for round_ in request.rounds]
+    assert steps["eagle"]["draft_steps"] == sum(max(drafts - 1, 0) for drafts in rounds)
+    standalone = [
+        round_.drafts for request in evidence(scenario=STANDALONE).script.requests for round_ in request.rounds
+    ]
+    assert steps["standalone"]["draft_steps"] == sum(standalone)
+    assert steps["standalone"]["second_draft_steps"] == sum(drafts > 1 for drafts in standalone)
+    assert not any(steps[name]["draft_steps"] for name in ("mtp", "dflash", "ngram"))
+
+
+def test_counts_see_what_is_special_of_each_draft() -> None:
+    chain, plain = counts(evidence(scenario=CHAIN)), counts(evidence(scenario=UNCHAINED))
+    assert chain["layers_chained"]
+    assert not chain["layers_unchained"]
+    assert plain["layers_unchained"]
+    assert not plain["layers_chained"]
+    assert chain["guesses_replaced"]
+    block = counts(evidence(scenario=BLOCK))
+    assert block["blocks"] > block["blocks_cut"] > 0
+    for name in BY_NAME["ngram"].minimum:
+        assert counts(evidence(scenario=NGRAM))[name], name
+
+
+def test_a_draft_is_inconclusive_until_its_own_scenarios_reach_all_that_it_needs() -> None:
+    judged = [judge(evidence(scenario=scenario)) for scenario in OF_DRAFTS.values()]
+    counted = [counts(evidence(scenario=scenario)) for scenario in OF_DRAFTS.values()]
+    enough = [dict.fromkeys(NAMES, 1)] * len(judged)
+    assert {v.name: v.verdict for v in by_draft(judged, enough)} == {
+        f"runs.{name}": Outcome.PASS for name in ALGORITHMS
+    }
+    nothing = by_draft(judged, [total([])] * len(judged))
+    assert {verdict.verdict for verdict in nothing} == {Outcome.INCONCLUSIVE}
+    for name in (*COMMON, *BY_NAME["ngram"].minimum):
+        at = [judgement.draft for judgement in judged].index("ngram")
+        few = [one | ({name: 0} if place == at else {}) for place, one in enumerate(enough)]
+        wrong = [verdict for verdict in by_draft(judged, few) if verdict.verdict is not Outcome.PASS]
+        assert [(verdict.name, verdict.missing) for verdict in wrong] == [("runs.ngram", (f"{name} >= 1",))]
+    lacking = {verdict.name: verdict.missing for verdict in by_draft(judged, counted) if verdict.missing}
+    assert lacking == {"runs.mtp": ("layers_unchained >= 1",)}
+    own = [one | dict.fromkeys(COMMON, 0) for one in enough]
+    assert {verdict.verdict for verdict in by_draft(judged, own, common=())} == {Outcome.PASS}
+    assert [v.verdict for v in by_draft(judged[:1], enough[:1], wanted=("mtp",))] == [Outcome.INCONCLUSIVE]
+
+
+def test_a_draft_is_not_asked_for_what_it_cannot_reach() -> None:
+    judged = judge(evidence(scenario=NGRAM))
+    assert {"draft_steps", "layers_chained", "blocks", "mtp_scenarios"} <= judged.beyond
+    reachable = {name for contract in ALL if contract.name in judged.results for name in contract.minimum}
+    assert not reachable & judged.beyond
+
+
+def test_a_real_draft_has_as_many_layers_as_the_reference_says() -> None:
+    real = CheckpointDraft(algorithm="mtp", built_in=True)
+    assert form_of(real, (64, 2)).extend_launches == 2
+    assert form_of(real, (64, 2)).reach == 1
+    of = evidence(scenario=CHAIN)
+    assert of.form.layers == LAYERS
+    assert msgspec.structs.replace(CHAIN, draft=real).draft == real

@@ -15,7 +15,7 @@ from draftproof.engine.adaptive import advance, start
 from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.drafts import ALGORITHMS
+from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, DraftModel, Lent, Shapes, place
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.base import CacheShape, Chunks, Target, Where
@@ -45,14 +45,14 @@ class Engine:
         probes: Probes | None = None,
     ) -> None:
         self.config, self.device, self.probes = config, device, probes or Probes()
-        algorithm = ALGORITHMS[draft.kind]
+        kind = algorithm(draft.kind)
         slots, rows = (config.pages + 1) * config.page_size, config.request_slots + 1
-        entries = algorithm.entries(draft.model)
+        entries = kind.entries(draft.model)
         shapes: Shapes = {
             **pool_shapes("target", target.cache_shape, slots),
             **(pool_shapes("draft", entries, slots) if entries else {}),
             "table": ((rows, config.pages_per_row), torch.int64),
-            **algorithm.memory(draft.model, target, rows),
+            **kind.memory(draft.model, target, rows),
         }
         commit = COMMITS[config.commit]
         if target.state_shape:
@@ -66,7 +66,7 @@ class Engine:
         cache = TargetCache(*self._pools("target", target.cache_shape), table, page, self.states, self.probes)
         own = PagedCache(*self._pools("draft", entries), table, page) if entries else None
         self._lent = Lent(self.arena, own, table, config, self.probes, target)
-        self.draft = algorithm(draft.model, self._lent)
+        self.draft = kind(draft.model, self._lent)
         self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
         self._controller = start(config.adaptive) if config.adaptive else None

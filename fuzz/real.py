@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +51,7 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
     DFlash draft and a smaller model come from `folder`.
     """
     if folder is None and name in ("dflash", "standalone"):
-        raise ValueError(f"the draft {name} needs a directory of its own")
+        raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     model = Checkpoint(path=str(path), vocab=read_target_config(path).vocab)
     first = with_steps(generate(seed, 1)[0], 1)
@@ -76,6 +77,8 @@ def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
     if folder is not None and not any(found[name].origin == str(folder) for name in found):
         reasons = "; ".join(f"as {name}: {lacking[name]}" for name in _FROM_FOLDER)
         raise ValueError(f"{folder} fits no draft: {reasons}")
+    # A directory is of one kind.
+    lacking = {name: why for name, why in lacking.items() if folder is None or name not in _FROM_FOLDER}
     return Offer(tuple(found[name] for name in ALGORITHMS if name in found), lacking)
 
 
@@ -98,11 +101,12 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
     relations = tuple(relation for relation in RELATIONS if hybrid or relation != "other_commit")
     scenarios = []
     for turn, (scenario, relation) in enumerate(zip(generate(seed, count), itertools.cycle(relations), strict=False)):
-        cycle = turn // len(relations)
-        chosen = drafts[(turn + cycle) % len(drafts)]
+        # Where both turns would come round together, drafts slip by one.
+        slip = turn // math.lcm(len(relations), len(drafts))
+        chosen = drafts[(turn + slip) % len(drafts)]
         made = _prepared(with_steps(scenario, chosen.steps), chosen, turn)
         made = _exchange(made, model, chosen.draft, relation)
-        scenarios.append(_with_states(made, turn, turn // len(drafts) + cycle) if hybrid else made)
+        scenarios.append(_with_states(made, turn, turn // len(drafts)) if hybrid else made)
     return scenarios
 
 

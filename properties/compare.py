@@ -156,7 +156,8 @@ def classify(channel: str, key: Key, expected: Values, got: Values) -> str:
     if isinstance(one, bytes | np.ndarray):
         return _vector(key, one, other, expected)
     if CHANNELS[channel].kind == "ints" and isinstance(one, tuple) and isinstance(other, tuple):
-        return _tuples(one, other)
+        told = _elsewhere(key, other, expected) if CHANNELS[channel].unit == "id" and other else ""
+        return _tuples(one, other) or told or "different"
     if CHANNELS[channel].unit == "KV slot":
         return apart(one, other) if isinstance(one, int) and isinstance(other, int) else "different"
     return _elsewhere(key, other, expected) or "different"
@@ -172,7 +173,7 @@ def _tuples(one: tuple, other: tuple) -> str:
     if one[:short] == other[:short]:
         change = len(other) - len(one)
         return f"longer by {change}" if change > 0 else f"shorter by {-change}"
-    return "different"
+    return ""
 
 
 def _vector(key: Key, one: Datum, other: Datum, expected: Values) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.base import Contract, place_of
 from draftproof.properties.contracts.evidence import (
     COMMIT,
     DRAFT,
@@ -195,11 +195,7 @@ def by_draft(
 
 
 def _order(found: Divergence) -> tuple[int, ...]:
-    return Observation(found.channel, _key(found), 0).order
-
-
-def _key(found: Divergence) -> Key:
-    return Key(found.request, found.round, found.step, found.layer, found.row)
+    return Observation(found.channel, place_of(found), 0).order
 
 
 def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
@@ -225,7 +221,7 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
 
     A relation's divergence names the pair, not the cause: it comes after any contract with the reference.
     """
-    key = _key(found)
+    key = place_of(found)
     phase, *rest = _order(found)[1:]
     if found.channel == "commit.written":
         launch = evidence.subject.channel("graph.replay").get(key)

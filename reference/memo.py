@@ -28,6 +28,8 @@ class Pass(NamedTuple):
 
     def first(self, count: int) -> Pass:
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
+        if count == len(self.hidden):
+            return self
         return Pass(
             hidden=self.hidden[:count],
             logits=self.logits[:count],

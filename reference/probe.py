@@ -89,14 +89,13 @@ class Unembedding:
     def __call__(self, hidden: np.ndarray, agreement: int) -> np.ndarray:
         """hidden [T, L] -> [T, V] float64, integers below 2^24; the favourite counts in `agreement` of 256 contexts."""
         logits = (mix(hidden @ self.weight) >> np.uint64(64 - self.bits)).astype(np.float64)
-        carry = hidden[:, 0]
-        counts = (mix(carry) & _BYTE) < np.uint64(agreement)
-        logits[np.arange(len(carry)), self.favourite(carry)] += counts * _FAVOUR
+        m = mix(hidden[:, 0])
+        logits[np.arange(len(m)), self.favourite(m)] += ((m & _BYTE) < np.uint64(agreement)) * _FAVOUR
         return logits
 
-    def favourite(self, carry: np.ndarray) -> np.ndarray:
-        """The token that each carry is for."""
-        return (mix(carry) >> _33) % np.uint64(self.weight.shape[1])
+    def favourite(self, m: np.ndarray) -> np.ndarray:
+        """The token that each mixed carry is for."""
+        return (m >> _33) % np.uint64(self.weight.shape[1])
 
     @classmethod
     def of(cls, weights: dict[str, np.ndarray], target: ProbeModel) -> Unembedding:

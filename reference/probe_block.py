@@ -93,7 +93,7 @@ class ProbeBlock:
         """Row i's carry of position n, [B], followed along its own favourites up to position n + i - 1."""
         parts, place = self._parts, np.arange(len(carry))
         for s in range(1, len(carry) - 1):
-            lane = parts.embed[parts.unembed.favourite(carry), 0]
+            lane = parts.embed[parts.unembed.favourite(mix(carry)), 0]
             carry = np.where(place > s, carry + mix(lane + np.uint64(n + s) * parts.carry), carry)
         return carry
 

@@ -305,24 +305,33 @@ def _deviation(name: str, weight: torch.Tensor) -> float:
 def tiny_head(directory: Path, target: Path, seed: int = 0) -> Path:
     """Write the random EAGLE head of `random_head` for the checkpoint in `target`. Returns `directory`.
 
-    A hybrid target's is a Qwen3 layer with the full rotation of the target's base.
+    A target that is neither Llama nor Qwen3 gets a Qwen3 layer with the full rotation of the target's base.
     """
     config = json.loads((target / "config.json").read_text())
-    fields = {name: value for name, value in config.items() if name != "layer_types"}
-    if config.get("num_experts"):
-        fields["intermediate_size"] = config["moe_intermediate_size"]
-    if "layer_types" in config and "linear_attention" in config["layer_types"]:
-        rope = {"rope_type": "default", "rope_theta": config["rope_parameters"]["rope_theta"]}
-        fields |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_parameters": rope}
+    fields = _head_fields(config)
     sizes = HeadSizes(
-        hidden=config["hidden_size"],
+        hidden=fields["hidden_size"],
         intermediate=fields["intermediate_size"],
-        heads=config["num_attention_heads"],
-        kv_heads=config["num_key_value_heads"],
-        head_dim=config["head_dim"],
+        heads=fields["num_attention_heads"],
+        kv_heads=fields["num_key_value_heads"],
+        head_dim=fields["head_dim"],
         qk_norm=fields["architectures"] == ["Qwen3ForCausalLM"],
     )
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps({**fields, "num_hidden_layers": 1}))
     save_file(random_head(sizes, seed), directory / "model.safetensors")
     return directory
+
+
+def _head_fields(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of an EAGLE head for a target with this one, but for the number of layers."""
+    fields = {name: value for name, value in config.items() if name != "layer_types"}
+    if config["architectures"][0] in ("LlamaForCausalLM", "Qwen3ForCausalLM"):
+        return fields
+    rope = {"rope_type": "default", "rope_theta": config["rope_parameters"]["rope_theta"]}
+    fields = {name: config[name] for name in SIZES if name in config} | {"rope_parameters": rope}
+    if config.get("num_experts"):
+        fields["intermediate_size"] = config["moe_intermediate_size"]
+    if "v_head_dim" in config:
+        fields["head_dim"] = config["v_head_dim"]
+    return fields | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}

@@ -97,7 +97,7 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
         )
     offer = every_draft(model, options.folder, seed)
     told = ", ".join(f"{one.name} ({one.origin})" for one in offer.drafts)
-    lacking = "".join(f"; no {name}: {why}" for name, why in offer.lacking.items())
+    lacking = "".join(f"; no {name} ({why})" for name, why in offer.lacking.items())
     screen.line(f"drafts: {told}{lacking}")
     return real_scenarios(model, offer.drafts, seed, count)
 

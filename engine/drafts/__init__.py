@@ -1,18 +1,16 @@
-"""Draft algorithms by name: each module says which class is its `Draft`."""
+"""Draft algorithms, each in the module of its name, which calls its `Draft` ALGORITHM."""
 
 from __future__ import annotations
 
-from draftproof.engine.drafts.base import Draft
-from draftproof.engine.drafts.dflash import DFlash
-from draftproof.engine.drafts.eagle import Eagle
-from draftproof.engine.drafts.mtp import Mtp
-from draftproof.engine.drafts.ngram import Ngram
-from draftproof.engine.drafts.standalone import Standalone
+from importlib import import_module
 
-ALGORITHMS: dict[str, type[Draft]] = {
-    "eagle": Eagle,
-    "mtp": Mtp,
-    "dflash": DFlash,
-    "ngram": Ngram,
-    "standalone": Standalone,
-}
+from draftproof.engine.drafts.base import Draft
+
+
+def algorithm(name: str) -> type[Draft]:
+    """The class of a draft algorithm. Raises ValueError for a name that no module has."""
+    try:
+        found: type[Draft] = import_module(f"{__name__}.{name}").ALGORITHM
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"draft algorithm is {name!r}, allowed: a module of engine/drafts that has one") from error
+    return found

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
@@ -25,7 +26,7 @@ Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A draft by the name of its algorithm (`drafts.ALGORITHMS`), and the model that it runs."""
+    """A draft by the name of its algorithm (`drafts.algorithm`), and the model that it runs."""
 
     kind: str
     model: Any
@@ -85,75 +86,74 @@ class Accepted:
     tokens: tuple[tuple[int, ...], ...]
 
 
-class Draft(Protocol):
+class Draft(ABC):
     """A draft algorithm on memory of its own: what its graphs are made of, and what it does between them.
 
     Class methods say what an engine has to allocate, before there is one. `back` is how many entries before those of a
     round its extend computes again. `proposer` fills drafts in a graph (None: `propose` does, on the host); each of
-    `extenders` is a graph of the extend, in order.
+    `extenders` is a graph of the extend, in order. What a draft does not override, it does not have.
     """
 
-    cache: PagedCache | None
-    needs: Needs
-    back: int
-    proposer: Callable[[Views], Outputs] | None
-    extenders: tuple[Callable[[Views], Outputs], ...]
+    cache: PagedCache | None = None
+    back: int = 0
+    proposer: Callable[[Views], Outputs] | None = None
+    extenders: tuple[Callable[[Views], Outputs], ...] = ()
 
-    def __init__(self, model: Any, lent: Lent) -> None: ...
+    def __init__(self, model: Any, lent: Lent) -> None:
+        self.model, self.lent, self.needs = model, lent, self.needed(model)
+        self.tapping = Tapping(lent.probes)
 
     @classmethod
     def needed(cls, model: Any) -> Needs:
-        """What it takes of the target."""
-        ...
+        """What it takes of the target: nothing."""
+        return Needs()
 
     @classmethod
     def entries(cls, model: Any) -> CacheShape | None:
         """Its own KV entries, if it has any."""
-        ...
+        return None
 
     @classmethod
     def memory(cls, model: Any, target: Target, rows: int) -> Shapes:
         """What it keeps of each request besides: arena tensors whose first dimension is the request row."""
-        ...
+        return {}
 
     def weights(self) -> tuple[torch.Tensor, ...]:
         """Every tensor that its graphs read and nobody else declares."""
-        ...
+        return ()
 
+    @abstractmethod
     def prompt(
         self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
     ) -> None:
         """Take in one chunk of each prompt, eagerly: packed tokens, what the target hands over for them [T, D], and the
         token that it chose after each chunk."""
-        ...
 
     def round_inputs(self) -> Shapes:
         """Buffers of a round besides those of verify, by the shape of one row."""
-        ...
+        return {}
 
     def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """What goes into them: the proposer's inputs for these request rows."""
-        ...
+        return {}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
         """Without a proposer: drafts [R, steps] and how many of them each row has."""
-        ...
+        raise TypeError(f"{type(self).__name__} proposes in its graph")
 
     def extend_inputs(self, width: int) -> Shapes:
         """Buffers of the extenders, by the shape of one row."""
-        ...
+        return {}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
         """What goes into them."""
-        ...
+        return {}
 
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:  # noqa: B027
         """After the extenders: remember what the next round starts from."""
-        ...
 
-    def released(self, request: int) -> None:
-        """A request has ended."""
-        ...
+    def released(self, request: int) -> None:  # noqa: B027
+        """A request has ended. What is in its row the next owner of that overwrites."""
 
 
 def place(lent: Lent, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor) -> Where:

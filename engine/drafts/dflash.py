@@ -14,21 +14,20 @@ from dataclasses import replace
 
 import torch
 
-from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes, Tapping, place_rows
-from draftproof.engine.models.base import Block, CacheShape, Target, Where
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place_rows
+from draftproof.engine.models.base import Block, CacheShape, Where
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
+from draftproof.engine.stages import Launch, PrefillRow
 
 
-class DFlash:
+class DFlash(Draft):
     """A `Draft`."""
 
-    back = 0
-
     def __init__(self, model: Block, lent: Lent) -> None:
+        super().__init__(model, lent)
         assert lent.cache is not None
-        self.model, self.cache, self.needs = model, lent.cache, self.needed(model)
-        self._lent, self._tapping = lent, Tapping(lent.probes)
+        self.cache: PagedCache = lent.cache
         self.proposer, self.extenders = self.block, (self.extend,)
 
     @classmethod
@@ -41,22 +40,9 @@ class DFlash:
         """Those of its layers."""
         return model.cache_shape
 
-    @classmethod
-    def memory(cls, model: Block, target: Target, rows: int) -> Shapes:
-        """Nothing but its entries."""
-        return {}
-
     def weights(self) -> tuple[torch.Tensor, ...]:
         """The model's."""
         return self.model.weights()
-
-    def round_inputs(self) -> Shapes:
-        """It starts from the pending token, as verify does."""
-        return {}
-
-    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Nothing."""
-        return {}
 
     def block(self, views: Views) -> Outputs:
         """Fill drafts [B, W-1] from a block of the pending token and as many masked ones as the row has drafts.
@@ -68,24 +54,20 @@ class DFlash:
         ids = torch.full((size, width), self.model.mask, dtype=torch.int64, device=drafts.device)
         ids[:, 0].copy_(views["pending"])
         taking_part = torch.where(counts > 0, counts, -1)
-        where = place_rows(self._lent, rows, views["positions"], taking_part, width)
+        where = place_rows(self.lent, rows, views["positions"], taking_part, width)
         last = views["positions"] + counts.clamp(min=0)
         where = replace(where, visible=last[:, None].expand(size, width).reshape(-1))
-        self._tapping.inputs("block", where, ids.view(-1), None)
+        self.tapping.inputs("block", where, ids.view(-1), None)
         states = self.model.forward(ids, where, self.cache)
-        tokens = self._tapping.choose("block", self.model.logits(states))
+        tokens = self.tapping.choose("block", self.model.logits(states))
         drafts.copy_(tokens.view(size, width)[:, 1:])
         return {"drafts": drafts}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Raises TypeError: its proposals come from a graph."""
-        raise TypeError("a block draft proposes in its graph")
-
     def extend_inputs(self, width: int) -> Shapes:
         """rows [B], positions [B], correct [B] and hidden [B, W, F]."""
-        features = self.needs.width(self._lent.target)
+        features = self.needs.width(self.lent.target)
         ints: Shapes = dict.fromkeys(("rows", "positions", "correct"), ((), torch.int64))
-        return ints | {"hidden": ((width, features), self._lent.target.hidden_dtype)}
+        return ints | {"hidden": ((width, features), self.lent.target.hidden_dtype)}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
         """The features of all rows that were verified: what is committed are the first a + 1."""
@@ -101,25 +83,22 @@ class DFlash:
         """Context entries n .. n+a of every row."""
         hidden, correct = views["hidden"], views["correct"]
         size, width = hidden.shape[:2]
-        where = place_rows(self._lent, views["rows"], views["positions"], correct, width)
+        where = place_rows(self.lent, views["rows"], views["positions"], correct, width)
         features = hidden.view(size * width, -1)
-        self._tapping.inputs("extend", where, None, features)
+        self.tapping.inputs("extend", where, None, features)
         self.model.append(features, where, self.cache)
         return {}
-
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """Everything is in the entries."""
 
     def prompt(
         self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
     ) -> None:
         """Context entries of the prompt."""
         assert hidden is not None
-        probes = self._lent.probes
+        probes = self.lent.probes
         probes.before_launch()
-        self._tapping.inputs("prompt", where, None, hidden)
+        self.tapping.inputs("prompt", where, None, hidden)
         self.model.append(hidden, where, self.cache)
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))
 
-    def released(self, request: int) -> None:
-        """Nothing is left of a request."""
+
+ALGORITHM = DFlash

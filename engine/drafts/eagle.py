@@ -9,21 +9,20 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes, Tapping, place, place_rows
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place, place_rows
 from draftproof.engine.models.base import CacheShape, Head, Target, Where
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
+from draftproof.engine.stages import Launch, PrefillRow
 
 
-class Eagle:
+class Eagle(Draft):
     """A `Draft`. Each request's first draft and handed-on state are known from its last extend."""
 
-    back = 0
-
     def __init__(self, model: Head, lent: Lent) -> None:
+        super().__init__(model, lent)
         assert lent.cache is not None
-        self.head, self.cache, self.needs = model, lent.cache, self.needed(model)
-        self._lent, self._tapping = lent, Tapping(lent.probes)
+        self.cache: PagedCache = lent.cache
         self.proposer, self.extenders = self.steps, (self.extend,)
 
     @classmethod
@@ -43,16 +42,16 @@ class Eagle:
 
     def weights(self) -> tuple[torch.Tensor, ...]:
         """The head's."""
-        return self.head.weights()
+        return self.model.weights()
 
     def round_inputs(self) -> Shapes:
         """first [B] and hidden [B, D]."""
-        target = self._lent.target
+        target = self.lent.target
         return {"first": ((), torch.int64), "hidden": ((target.width,), target.hidden_dtype)}
 
     def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """As the last extend left them."""
-        return {"first": self._lent.arena["first"][rows], "hidden": self._lent.arena["state"][rows]}
+        return {"first": self.lent.arena["first"][rows], "hidden": self.lent.arena["state"][rows]}
 
     def steps(self, views: Views) -> Outputs:
         """Fill drafts [B, W-1]: the first is known from the last extend, each further one takes a forward.
@@ -65,21 +64,17 @@ class Eagle:
         steps = drafts.shape[1]
         for step in range(1, steps):
             where = self._slots(rows, positions, views["counts"], step)
-            self._tapping.inputs("draft", where, token, hidden, step)
-            hidden = self.head.forward(token, hidden, where, self.cache)
-            token = self._tapping.choose("draft", self.head.logits(hidden), step)
+            self.tapping.inputs("draft", where, token, hidden, step)
+            hidden = self.model.forward(token, hidden, where, self.cache)
+            token = self.tapping.choose("draft", self.model.logits(hidden), step)
             drafts[:, step].copy_(token)
             positions.add_(1)
         positions.sub_(steps - 1)
         return {"drafts": drafts}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Raises TypeError: its proposals come from a graph."""
-        raise TypeError("an EAGLE head proposes in its graph")
-
     def extend_inputs(self, width: int) -> Shapes:
         """positions [B], correct [B], tokens [B, W] and hidden [B, W, D]."""
-        target = self._lent.target
+        target = self.lent.target
         ints = {"rows": (), "positions": (), "correct": (), "tokens": (width,)}
         states = {"hidden": ((width, target.width), target.hidden_dtype)}
         return {name: (shape, torch.int64) for name, shape in ints.items()} | states
@@ -102,21 +97,21 @@ class Eagle:
         """
         tokens, correct, rows = views["tokens"], views["correct"], views["rows"]
         size, width = tokens.shape
-        where = place_rows(self._lent, rows, views["positions"], correct, width)
+        where = place_rows(self.lent, rows, views["positions"], correct, width)
         hidden = views["hidden"].view(size * width, -1)
-        self._tapping.inputs("extend", where, tokens.view(-1), hidden)
-        handed = self.head.forward(tokens.view(-1), hidden, where, self.cache).view(size, width, -1)
+        self.tapping.inputs("extend", where, tokens.view(-1), hidden)
+        handed = self.model.forward(tokens.view(-1), hidden, where, self.cache).view(size, width, -1)
         last = correct.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[2])
         state = handed.gather(1, last).view(size, -1)
-        return {"first": self._tapping.choose("extend", self.head.logits(state)), "state": state}
+        return {"first": self.tapping.choose("extend", self.model.logits(state)), "state": state}
 
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Each request's first draft and handed-on state for its next round."""
         self._remember(accepted.rows, outputs[0]["first"], outputs[0]["state"])
 
     def _remember(self, rows: torch.Tensor, first: torch.Tensor, state: torch.Tensor) -> None:
-        self._lent.arena["first"][rows] = first
-        self._lent.arena["state"][rows] = state
+        self.lent.arena["first"][rows] = first
+        self.lent.arena["state"][rows] = state
 
     def prompt(
         self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
@@ -125,19 +120,19 @@ class Eagle:
         assert hidden is not None
         tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, chosen, strict=True)]
         shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
-        device, probes = self._lent.device, self._lent.probes
+        device, probes = self.lent.device, self.lent.probes
         ids = torch.tensor([token for row in shifted for token in row], dtype=torch.int64, device=device)
         ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
         probes.before_launch()
-        self._tapping.inputs("prompt", where, ids, hidden)
-        state = self.head.forward(ids, hidden, where, self.cache).index_select(0, ends)
-        first = self._tapping.choose("prompt", self.head.logits(state))
+        self.tapping.inputs("prompt", where, ids, hidden)
+        state = self.model.forward(ids, hidden, where, self.cache).index_select(0, ends)
+        first = self.tapping.choose("prompt", self.model.logits(state))
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))
         self._remember(torch.tensor([row.row for row in batch], device=device), first, state)
 
-    def released(self, request: int) -> None:
-        """Nothing is left of a request but what the next owner of its row overwrites."""
-
     def _slots(self, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor, step: int) -> Where:
         """Rows with fewer drafts than this step's are surplus: slot 0."""
-        return place(self._lent, rows, positions, torch.where(counts > step, 0, -1))
+        return place(self.lent, rows, positions, torch.where(counts > step, 0, -1))
+
+
+ALGORITHM = Eagle

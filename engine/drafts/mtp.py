@@ -14,21 +14,20 @@ from functools import partial
 
 import torch
 
-from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes, Tapping, place, place_rows
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place, place_rows
 from draftproof.engine.models.base import CacheShape, Chain, Target, Where
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 
 
-class Mtp:
+class Mtp(Draft):
     """A `Draft`: one graph for each layer, over buffers in which each finds what the one before it left."""
 
-    proposer = None
-
     def __init__(self, model: Chain, lent: Lent) -> None:
+        super().__init__(model, lent)
         assert lent.cache is not None
-        self.model, self.cache, self.needs = model, lent.cache, self.needed(model)
-        self._lent, self._tapping = lent, Tapping(lent.probes)
+        self.cache: PagedCache = lent.cache
         self._layers = model.cache_shape.layers
         self.back = self._layers - 1
         self.extenders = tuple(partial(self.extend, layer) for layer in range(self._layers))
@@ -57,23 +56,15 @@ class Mtp:
         """Those of all layers."""
         return self.model.weights()
 
-    def round_inputs(self) -> Shapes:
-        """Nothing runs before verify."""
-        return {}
-
-    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Nothing."""
-        return {}
-
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
         """The first proposals of those that the last extend made."""
-        rows = torch.tensor([row.row for row in batch], device=self._lent.device)
-        drafts = self._lent.arena["proposals"][rows, :steps].clone()
+        rows = torch.tensor([row.row for row in batch], device=self.lent.device)
+        drafts = self.lent.arena["proposals"][rows, :steps].clone()
         return drafts, tuple(row.drafts for row in batch)
 
     def extend_inputs(self, width: int) -> Shapes:
         """rows [B], positions [B] of the first entry, last [B] entry's column, ids [B, E] and hidden [B, E, D]."""
-        target, entries = self._lent.target, self.back + width
+        target, entries = self.lent.target, self.back + width
         ints: Shapes = dict.fromkeys(("rows", "positions", "last"), ((), torch.int64))
         ints["ids"] = ((entries,), torch.int64)
         return ints | {"hidden": ((entries, target.width), target.hidden_dtype)}
@@ -100,7 +91,7 @@ class Mtp:
         assert accepted.hidden is not None
         if not self.back:
             return accepted.choice, accepted.hidden
-        arena, rows = self._lent.arena, accepted.rows
+        arena, rows = self.lent.arena, accepted.rows
         ids = torch.cat([arena["history"][rows], accepted.choice], dim=1)
         return ids, torch.cat([arena["recent"][rows], accepted.hidden], dim=1)
 
@@ -108,9 +99,9 @@ class Mtp:
         """One layer over all entries: its proposal [B], and in the buffers what the next layer takes."""
         ids, hidden, last = views["ids"], views["hidden"], views["last"]
         size, entries = ids.shape
-        where = place_rows(self._lent, views["rows"], views["positions"], last, entries)
+        where = place_rows(self.lent, views["rows"], views["positions"], last, entries)
         packed = hidden.view(size * entries, -1)
-        self._tapping.inputs("extend", where, ids.view(-1), packed, layer)
+        self.tapping.inputs("extend", where, ids.view(-1), packed, layer)
         states, handed = self.model.forward(layer, ids.view(-1), packed, where, self.cache)
         at = last.clamp(min=0).unsqueeze(1)
         token = self._choose("extend", _rows(states.view(size, entries, -1), at).squeeze(1), layer)
@@ -123,7 +114,7 @@ class Mtp:
 
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """The proposals, and the last N - 1 entries' tokens and hidden states."""
-        arena, rows = self._lent.arena, accepted.rows
+        arena, rows = self.lent.arena, accepted.rows
         arena["proposals"][rows] = torch.stack([out["token"] for out in outputs], dim=1)
         if self.back:
             ids, hidden = self._window(accepted)
@@ -145,33 +136,33 @@ class Mtp:
         ]
         spans = [range(start, row.end) for start, row in zip(starts, batch, strict=True)]
         where, hidden = self._placed(batch, spans), self._behind(batch, spans, hidden)
-        ends = torch.tensor([len(span) for span in spans], device=self._lent.device).cumsum(0) - 1
+        ends = torch.tensor([len(span) for span in spans], device=self.lent.device).cumsum(0) - 1
         guesses: list[list[int]] = [[] for _ in batch]
         taken, tokens = hidden, []
-        self._lent.probes.before_launch()
+        self.lent.probes.before_launch()
         for layer in range(self._layers):
             ids = self._ids(spans, known, guesses, layer + 1)
-            self._tapping.inputs("prompt", where, ids, taken, layer)
+            self.tapping.inputs("prompt", where, ids, taken, layer)
             states, handed = self.model.forward(layer, ids, taken, where, self.cache)
             tokens.append(self._choose("prompt", states.index_select(0, ends), layer))
             for guess, token in zip(guesses, tokens[-1].tolist(), strict=True):
                 guess.append(token)
             taken = handed if self.model.chain else hidden
-        self._lent.probes.launched(Launch("extend_prompt", 0, len(batch), 0))
+        self.lent.probes.launched(Launch("extend_prompt", 0, len(batch), 0))
         self._remember(batch, spans, known, hidden, torch.stack(tokens, dim=1))
 
     def _placed(self, batch: tuple[PrefillRow, ...], spans: list[range]) -> Where:
         rows = [row.row for row, span in zip(batch, spans, strict=True) for _ in span]
         positions = [position for span in spans for position in span]
-        packed = torch.tensor([rows, positions], device=self._lent.device)
-        return place(self._lent, packed[0].contiguous(), packed[1].contiguous(), torch.zeros_like(packed[0]))
+        packed = torch.tensor([rows, positions], device=self.lent.device)
+        return place(self.lent, packed[0].contiguous(), packed[1].contiguous(), torch.zeros_like(packed[0]))
 
     def _behind(self, batch: tuple[PrefillRow, ...], spans: list[range], hidden: torch.Tensor) -> torch.Tensor:
         """The target's states of a chunk behind those remembered of the entries before it."""
         parts, at = [], 0
         for row, span in zip(batch, spans, strict=True):
             if before := row.start - span.start:
-                parts.append(self._lent.arena["recent"][row.row, -before:])
+                parts.append(self.lent.arena["recent"][row.row, -before:])
             parts.append(hidden[at : at + len(row.ids)])
             at += len(row.ids)
         return torch.cat(parts)
@@ -185,7 +176,7 @@ class Mtp:
             for span, of, guess in zip(spans, known, guesses, strict=True)
             for position in span
         ]
-        return torch.tensor(tokens, dtype=torch.int64, device=self._lent.device)
+        return torch.tensor(tokens, dtype=torch.int64, device=self.lent.device)
 
     def _remember(
         self,
@@ -195,22 +186,22 @@ class Mtp:
         hidden: torch.Tensor,
         proposals: torch.Tensor,
     ) -> None:
-        arena, at = self._lent.arena, 0
+        arena, at = self.lent.arena, 0
         for row, span, of, proposed in zip(batch, spans, known, proposals, strict=True):
             at += len(span)
             arena["proposals"][row.row] = proposed
             if kept := min(self.back, len(span)):
-                tokens = torch.tensor(of[row.end - kept + 1 : row.end + 1], device=self._lent.device)
+                tokens = torch.tensor(of[row.end - kept + 1 : row.end + 1], device=self.lent.device)
                 arena["history"][row.row, -kept:] = tokens
                 arena["recent"][row.row, -kept:] = hidden[at - kept : at]
 
-    def released(self, request: int) -> None:
-        """Nothing is left of a request but what the next owner of its row overwrites."""
-
     def _choose(self, name: str, states: torch.Tensor, layer: int) -> torch.Tensor:
-        return self._tapping.choose(name, self.model.logits(states), layer)
+        return self.tapping.choose(name, self.model.logits(states), layer)
 
 
 def _rows(values: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """values [R, E, D] at columns [R, C] of each row: [R, C, D]."""
     return values.gather(1, columns.unsqueeze(2).expand(*columns.shape, values.shape[2]))
+
+
+ALGORITHM = Mtp

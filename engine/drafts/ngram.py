@@ -7,14 +7,14 @@ Source: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes
-from draftproof.engine.models.base import CacheShape, Target, Where
+from draftproof.engine.drafts.base import Accepted, Draft, Lent
+from draftproof.engine.models.base import Where
 from draftproof.engine.runner import Outputs
 from draftproof.engine.stages import DecodeRow, PrefillRow
 
@@ -66,63 +66,23 @@ class NgramIndex:
         return self._tokens[place : place + most] if place >= 0 else []
 
 
-class Ngram:
+class Ngram(Draft):
     """A `Draft`."""
 
-    back = 0
-    cache = None
-    proposer = None
-    extenders = ()
-
     def __init__(self, model: NgramSettings, lent: Lent) -> None:
-        self.needs, self._settings, self._device = self.needed(model), model, lent.device
+        super().__init__(model, lent)
         self._indices: dict[int, NgramIndex] = {}
-
-    @classmethod
-    def needed(cls, model: NgramSettings) -> Needs:
-        """Nothing of the target."""
-        return Needs()
-
-    @classmethod
-    def entries(cls, model: NgramSettings) -> CacheShape | None:
-        """None."""
-        return None
-
-    @classmethod
-    def memory(cls, model: NgramSettings, target: Target, rows: int) -> Shapes:
-        """Nothing on the device."""
-        return {}
 
     def match(self, request: int) -> Match:
         """The match that a request's next round starts from."""
         return self._indices[request].match()
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
-        """None."""
-        return ()
-
-    def round_inputs(self) -> Shapes:
-        """None."""
-        return {}
-
-    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """None."""
-        return {}
-
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
         """As many as were found of those that each row may have; [R, steps], zero behind them."""
         found = [self._indices[row.request].propose(row.drafts) for row in batch]
         padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]
-        drafts = torch.tensor(padded, dtype=torch.int64, device=self._device).view(len(batch), steps)
+        drafts = torch.tensor(padded, dtype=torch.int64, device=self.lent.device).view(len(batch), steps)
         return drafts, tuple(len(tokens) for tokens in found)
-
-    def extend_inputs(self, width: int) -> Shapes:
-        """None."""
-        return {}
-
-    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
-        """None."""
-        return {}
 
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """The tokens that were emitted, and no others."""
@@ -135,8 +95,11 @@ class Ngram:
         """The prompt, once it is complete, and the token after it."""
         for row, token in zip(batch, chosen, strict=True):
             if row.tail < 0:
-                self._indices[row.request] = NgramIndex(self._settings, (*row.prompt, token))
+                self._indices[row.request] = NgramIndex(self.model, (*row.prompt, token))
 
     def released(self, request: int) -> None:
         """Nothing of a request outlives it."""
         del self._indices[request]
+
+
+ALGORITHM = Ngram

@@ -13,27 +13,21 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from draftproof.engine.drafts.base import Accepted, Lent, Needs, Shapes, Tapping, place, place_rows
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.drafts.base import Accepted, Draft, Lent, Shapes, place, place_rows
 from draftproof.engine.models.base import CacheShape, Target, Where
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
+from draftproof.engine.stages import Launch, PrefillRow
 
 
-class Standalone:
+class Standalone(Draft):
     """A `Draft`."""
 
-    back = 0
-
     def __init__(self, model: Target, lent: Lent) -> None:
+        super().__init__(model, lent)
         assert lent.cache is not None
-        self.model, self.cache, self.needs = model, lent.cache, self.needed(model)
-        self._lent, self._tapping = lent, Tapping(lent.probes)
+        self.cache: PagedCache = lent.cache
         self.proposer, self.extenders = self.steps, (self.extend,)
-
-    @classmethod
-    def needed(cls, model: Target) -> Needs:
-        """Nothing of the target."""
-        return Needs()
 
     @classmethod
     def entries(cls, model: Target) -> CacheShape:
@@ -42,22 +36,9 @@ class Standalone:
             raise ValueError("layer_types of a standalone draft has 'linear_attention'; allowed: 'full_attention'")
         return model.cache_shape
 
-    @classmethod
-    def memory(cls, model: Target, target: Target, rows: int) -> Shapes:
-        """Nothing but its entries."""
-        return {}
-
     def weights(self) -> tuple[torch.Tensor, ...]:
         """The model's."""
         return self.model.weights()
-
-    def round_inputs(self) -> Shapes:
-        """It starts from the pending token, as verify does."""
-        return {}
-
-    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Nothing."""
-        return {}
 
     def steps(self, views: Views) -> Outputs:
         """Fill drafts [B, W-1]: forward k runs the token at position n + k - 1 and gives draft k.
@@ -67,18 +48,14 @@ class Standalone:
         drafts, positions, rows = views["drafts"], views["positions"], views["rows"]
         token, steps = views["pending"], drafts.shape[1]
         for step in range(1, steps + 1):
-            where = place(self._lent, rows, positions, torch.where(views["counts"] >= step, 0, -1))
-            self._tapping.inputs("draft", where, token, None, step)
+            where = place(self.lent, rows, positions, torch.where(views["counts"] >= step, 0, -1))
+            self.tapping.inputs("draft", where, token, None, step)
             state = self.model.forward(token, where, self.cache)
-            token = self._tapping.choose("draft", self.model.logits(state), step)
+            token = self.tapping.choose("draft", self.model.logits(state), step)
             drafts[:, step - 1].copy_(token)
             positions.add_(1)
         positions.sub_(steps)
         return {"drafts": drafts}
-
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
-        """Raises TypeError: its proposals come from a graph."""
-        raise TypeError("a standalone draft proposes in its graph")
 
     def extend_inputs(self, width: int) -> Shapes:
         """rows [B], positions [B], correct [B] and ids [B, W]."""
@@ -97,24 +74,21 @@ class Standalone:
     def extend(self, views: Views) -> Outputs:
         """Entries n .. n+a of every row."""
         ids, correct = views["ids"], views["correct"]
-        where = place_rows(self._lent, views["rows"], views["positions"], correct, ids.shape[1])
-        self._tapping.inputs("extend", where, ids.view(-1), None)
+        where = place_rows(self.lent, views["rows"], views["positions"], correct, ids.shape[1])
+        self.tapping.inputs("extend", where, ids.view(-1), None)
         self.model.forward(ids.view(-1), where, self.cache)
         return {}
-
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """Everything is in the entries."""
 
     def prompt(
         self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
     ) -> None:
         """Entries of the prompt's own tokens, at their own positions."""
-        probes = self._lent.probes
-        ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self._lent.device)
+        probes = self.lent.probes
+        ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self.lent.device)
         probes.before_launch()
-        self._tapping.inputs("prompt", where, ids, None)
+        self.tapping.inputs("prompt", where, ids, None)
         self.model.forward(ids, where, self.cache)
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))
 
-    def released(self, request: int) -> None:
-        """Nothing is left of a request."""
+
+ALGORITHM = Standalone

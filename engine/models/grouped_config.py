@@ -162,6 +162,8 @@ def _refuse_others(fields: Mapping[str, Any]) -> None:
     only(fields, "moe_layer_freq", (1,))
     only(fields, "mtp_hidden_states_first", (False,))
     only(fields, "norm_topk_prob", (True, False))
+    for field in ("mlp_bias", "use_sliding_window"):
+        only(fields, field, (False,))
     for field in ("attention_bias", "use_qk_norm", "tie_word_embeddings"):
         only(fields, field, (False, True))
 

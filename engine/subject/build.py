@@ -67,7 +67,7 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
 
 
 def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device) -> Any:
-    """What the draft's algorithm runs."""
+    """What the draft's algorithm runs: a model, or what the scenario says of it."""
     bits = model.logit_bits
     if isinstance(draft, Eagle):
         return ProbeHead(_tensors(head_weights(draft, model), device), shared, _shape(draft), bits)
@@ -78,8 +78,9 @@ def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torc
         return ProbeBlock(_tensors(dflash_weights(draft, model), device), _shape(draft), bits, draft.features)
     if isinstance(draft, Standalone):
         return standalone(_tensors(standalone_weights(draft, model), device), _shape(draft), bits)
-    assert isinstance(draft, Ngram)
-    return NgramSettings(draft.max_n, draft.min_n)
+    if isinstance(draft, Ngram):
+        return NgramSettings(draft.max_n, draft.min_n)
+    return draft
 
 
 def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from draftproof.properties.compare import Near, exactly, first_divergence
 from draftproof.properties.contracts.bounds import near
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 Check = Callable[[Evidence], Iterator[Divergence]]
@@ -61,3 +64,21 @@ def equals(name: str, *channels: str, **minimum: int) -> Contract:
                 yield found
 
     return Contract(name=name, needs=frozenset(channels), minimum={"scenarios": 1, **minimum}, check=check)
+
+
+def explained(contract: Contract, explain: Callable[[Evidence, Divergence, Key], str]) -> Contract:
+    """The same contract; how a wrong value came about is said by `explain` where that knows ("": it does not)."""
+
+    def check(evidence: Evidence) -> Iterator[Divergence]:
+        for found in contract.check(evidence):
+            key = place_of(found)
+            there = key in evidence.subject.channel(found.channel) and key in evidence.reference.channel(found.channel)
+            relation = explain(evidence, found, key) if there else ""
+            yield msgspec.structs.replace(found, relation=relation) if relation else found
+
+    return replace(contract, check=check)
+
+
+def place_of(found: Divergence) -> Key:
+    """Where a divergence is."""
+    return Key(found.request, found.round, found.step, found.layer, found.row)

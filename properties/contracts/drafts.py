@@ -7,12 +7,14 @@ A subject is held to what its draft has: a trace declares no channel of another 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-import msgspec
+import numpy as np
 
 from draftproof.properties.compare import apart, first_divergence
-from draftproof.properties.contracts.base import Contract, equals, nearness
+from draftproof.properties.contracts.base import Contract, equals, explained, nearness
 from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.contracts.lanes import parts, same
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 
@@ -23,22 +25,13 @@ def _chained(name: str, channel: str, **minimum: int) -> Contract:
     """A channel of the extend in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
     def check(evidence: Evidence) -> Iterator[Divergence]:
-        whole, subject = evidence.pair(channel)
-        expected, got = _later(whole), _later(subject)
+        expected, got = map(_later, evidence.pair(channel))
         found = first_divergence(name, channel, expected, got, near=nearness(evidence, channel))
         if found:
-            key = Key(found.request, found.round, layer=found.layer, row=found.row)
-            relation = _of_layer_before(evidence, channel, key, whole, got)
-            yield msgspec.structs.replace(found, relation=relation) if relation else found
+            yield found
 
-    return Contract(
-        name=name,
-        needs=frozenset({channel}),
-        partial=frozenset({channel}),
-        minimum={"scenarios": 1, **minimum},
-        check=check,
-        concerns=_takes_turns,
-    )
+    whole = equals(name, channel, **minimum)
+    return replace(whole, check=check, partial=whole.needs, concerns=_takes_turns)
 
 
 def _takes_turns(evidence: Evidence) -> bool:
@@ -49,29 +42,60 @@ def _later(values: Values) -> dict[Key, Datum]:
     return {key: value for key, value in values.items() if key.layer > 0}
 
 
-def _of_layer_before(evidence: Evidence, channel: str, key: Key, expected: Values, got: Values) -> str:
-    """Whether a wrong value is what the layer before, or layer 0, was given at the same position."""
-    if key not in got or key not in expected:
+def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> str:
+    """Whether a layer of a chain was given what another layer was at the same position, or another request."""
+    if key.layer <= 0:
         return ""
+    expected, got = evidence.reference.channel(found.channel), evidence.subject.channel(found.channel)[key]
+    near = nearness(evidence, found.channel)
     for layer in dict.fromkeys((key.layer - 1, 0)):
-        other = key._replace(layer=layer)
-        pair = {key: expected[other]} if other in expected else {}
-        if pair and not first_divergence("", channel, pair, {key: got[key]}, near=nearness(evidence, channel)):
+        right = expected.get(key._replace(layer=layer))
+        if right is not None and not first_divergence("", found.channel, {key: right}, {key: got}, near=near):
             return f"value of layer {layer}"
+    return _proposed_by_another(evidence, key, got) if found.channel == "extend.ids" else ""
+
+
+def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> str:
+    """The last token of a layer is the proposal of the layer before: perhaps that of another row of the batch."""
+    at = {(row.request, row.round): (row.step, row.phase) for row in evidence.rows}
+    rows = (row for row in evidence.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request)
+    for row in rows:
+        choice = evidence.reference.channel("extend.proposal").get(Key(row.request, row.round, layer=key.layer - 1))
+        if isinstance(choice, tuple) and choice[0] == got:
+            return f"another row: request {row.request}"
     return ""
 
 
-def _match(evidence: Evidence) -> Iterator[Divergence]:
-    """(m, place) of every decode round; a wrong one says what is wrong with it."""
-    expected, got = evidence.pair("propose.match")
-    found = first_divergence("draft.match", "propose.match", expected, got)
-    if found:
-        key = Key(found.request, found.round)
-        relation = _mismatch(integers(expected.get(key)), integers(got.get(key)))
-        yield msgspec.structs.replace(found, relation=relation or found.relation)
+def _feature(evidence: Evidence, found: Divergence, key: Key) -> str:
+    """Which of the features of a context entry is wrong, and what it is instead; of other drafts see `_handed_on`."""
+    if evidence.form.kind.hidden != "layers":
+        return _handed_on(evidence, found, key)
+    hidden = evidence.reference.channel("verify.hidden")
+    width = next((len(parts(value, 1)) for value in hidden.values()), 0)
+    right, got = (parts(trace.channel(found.channel)[key], width) for trace in (evidence.reference, evidence.subject))
+    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not _alike(one, other)]
+    if len(right) != len(got) or not wrong or not found.relation.startswith("different"):
+        return ""
+    which = f"feature {wrong[0]} of {len(right)}"
+    for place, part in enumerate(right):
+        if _alike(part, got[wrong[0]]):
+            return f"{which} is feature {place}"
+    n = evidence.script.requests[key.request].rounds[key.round - 1].context if key.round else key.row + 1
+    last = hidden.get(Key(key.request, key.round, row=key.row - n))
+    return f"{which} is the last hidden state" if last is not None and same(last, _datum(got[wrong[0]])) else which
 
 
-def _mismatch(expected: tuple[int, ...], got: tuple[int, ...]) -> str:
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    return same(_datum(one), _datum(other))
+
+
+def _datum(lanes: np.ndarray) -> Datum:
+    return lanes.tobytes() if lanes.dtype.kind == "u" else lanes
+
+
+def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> str:
+    """What is wrong with a match (m, place)."""
+    expected, got = (integers(trace.channel(found.channel)[key]) for trace in (evidence.reference, evidence.subject))
     if len(expected) != 2 or len(got) != 2:
         return ""
     if not expected[0] or not got[0]:
@@ -91,18 +115,19 @@ CONTRACTS = (
     equals("block.positions", "draft.block.positions", blocks=1, blocks_cut=1),
     equals("block.visible", "draft.block.visible", blocks=1, blocks_cut=1),
     equals("block.proposal", "draft.block.proposal", blocks=1, all_accepted_then_draft=1),
-    Contract(
-        name="draft.match",
-        needs=frozenset({"propose.match"}),
-        minimum={"matches": 1, "no_matches": 1, "matches_after_partial": 1, "matches_of_fewer": 1},
-        check=_match,
+    explained(
+        equals("draft.match", "propose.match", matches=1, no_matches=1, matches_after_partial=1, matches_of_fewer=1),
+        _mismatch,
     ),
     equals("draft.proposed", "propose.tokens", rounds_with_drafts=1, rounds_without_drafts=1, unsteered_rounds=1),
-    _chained("chain.ids", "extend.ids", guesses_replaced=1),
-    _chained("chain.hidden", "extend.hidden_in", layers_chained=1, layers_unchained=1, guesses_replaced=1),
+    explained(_chained("chain.ids", "extend.ids", guesses_replaced=1), _handed_on),
+    explained(
+        _chained("chain.hidden", "extend.hidden_in", layers_chained=1, layers_unchained=1, guesses_replaced=1),
+        _handed_on,
+    ),
     equals("extend.positions", "extend.positions", decode_rounds=1, accept_partial=1),
-    equals("extend.ids", "extend.ids", decode_rounds=1, chunked_prefills=1),
-    equals("extend.hidden", "extend.hidden_in", decode_rounds=1, accept_partial=1),
+    explained(equals("extend.ids", "extend.ids", decode_rounds=1, chunked_prefills=1), _handed_on),
+    explained(equals("extend.hidden", "extend.hidden_in", decode_rounds=1, accept_partial=1), _feature),
     equals("extend.kv", "extend.kv", decode_rounds=1, all_accepted_then_draft=1),
     equals("extend.proposal", "extend.proposal", decode_rounds=1, accept_partial=1),
 )

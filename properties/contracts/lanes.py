@@ -24,6 +24,14 @@ def same(one: Datum | None, other: Datum) -> bool:
     return bool(_close(lanes, others).all())
 
 
+def parts(value: Datum | None, width: int) -> list[np.ndarray]:
+    """A vector cut into vectors of `width` lanes; [] if it is not made of such."""
+    lanes = _lanes(value)
+    if lanes is None or not width or lanes.size % width:
+        return []
+    return list(lanes.reshape(-1, width))
+
+
 def wrong_words(value: Datum, right: Datum | None) -> set[bytes]:
     """The words that a value has where it is not right."""
     lanes = _lanes(value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.properties.compare import Place
-from draftproof.properties.contracts.base import Contract, equals
+from draftproof.properties.compare import Place, apart
+from draftproof.properties.contracts.base import Contract, equals, explained
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.values.trace import Key, integers
 from draftproof.properties.values.verdict import Divergence
@@ -29,21 +29,36 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
             return
 
 
+def _bonus(evidence: Evidence, found: Divergence, key: Key) -> str:
+    """Of which verify row a wrong bonus is the choice."""
+    right = evidence.reference.channel("accept.correct_len").get(key)
+    if found.channel != "accept.bonus" or not isinstance(right, int):
+        return ""
+    bonus = evidence.subject.channel(found.channel)[key]
+    choices = evidence.reference.of("verify.choice", request=key.request, round=key.round)
+    rows = [at.row for at, choice in choices if isinstance(choice, tuple) and choice[0] == bonus]
+    nearest = min(rows, key=lambda row: abs(row - right), default=None)
+    return "" if nearest is None else f"choice of row {nearest}, {apart(right, nearest)}"
+
+
 CONTRACTS = (
     equals("verify.positions", "verify.positions", decode_rounds=1, accept_partial=1),
     equals("verify.ids", "verify.ids", decode_rounds=1),
     equals("verify.hidden", "verify.hidden", decode_rounds=1, accept_partial=1),
     equals("verify.choice", "verify.choice", decode_rounds=1),
-    equals(
-        "accept",
-        "accept.correct_len",
-        "accept.index",
-        "accept.bonus",
-        "accept.emitted",
-        accept_none=1,
-        accept_partial=1,
-        accept_all=1,
-        rounds_without_drafts=1,
+    explained(
+        equals(
+            "accept",
+            "accept.correct_len",
+            "accept.index",
+            "accept.bonus",
+            "accept.emitted",
+            accept_none=1,
+            accept_partial=1,
+            accept_all=1,
+            rounds_without_drafts=1,
+        ),
+        _bonus,
     ),
     equals("commit.kv", "commit.kv", decode_rounds=1, accept_partial=1, page_crossings=1),
     equals("lengths", "commit.length", decode_rounds=1, accept_partial=1),

@@ -15,6 +15,8 @@ from draftproof.engine.models.base import Kept
 from draftproof.engine.models.checkpoint import CheckpointError, read_json
 from draftproof.engine.models.dense import Dense, load_target
 from draftproof.engine.models.dflash import DFlash, load_dflash
+from draftproof.reference.dense import Dense as ReferenceDense
+from draftproof.reference.dflash_head import DFlashHead
 from tests.checkpoints import add_tensors, tiny_dflash, tiny_qwen3
 from tests.engine.paged import kept, paged, place
 from tests.widen import Widen
@@ -89,6 +91,19 @@ def test_agrees_with_transformers(tiny: Tiny, width: int, cuts: tuple[int, ...])
     got = tiny.draft.forward(ids[None], where, cache)
     assert relative(got, expected) < BOUND
     assert relative(tiny.draft.logits(got), expected @ tiny.target.lm_head.T) < BOUND
+
+
+def test_equals_the_reference(tiny: Tiny) -> None:
+    """States, logits, and the entries of context and block."""
+    reference = DFlashHead.load(ReferenceDense.load(tiny.path / "target"), tiny.path / "draft")
+    cache, ids = filled(tiny), block(tiny, W)
+    expected = reference.forward(ids.tolist(), tiny.features)
+    got = tiny.draft.forward(ids[None], place(cache, [2] * W, list(range(T, T + W)), [T + W - 1] * W), cache)
+    assert relative(got, expected.g) < BOUND
+    assert relative(tiny.draft.logits(got), expected.logits) < BOUND
+    for i, (context, own) in enumerate(zip(reference.entries(tiny.features), expected.kv, strict=True)):
+        for ours, *theirs in zip(kept(cache, i, 2, T + W), context, own, strict=True):
+            assert relative(ours, torch.cat(theirs)) < BOUND
 
 
 def test_rounds_replace_the_block_by_context(tiny: Tiny) -> None:

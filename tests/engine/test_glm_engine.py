@@ -58,13 +58,13 @@ def serve(pair: Pair) -> tuple[list[list[int]], int]:
     engine = Engine(pair.target, pair.draft, config, torch.device("cpu"))
     engine.capture(HostBackend())
     for number, prompt in enumerate(PROMPTS):
-        engine.add(GenerationRequest(number, number, prompt, NEW, frozenset(), ()))
+        engine.add(GenerationRequest(number, number, prompt, NEW, frozenset(), (3,)))
     found: list[list[int]] = [[] for _ in PROMPTS]
     rounds = 0
     while not engine.idle:
         for commit in engine.step():
             rounds += bool(found[commit.request])
-            found[commit.request] += commit.tokens
+            found[commit.request] += commit.emitted
     return found, rounds
 
 

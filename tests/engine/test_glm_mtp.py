@@ -11,10 +11,13 @@ import torch
 from transformers.modeling_layers import MtpModel
 
 from draftproof.engine.models.chain import FirstLayer, MtpChain, OneLayer, build_chain
-from draftproof.engine.models.checkpoint import CheckpointError, open_tensors, read_json
+from draftproof.engine.models.checkpoint import CheckpointError, DenseConfig, open_tensors, read_json
+from draftproof.engine.models.eagle_head import EagleHead, head_config
 from draftproof.engine.models.grouped import Grouped, load_grouped, mtp_prefixes
 from draftproof.engine.models.hybrid import load_hybrid
 from draftproof.engine.models.mtp import build_mtp
+from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.reference.eagle_head import EagleHead as ReferenceHead
 from draftproof.reference.sparse import Sparse
 from draftproof.reference.sparse_mtp import SparseMtp
 from tests.checkpoints import add_tensors, tiny_glm4_moe, tiny_qwen3_next
@@ -103,6 +106,24 @@ def test_the_first_layer_is_a_head(tiny: Tiny) -> None:
     ours = [tensor for layer in tiny.chain.layers[:1] for tensor in layer.tensors()]
     shared = 1 if tiny.target.config.tied else 2
     assert len(head.weights()) == shared + len(ours)
+
+
+def test_an_eagle_head_equals_the_reference(tiny: Tiny) -> None:
+    """The made-up one, which is no layer of the target's kind."""
+    arrays = random_head(_sizes(head_config(tiny.target.config)), 11)
+    weights = {name: torch.from_numpy(array).double() for name, array in arrays.items()}
+    head = EagleHead(head_config(tiny.target.config), weights, tiny.target)
+    expected = ReferenceHead.random(Sparse.load(tiny.path), 11).forward(IDS.tolist(), tiny.hidden)
+    cache = paged(head.cache_shape, T)
+    got = head.forward(IDS, tiny.hidden, place(cache, [1] * T, list(range(T))), cache)
+    assert relative(got, expected.g) < BOUND
+    assert relative(head.logits(got), expected.logits) < BOUND
+    for ours, theirs in zip(kept(cache, 0, 1, T), expected.kv[0], strict=True):
+        assert relative(ours, theirs) < BOUND
+
+
+def _sizes(config: DenseConfig) -> HeadSizes:
+    return HeadSizes(config.width, config.intermediate, config.heads, config.kv_heads, config.head_dim, config.qk_norm)
 
 
 def test_weights_are_all_that_is_read(tiny: Tiny) -> None:

@@ -21,6 +21,7 @@ from tests.engine.naive_drafts import (
     DFLASH,
     MTP,
     PAGE,
+    POISON,
     STANDALONE,
     TARGET,
     TEXT,

@@ -121,6 +121,16 @@ NGRAM = drafting(
 )
 OF_DRAFTS = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE}
 """One scenario of each algorithm."""
+CHANGING = msgspec.structs.replace(
+    ADAPTIVE,
+    model=NGRAM.model,
+    requests=(
+        said(request(0, 7, 14, "3/3 3/3 3/-1 3/0 3/0 3/0"), 3, 4, 2, 1, 3, 4, 2),
+        said(request(0, 5, 17, "3/3 3/3 3/0 3/0 3/0 3/-1"), 1, 2, 1, 2, 1),
+        said(request(5, 3, 4, "3/-1"), 0, 3, 0),
+    ),
+)
+"""Steps that change, and among the rounds some that nothing is forced in."""
 SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED)
 
 

@@ -111,3 +111,18 @@ def test_floats_are_held_to_the_bound_given() -> None:
 def test_not_a_number_is_a_difference() -> None:
     one = {at(1): np.array([1.0])}
     assert found(HIDDEN, one, {at(1): np.array([np.nan])}).relation == "poison"
+
+
+@pytest.mark.parametrize(
+    ("got", "relation"),
+    [
+        ((1, 2), "shorter by 1"),
+        ((), "shorter by 3"),
+        ((4, 5), "stale: value of round 1"),
+        ((6,), "another row: request 1"),
+        ((9, 9), "different"),
+    ],
+)
+def test_tokens_are_looked_for_elsewhere(got: tuple[int, ...], relation: str) -> None:
+    right: dict[Key, Datum] = {Key(0, 1): (4, 5), Key(0, 2): (1, 2, 3), Key(1, 2): (6,)}
+    assert found("propose.tokens", right, {**right, Key(0, 2): got}).relation == relation

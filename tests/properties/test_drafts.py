@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
 
-from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch
+from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch, Row
 from draftproof.properties.contracts.forms import form_of
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.counts import NAMES, counts, total
@@ -19,11 +20,13 @@ from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.properties.evidence import (
     BLOCK,
     CHAIN,
+    CHANGING,
     NGRAM,
     OF_DRAFTS,
     STANDALONE,
     STATIC,
     UNCHAINED,
+    drafting,
     evidence,
     with_observations,
 )
@@ -61,6 +64,14 @@ def test_who_has_no_fault_passes_whatever_it_drafts_with(name: str) -> None:
     assert judged.draft == name
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_who_has_no_fault_passes_with_steps_that_change(name: str) -> None:
+    of = evidence(scenario=drafting(OF_DRAFTS[name].draft, CHANGING))
+    assert judge(of).first is None
+    for count in ("step_switches_up", "step_switches_down", "unsteered_rounds", "verifies_at_width_1"):
+        assert counts(of)[count], count
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_relations_hold_for_every_draft(name: str, relation: Relation) -> None:
@@ -96,6 +107,35 @@ def test_ids_that_are_not_shifted_are_named() -> None:
     ids = of.subject.channel("extend.ids")
     found = first(changed(of, values("extend.ids", lambda key, _: ids[key._replace(layer=max(key.layer - 1, 0))])))
     assert (found.contract, found.layer, found.relation) == ("chain.ids", 1, "value of layer 0")
+
+
+def test_a_guess_of_another_request_is_named() -> None:
+    of = evidence(scenario=CHAIN)
+    ids, proposals = of.reference.channel("extend.ids"), of.reference.channel("extend.proposal")
+    place, request = next(
+        (Key(one.request, one.round, layer=1, row=last), other.request)
+        for (_, phase), rows in sorted(of.batches.items())
+        for one, other in itertools.permutations(rows, 2)
+        if phase
+        and (last := max((key.row for key in ids if key[:2] == (one.request, one.round)), default=0))
+        and _choice(proposals, other) not in {ids.get(Key(one.request, one.round, layer=j, row=last)) for j in (0, 1)}
+        and _choice(proposals, other) is not None
+    )
+    theirs = next(row for row in of.rows if row.request == request and row.step == _step(of, place))
+    wrong = changed(
+        of, lambda one: one._replace(value=_choice(proposals, theirs)) if one[:2] == ("extend.ids", place) else one
+    )
+    assert failure("chain.ids", wrong).relation == f"another row: request {request}"
+
+
+def _choice(proposals: Mapping[Key, Datum], row: Row) -> int | None:
+    """What layer 0 proposed."""
+    choice = proposals.get(Key(row.request, row.round, layer=0))
+    return choice[0] if isinstance(choice, tuple) else None
+
+
+def _step(of: Evidence, key: Key) -> int:
+    return of.decoded[key[:2]]
 
 
 def test_a_wrong_layer_0_is_no_fault_of_the_chain() -> None:
@@ -168,6 +208,46 @@ def test_a_mask_is_a_token_of_a_block_only() -> None:
     assert failure("bounds", astray).relation == "out of range"
     beyond = changed(of, values("draft.block.ids", lambda _, __: vocab + 1))
     assert failure("bounds", beyond).relation == "out of range"
+
+
+@pytest.mark.parametrize(
+    ("features", "relation"),
+    [
+        (lambda one, other, _: (other, one), "feature 0 of 2 is feature 1"),
+        (lambda one, other, last: (last, other), "feature 0 of 2 is the last hidden state"),
+        (lambda one, other, _: (one, b"x" * len(other)), "feature 1 of 2"),
+    ],
+)
+def test_a_wrong_feature_is_named(
+    features: Callable[[bytes, bytes, bytes], tuple[bytes, bytes]], relation: str
+) -> None:
+    """Those of layers 1 and 0 of three, whose last state is another."""
+    of = evidence(scenario=msgspec.structs.replace(BLOCK, draft=msgspec.structs.replace(BLOCK.draft, features=(1, 0))))
+    key = next(key for key in sorted(of.subject.channel("extend.hidden_in")) if key.round)
+    value = of.subject.channel("extend.hidden_in")[key]
+    assert isinstance(value, bytes)
+    half = len(value) // 2
+    n = of.script.requests[key.request].rounds[key.round - 1].context
+    last = of.reference.channel("verify.hidden")[Key(key.request, key.round, row=key.row - n)]
+    made = b"".join(features(value[:half], value[half:], last))  # type: ignore[arg-type]
+    wrong = changed(of, lambda one: one._replace(value=made) if one[:2] == ("extend.hidden_in", key) else one)
+    assert failure("extend.hidden", wrong).relation == relation
+
+
+def test_a_bonus_read_one_row_too_far_is_named() -> None:
+    of = evidence(scenario=BLOCK)
+    choices, correct = of.reference.channel("verify.choice"), of.reference.channel("accept.correct_len")
+    key = next(
+        key
+        for key, a in sorted(correct.items())
+        if (there := choices.get(Key(key.request, key.round, row=a + 1)))
+        and there[0] != choices[key._replace(row=a)][0]  # type: ignore[operator,index]
+    )
+    bonus = choices[key._replace(row=correct[key] + 1)][0]  # type: ignore[operator,index]
+    found = failure(
+        "accept", changed(of, lambda one: one._replace(value=bonus) if one[:2] == ("accept.bonus", key) else one)
+    )
+    assert found.relation == f"choice of row {correct[key] + 1}, 1 ahead"  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

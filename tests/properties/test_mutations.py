@@ -25,9 +25,7 @@ WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in co
 OWN = [
     (kind.name, channel)
     for kind in KINDS
-    for channel in sorted(
-        {*kind.tapped, "config.draft", "propose.tokens", "round.rows", "graph.replay", "commit.written"}
-    )
+    for channel in sorted({*kind.tapped, "config.draft", "propose.tokens", "graph.replay", "commit.written"})
 ]
 RELATION = "relation."
 

@@ -1,0 +1,228 @@
+"""Write tiny checkpoints of every architecture that can be checked, targets and drafts, with random weights.
+
+    pip install -e '.[demo]'
+    python examples/tiny_checkpoints.py .draftproof/tiny
+    draftproof check --model .draftproof/tiny/glm4-moe --draft all --draft-model .draftproof/tiny/dflash
+    draftproof check --model .draftproof/tiny/deepseek-v3 --draft standalone --draft-model .draftproof/tiny/llama
+
+| directory | target | MTP layers |
+|---|---|---|
+| glm4-moe | Glm4MoeForCausalLM | 3 (`--mtp-layers`) |
+| deepseek-v3 | DeepseekV3ForCausalLM | 2 |
+| qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
+| qwen3 | Qwen3ForCausalLM | none |
+| llama | LlamaForCausalLM, with half of the others' layers: a standalone draft | none |
+| dflash | MuseGlimmerAssistantModel, a DFlash draft | |
+
+Every draft goes with every target. All share one embedding, one final norm and one head, and what a layer adds is
+small beside them: so the best token is best by far, and MTP layers and the smaller model often agree with a target.
+A DFlash draft, whose masked rows know nothing of the tokens before them, rarely does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    Glm4MoeConfig,
+    Glm4MoeForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MuseGlimmerAssistantConfig,
+    MuseGlimmerAssistantModel,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
+)
+
+VOCAB = 67
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 48,
+    "intermediate_size": 72,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "tie_word_embeddings": False,
+}
+EXPERTS: dict[str, Any] = {
+    "moe_intermediate_size": 20,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 4,
+    "n_group": 3,
+    "topk_group": 2,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+}
+GLM4_MOE: dict[str, Any] = {
+    **SIZES,
+    **EXPERTS,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "attention_bias": True,
+    "use_qk_norm": True,
+}
+DEEPSEEK_V3: dict[str, Any] = {
+    **{name: value for name, value in SIZES.items() if name != "head_dim"},
+    **EXPERTS,
+    "num_key_value_heads": 6,
+    "q_lora_rank": 28,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 10,
+}
+QWEN3_NEXT: dict[str, Any] = {
+    **SIZES,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 10,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 4,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "shared_expert_intermediate_size": 24,
+}
+DFLASH: dict[str, Any] = {
+    **{name: value for name, value in SIZES.items() if name not in ("vocab_size", "tie_word_embeddings")},
+    "num_hidden_layers": 2,
+    "layer_types": ["full_attention"] * 2,
+    "block_size": 8,
+    "mask_token_id": VOCAB - 1,
+    "target_layer_ids": [0, 2],
+}
+
+# What a layer adds, against what it would add if all states were to have unit size.
+_GAIN = 0.12
+_SHARED = ("embed_tokens.weight", "model.norm.weight", "lm_head.weight")
+
+
+def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
+    """Write every checkpoint into a folder of its own."""
+    shared = _shared(seed)
+    sparse = {"num_hidden_layers": mtp_layers, "first_k_dense_replace": 0, "num_mtp_layers": 0}
+    glm = write(
+        Glm4MoeForCausalLM(Glm4MoeConfig(**GLM4_MOE, num_mtp_layers=mtp_layers)), directory / "glm4-moe", shared
+    )
+    add_mtp_layers(glm, Glm4MoeForCausalLM(Glm4MoeConfig(**{**GLM4_MOE, **sparse})), shared)
+    deepseek = DeepseekV3ForCausalLM(DeepseekV3Config(**DEEPSEEK_V3, num_mtp_layers=2))
+    sparse = {**sparse, "num_hidden_layers": 2}
+    layers = DeepseekV3ForCausalLM(DeepseekV3Config(**{**DEEPSEEK_V3, **sparse}))
+    add_mtp_layers(write(deepseek, directory / "deepseek-v3", shared), layers, shared)
+    hybrid = write(Qwen3NextForCausalLM(Qwen3NextConfig(**QWEN3_NEXT)), directory / "qwen3-next", shared)
+    one = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    add_mtp_of_qwen(hybrid, Qwen3NextForCausalLM(Qwen3NextConfig(**{**QWEN3_NEXT, **one})), shared)
+    write(Qwen3ForCausalLM(Qwen3Config(**SIZES)), directory / "qwen3", shared)
+    write(LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 2})), directory / "llama", shared)
+    write(MuseGlimmerAssistantModel(MuseGlimmerAssistantConfig(**DFLASH)), directory / "dflash", shared)
+
+
+def write(model: PreTrainedModel, directory: Path, shared: dict[str, Tensor]) -> Path:
+    """Draw the weights of `model` and write it in float32. Returns `directory`."""
+    source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
+    one_plus = model.config.model_type == "qwen3_next"
+    with torch.no_grad():
+        for name, weight in (*model.named_parameters(), *model.named_buffers()):
+            if weight.is_floating_point() and "inv_freq" not in name:
+                weight.copy_(_drawn(name, weight, source, shared, one_plus))
+    model.save_pretrained(directory)
+    return directory
+
+
+def add_mtp_layers(directory: Path, layers: PreTrainedModel, shared: dict[str, Tensor]) -> None:
+    """Add the layers of a model as MTP layers, numbered on after the target's, and what joins them to the target."""
+    first = SIZES["num_hidden_layers"]
+    number = re.compile(r"model\.layers\.(\d+)\.")
+    tensors = {
+        number.sub(lambda found: f"model.layers.{first + int(found[1])}.", name): tensor
+        for name, tensor in _tensors(layers, directory / "mtp", shared).items()
+        if number.match(name)
+    }
+    for i in range(first, first + layers.config.num_hidden_layers):
+        names = ("eh_proj", "enorm", "hnorm", "shared_head.norm")
+        tensors |= _joint([f"model.layers.{i}.{name}.weight" for name in names], shared["model.norm.weight"])
+    _add(directory, tensors)
+
+
+def add_mtp_of_qwen(directory: Path, layer: PreTrainedModel, shared: dict[str, Tensor]) -> None:
+    """Add the one layer of a model as `mtp.*`, and what joins it to the target. Norms are stored less 1."""
+    found = _tensors(layer, directory / "mtp", shared)
+    tensors = {name.replace("model.", "mtp.", 1): x for name, x in found.items() if name.startswith("model.layers.")}
+    names = [f"mtp.{name}.weight" for name in ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")]
+    joint = _joint(names, shared["model.norm.weight"])
+    _add(directory, {**tensors, **{name: x - 1 if x.dim() == 1 else x for name, x in joint.items()}})
+
+
+def _shared(seed: int) -> dict[str, Tensor]:
+    """The embedding, final norm and head of every target."""
+    source, d = torch.Generator().manual_seed(seed), SIZES["hidden_size"]
+    return {
+        "embed_tokens.weight": torch.randn(VOCAB, d, generator=source),
+        "model.norm.weight": 1 + 0.3 * torch.randn(d, generator=source),
+        "lm_head.weight": 5 / d**0.5 * torch.randn(VOCAB, d, generator=source),
+    }
+
+
+def _drawn(name: str, weight: Tensor, source: torch.Generator, shared: dict[str, Tensor], one_plus: bool) -> Tensor:
+    """A random weight: matrices keep unit size; norms are near 1, stored less 1 where the model adds it."""
+    noise = torch.randn(weight.shape, generator=source)
+    less = 1.0 if one_plus and not name.endswith("linear_attn.norm.weight") else 0.0
+    for ending in _SHARED:
+        if name.endswith(ending):
+            return shared[ending] - (less if weight.dim() == 1 else 0.0)
+    if name.endswith(("bias", "A_log")):
+        return 0.3 * noise
+    if weight.dim() == 1:
+        return 1 + 0.3 * noise - less
+    adds = name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight", "down_proj"))
+    return noise * (_GAIN if adds else 1.5) / weight.shape[-1] ** 0.5
+
+
+def _joint(names: list[str], norm: Tensor) -> dict[str, Tensor]:
+    """A projection that mostly passes the embedding on, its two norms, and the norm behind the layer."""
+    d = len(norm)
+    source = torch.Generator().manual_seed(sum(map(ord, names[0])))
+    mixed = 0.1 * torch.randn(d, 2 * d, generator=source) / d**0.5
+    return dict(zip(names, (torch.eye(d, 2 * d) + mixed, torch.ones(d), norm.clone(), norm.clone()), strict=True))
+
+
+def _tensors(model: PreTrainedModel, folder: Path, shared: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a random model under the names that transformers writes."""
+    tensors = {name: x.clone() for name, x in load_file(write(model, folder, shared) / "model.safetensors").items()}
+    shutil.rmtree(folder)
+    return tensors
+
+
+def _add(directory: Path, tensors: dict[str, Tensor]) -> None:
+    file = directory / "model.safetensors"
+    stored = {name: x.clone() for name, x in load_file(file).items()}
+    save_file({**stored, **tensors}, file, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--mtp-layers", type=int, choices=(1, 2, 3), default=3, help="of glm4-moe")
+    arguments = parser.parse_args()
+    write_all(arguments.directory, arguments.seed, arguments.mtp_layers)

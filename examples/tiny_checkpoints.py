@@ -14,9 +14,10 @@
 | llama | LlamaForCausalLM, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
 
-Every draft goes with every target. All share one embedding, one final norm and one head, and what a layer adds is
-small beside them: so the best token is best by far, and MTP layers and the smaller model often agree with a target.
-A DFlash draft, whose masked rows know nothing of the tokens before them, rarely does.
+Every draft goes with every target, but for dflash with llama, which has no third layer. All targets share one
+embedding, one final norm and one head, and what a layer adds is small beside them: so the best token is best by far,
+and MTP layers and the smaller model often agree with a target. A DFlash draft, whose masked rows know nothing of the
+tokens before them, rarely does.
 """
 
 from __future__ import annotations

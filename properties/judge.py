@@ -145,8 +145,7 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
     unreachable = _unreachable([one for one in judged if contract.name in one.results] or judged)
     if not results and contract.minimum.keys() & unreachable:
-        lacking = ", ".join(sorted(contract.minimum.keys() & unreachable))
-        reason = f"no scenario of this model and draft has {lacking}"
+        reason = f"no scenario of this model and draft has {', '.join(sorted(contract.minimum.keys() & unreachable))}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
     minimum = {name: least for name, least in contract.minimum.items() if name not in unreachable}
     missing = tuple(f"{name} >= {least}" for name, least in minimum.items() if counts.get(name, 0) < least)

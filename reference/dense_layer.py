@@ -58,11 +58,11 @@ def _llama3_scaled(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
 
 def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
     """Turn x [n, N, H] at positions p = first, .. by p * frequency in each plane (component j, component j + H/2)."""
-    positions = first + torch.arange(x.shape[0], dtype=torch.float64)
+    positions = torch.arange(x.shape[0], dtype=torch.float64) + first
     angle = (positions[:, None] * frequencies)[:, None, :]
-    first, second = x.chunk(2, dim=-1)
+    left, right = x.chunk(2, dim=-1)
     cos, sin = torch.cos(angle), torch.sin(angle)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
 def attention(x: Tensor, weights: Mapping[str, Tensor], config: Config) -> tuple[Tensor, KV]:

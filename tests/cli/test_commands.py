@@ -16,6 +16,7 @@ from draftproof.cli.app import run
 from draftproof.fuzz.lockstep import solved
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.codec import Case, encode
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
 from tests.fuzz.subjects import Altered, Raising, as_it_is, one_ahead
 
 SCENARIO = generate(5, 1)[0]
@@ -45,7 +46,7 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
     [
         (lambda raw: raw.update(chunks=3), ["unknown field", "chunks"]),
         (lambda raw: raw["memory"].update(page=3), ["memory", "unknown field", "page"]),
-        (lambda raw: raw.update(version=7), ["version is 7", "allowed: 1"]),
+        (lambda raw: raw.update(version=7), ["version is 7", "allowed: 2"]),
         (lambda raw: raw["memory"].update(page_size=-2), ["memory.page_size is -2", ">= 1"]),
         (lambda raw: raw["schedule"].update(max_batch=64), ["schedule.max_batch is 64", "memory.request_slots"]),
         (lambda raw: raw["model"].update(vocab="many"), ["model.vocab", '"many"', "int"]),
@@ -86,7 +87,8 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
         (["faults", "run", "--patch", "none.patch"], ["none.patch", "cannot be read"]),
         (["check", "--examples", "0"], ["--examples"]),
         (["check", "--seed", "-1"], ["--seed"]),
-        (["check", "--head", "somewhere"], ["--head", "only together with --model"]),
+        (["check", "--draft-model", "somewhere"], ["--draft-model is somewhere", "only together with --model"]),
+        (["check", "--draft", "dflsh"], ["draft is 'dflsh'", "eagle, mtp, dflash, ngram, standalone, all", "dflash?"]),
         (["check", "--model", "nowhere"], ["--model nowhere", "config.json"]),
         (["chek"], ["chek"]),
         (["check", "--bogus"], ["--bogus"]),
@@ -124,18 +126,67 @@ def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkey
     assert report["seed"] == 4
     assert all(isinstance(count, int) for count in report["counts"].values())
     rows = {row["name"]: row for row in report["contracts"]}
-    assert rows["draft.positions"]["verdict"] == "PASS"
-    assert rows["draft.positions"]["scenarios"] == report["counts"]["scenarios"] == 24
+    assert rows["verify.positions"]["verdict"] == "PASS"
+    assert rows["verify.positions"]["scenarios"] == report["counts"]["scenarios"] == 24
+    assert list(report["drafts"]) == list(ALGORITHMS)
+    assert sum(counts["scenarios"] for counts in report["drafts"].values()) == 24
+    for name, counts in report["drafts"].items():
+        assert rows[f"runs.{name}"]["scenarios"] == counts["scenarios"] == counts[f"{name}_scenarios"] > 0
+        assert counts["rounds_with_drafts"] > 0
     assert rows["kernel.kv_write"]["scenarios"] == 12
     assert not Path(".draftproof").exists()
     out = capsys.readouterr().out
-    assert "Again: draftproof check --seed 4 --examples 24 --device cpu" in out
+    assert "Again: draftproof check --seed 4 --examples 24 --device cpu --draft all" in out
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_check_of_one_draft_counts_what_is_its_own(name: str, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = run(["check", "--draft", name, "--examples", "6", "--json", "report.json"])
+    report = json.loads(Path("report.json").read_text())
+    assert code in (0, 125)
+    assert list(report["drafts"]) == [name]
+    rows = {row["name"]: row["verdict"] for row in report["contracts"]}
+    assert [row for row in rows if row.startswith("runs.")] == [f"runs.{name}"]
+    assert set(rows.values()) <= {"PASS", "INCONCLUSIVE", "SKIP"}
+    counts = report["drafts"][name]
+    assert counts == {count: number for count, number in report["counts"].items() if count != "kernel_calls"}
+    out = capsys.readouterr().out
+    shown = next(line for line in out.splitlines() if line.startswith(f"{name} "))
+    accepted, rejected = counts["own_accepted"], counts["own_rejected"]
+    forced = (counts["drafts_accepted"] - accepted, counts["drafts_rejected"] - rejected)
+    assert shown.split()[1:5] == [
+        "6",
+        str(counts["decode_rounds"]),
+        f"{accepted}/{rejected}",
+        "{}/{}".format(*forced),
+    ]
+    least = BY_NAME[name].minimum[0]
+    assert f"{least} {counts[least]}" in shown
+    assert f"--draft {name}" in out
+
+
+def test_a_draft_without_scenarios_of_every_kind_is_inconclusive(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(["check", "--draft", "mtp", "--examples", "1", "--json", "report.json"]) == 125
+    rows = {row["name"]: row for row in json.loads(Path("report.json").read_text())["contracts"]}
+    assert rows["runs.mtp"]["verdict"] == "INCONCLUSIVE"
+    assert "layers_unchained >= 1" in rows["runs.mtp"]["missing"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_scenario_of_any_draft_replays(name: Algorithm, tmp_path, capsys):
+    path = tmp_path / "scenario.json"
+    path.write_text(encode(generate(2, 1, (name,))[0]))
+    assert run(["replay", str(path)]) == 0
+    assert "PASS" in capsys.readouterr().out
 
 
 def test_a_failing_check_leaves_a_case_that_replays(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(inputs, "engine", lambda _device: Altered(one_ahead))
-    code = run(["check", "--seed", "3", "--examples", "3", "--contract", "draft.positions", "--json", "report.json"])
+    wanted = ["--draft", "eagle", "--contract", "draft.positions"]
+    code = run(["check", "--seed", "3", "--examples", "3", *wanted, "--json", "report.json"])
     out = capsys.readouterr().out
     finding = json.loads(Path("report.json").read_text())["findings"][0]
     assert code == 1
@@ -156,7 +207,7 @@ def test_a_failing_check_leaves_a_case_that_replays(tmp_path, capsys, monkeypatc
 def test_a_crash_exits_with_3_and_its_traceback(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(inputs, "engine", lambda _device: Raising(as_it_is))
-    assert run(["check", "--examples", "2"]) == 3
+    assert run(["check", "--draft", "eagle", "--examples", "2"]) == 3
     assert "page 9 is out of range" in capsys.readouterr().out
     case = next(Path(".draftproof/cases").iterdir())
     assert run(["replay", str(case)]) == 3

@@ -6,13 +6,23 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from draftproof.cli.app import run
-from tests.checkpoints import tiny_head, tiny_llama, tiny_qwen3, tiny_qwen3_5, tiny_qwen3_next
+from tests.checkpoints import (
+    tiny_deepseek_v3,
+    tiny_dflash,
+    tiny_glm4_moe,
+    tiny_head,
+    tiny_llama,
+    tiny_qwen3,
+    tiny_qwen3_5,
+    tiny_qwen3_next,
+)
 
 OF_STATES = {
     "commit.step_index",
@@ -26,6 +36,11 @@ OF_STATES = {
     "state.bounds",
     "relation.other_commit",
 }
+OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.proposal", "draft.match"} | {
+    "chain.ids",
+    "chain.hidden",
+}
+FINE = {"PASS", "INCONCLUSIVE", "SKIP"}
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +52,20 @@ def verdicts(report: Path) -> dict[str, str]:
     return {row["name"]: row["verdict"] for row in json.loads(report.read_text())["contracts"]}
 
 
+def report_of(*options: str) -> dict[str, Any]:
+    """The report of a check that nothing fails in."""
+    assert run(["check", *options, "--json", "report.json"]) in (0, 125)
+    report = json.loads(Path("report.json").read_text())
+    assert {row["verdict"] for row in report["contracts"]} <= FINE
+    return report
+
+
 def dense_verdicts(report: Path) -> dict[str, str]:
-    """Those of a model without linear layers, but for the contracts that say so themselves."""
+    """Those of a model without linear layers and an EAGLE head, but for the contracts of others."""
     rows = json.loads(report.read_text())["contracts"]
     skipped = {row["name"]: row["reason"] for row in rows if row["verdict"] == "SKIP"}
-    assert set(skipped) == OF_STATES
-    assert set(skipped.values()) == {"the model has no linear layers"}
+    assert set(skipped) == OF_STATES | OF_OTHER_DRAFTS
+    assert all("draft" in reason for reason in skipped.values())
     return {name: verdict for name, verdict in verdicts(report).items() if name not in skipped}
 
 
@@ -59,13 +82,13 @@ def test_a_qwen3_with_a_head_of_its_own_passes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = tiny_qwen3(tmp_path / "qwen3")
     head = tiny_head(tmp_path / "head", model)
-    code = run(["check", "--model", str(model), "--head", str(head), "--examples", "4", "--json", "report.json"])
+    code = run(["check", "--model", str(model), "--draft-model", str(head), "--examples", "4", "--json", "report.json"])
     assert code in (0, 125)
     assert set(dense_verdicts(Path("report.json")).values()) <= {"PASS", "INCONCLUSIVE"}
 
 
 @pytest.mark.parametrize("write", [tiny_qwen3_next, tiny_qwen3_5], ids=["qwen3_next", "qwen3_5"])
-@pytest.mark.parametrize("draft", [(), ("--mtp",)], ids=["eagle", "mtp"])
+@pytest.mark.parametrize("draft", [(), ("--mtp",), ("--draft", "mtp")], ids=["eagle", "repeated_mtp", "mtp"])
 def test_a_hybrid_passes(write: Callable[[Path], Path], draft: tuple[str, ...], tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = run(
@@ -73,11 +96,13 @@ def test_a_hybrid_passes(write: Callable[[Path], Path], draft: tuple[str, ...], 
     )
     found = verdicts(Path("report.json"))
     assert code in (0, 125)
-    assert set(found.values()) <= {"PASS", "INCONCLUSIVE"}
+    assert set(found.values()) <= FINE
     counted = json.loads(Path("report.json").read_text())["counts"]
     assert counted["hybrid_scenarios"] == 4
     assert min(counted["snapshot_rounds"], counted["replays_folded"], counted["finals"]) > 0
-    assert found["verify.hidden"] == found["lossless"] == found["config.seen"] == "PASS"
+    assert found["config.seen"] == found["extend.ids"] == found["commit.written"] == "PASS"
+    if "mtp" not in draft:  # these have one layer, and one draft is never accepted in part
+        assert found["verify.hidden"] == found["lossless"] == "PASS"
 
 
 def test_a_draft_that_the_checkpoint_lacks_is_2_and_named(tmp_path, capsys):
@@ -86,10 +111,74 @@ def test_a_draft_that_the_checkpoint_lacks_is_2_and_named(tmp_path, capsys):
     assert "mtp." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("more", "named"), [(("--mtp",), "--model"), (("--mtp", "--head", "x"), "not both")])
-def test_an_mtp_draft_needs_a_model_and_no_head(more: tuple[str, ...], named: str, capsys):
+@pytest.mark.parametrize("model", [tiny_glm4_moe, tiny_deepseek_v3], ids=["glm4_moe", "deepseek_v3"])
+def test_a_chain_of_the_checkpoints_own_layers_is_as_long_as_it_is(model: Callable[..., Path], tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = report_of("--model", str(model(tmp_path / "m", mtp=2)), "--draft", "mtp", "--examples", "5")
+    counts = report["drafts"]["mtp"]
+    assert counts["mtp_scenarios"] == 5
+    assert min(counts["layers_chained"], counts["guesses_replaced"], counts["verifies_at_width_3"]) > 0
+    assert not any(counts[f"verifies_at_width_{width}"] for width in (4, 5, 6))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("dflash", tiny_dflash), ("standalone", tiny_qwen3)], ids=["dflash", "standalone"]
+)
+def test_a_draft_from_a_directory_passes(name: str, write: Callable[[Path], Path], llama, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = str(write(tmp_path / "draft"))
+    report = report_of("--model", str(llama), "--draft", name, "--draft-model", folder, "--examples", "4")
+    assert list(report["drafts"]) == [name]
+    assert report["drafts"][name]["rounds_with_drafts"] > 0
+
+
+def test_an_ngram_draft_finds_something_in_a_real_models_prompts(llama, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = report_of("--model", str(llama), "--draft", "ngram", "--examples", "6")
+    assert min(report["drafts"]["ngram"][name] for name in ("matches", "no_matches", "own_rejected")) > 0
+
+
+def test_all_means_every_draft_that_the_directories_allow(llama, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    both = ("--draft", "all", "--examples", "4")
+    assert list(report_of("--model", str(llama), *both)["drafts"]) == ["eagle", "ngram"]
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("drafts: "))
+    assert line.startswith("drafts: eagle (made up from the seed), ngram (")
+    assert all(f"; no {name} (" in line for name in ("mtp", "dflash", "standalone"))
+    target, folder = tiny_glm4_moe(tmp_path / "glm"), tiny_dflash(tmp_path / "dflash")
+    report = report_of("--model", str(target), "--draft-model", str(folder), *both)
+    assert list(report["drafts"]) == ["eagle", "mtp", "dflash", "ngram"]
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("--mtp",), "--model"),
+        (("--model", "x", "--mtp", "--draft-model", "y"), "not both"),
+        (("--model", "x", "--mtp", "--draft", "mtp"), "allowed: with --draft eagle"),
+        (("--model", "x", "--draft", "dflash"), "--draft is dflash without --draft-model"),
+        (("--model", "x", "--draft", "standalone"), "--draft is standalone without --draft-model"),
+        (("--model", "x", "--draft", "ngram", "--draft-model", "y"), "--draft eagle, dflash, standalone or all"),
+        (("--model", "x", "--draft", "mtp", "--draft-model", "y"), "--draft eagle, dflash, standalone or all"),
+    ],
+)
+def test_options_that_do_not_go_together_are_2_and_named(more: tuple[str, ...], named: str, capsys):
     assert run(["check", *more, "--examples", "1"]) == 2
     assert named in capsys.readouterr().err
+
+
+def test_a_directory_that_fits_no_draft_is_2_and_named(llama, tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
+    arguments = ["--model", str(llama), "--draft", "all", "--draft-model", str(tmp_path), "--examples", "1"]
+    assert run(["check", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path} fits no draft: as eagle: " in line
+    assert "GPT2LMHeadModel" in line
+
+
+def test_a_model_without_mtp_layers_has_no_such_draft(llama, capsys):
+    assert run(["check", "--model", str(llama), "--draft", "mtp", "--examples", "1"]) == 2
+    assert "LlamaForCausalLM" in capsys.readouterr().err
 
 
 def without_config(folder: Path) -> None:
@@ -140,5 +229,5 @@ def test_a_bad_checkpoint_is_2_and_named(llama, tmp_path, capsys, damage: Callab
 
 
 def test_a_bad_head_is_2_and_named(llama, tmp_path, capsys):
-    assert run(["check", "--model", str(llama), "--head", str(tmp_path / "none"), "--examples", "1"]) == 2
+    assert run(["check", "--model", str(llama), "--draft-model", str(tmp_path / "none"), "--examples", "1"]) == 2
     assert str(tmp_path / "none") in capsys.readouterr().err

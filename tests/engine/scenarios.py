@@ -23,7 +23,7 @@ def scenario(*requests: Request, sizes: tuple[int, ...] = (2, 4), **changes) -> 
     """Four slots, pages of 3, at most three in a batch; three drafts."""
     values = {
         "model": MODEL,
-        "head": HEAD,
+        "draft": HEAD,
         "steps": 3,
         "memory": Memory(page_size=3, pages=40, request_slots=4, max_len=30),
         "graphs": Graphs(sizes=sizes),

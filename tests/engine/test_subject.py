@@ -1,11 +1,14 @@
 """The engine as a subject: what it reports is what the reference says, graphs or not, taps or not."""
 
+from typing import Any
+
 import msgspec
 import pytest
-import torch
 
-from draftproof.engine.engine import Engine
+from draftproof.engine.drafts.eagle import Eagle
 from draftproof.engine.subject import EngineSubject
+from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule
 from draftproof.properties.values.trace import Trace
 from draftproof.reference.run import run
@@ -26,6 +29,12 @@ SETTINGS = {
         schedule=Schedule(max_batch=1, chunk=9),
     ),
     "one draft": scenario(request(wishes="1/1 1/0"), steps=1),
+}
+SETTINGS |= {
+    f"{name}, {case}": with_draft(SETTINGS[case], name, turn)
+    for name in ALGORITHMS
+    for turn, case in enumerate(("graphs", "eager", "padded eager", "oversized batch", "at max_len", "queue"))
+    if name != "eagle"
 }
 
 
@@ -101,13 +110,13 @@ def test_unsteered_rounds_verify_the_proposal_itself():
 
 
 def test_a_write_between_launches_is_held_against_the_next(monkeypatch: pytest.MonkeyPatch):
-    keep = Engine._keep
+    keep = Eagle.keep
 
-    def astray(self: Engine, *of: torch.Tensor) -> None:
+    def astray(self: Eagle, *of: Any) -> None:
         keep(self, *of)
-        self.arena["target.v.0"][-1] += 1
+        self.lent.arena["target.v.0"][-1] += 1
 
-    monkeypatch.setattr(Engine, "_keep", astray)
+    monkeypatch.setattr(Eagle, "keep", astray)
     engine = trace(SETTINGS["graphs"])
     last = SETTINGS["graphs"].memory
     place = (0, (last.pages + 1) * last.page_size - 1)

@@ -6,7 +6,7 @@ from draftproof.properties.values.drafts import Mtp, Ngram, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.reference.drafts.base import Draft, Said
+from draftproof.reference.drafts.base import Said
 
 STEPS = ("draft.step.ids", "draft.step.positions", "draft.step.proposal")
 BLOCK = ("draft.block.ids", "draft.block.positions", "draft.block.visible", "draft.block.proposal")
@@ -61,14 +61,11 @@ def extend_keys(made: Scenario, index: int, number: int, positions: range) -> li
     own = made.draft.layers if kind in ("mtp", "dflash", "standalone") else 1
     if isinstance(made.draft, Mtp):
         positions = range(max(0, positions.start - own + 1), positions.stop)
-    everywhere = ("extend.kv",) if kind != "mtp" else ENTRIES
     keys = []
-    for name in sorted(TOLD[kind]):
-        layers = range(own if name in everywhere or (kind, name) == ("mtp", "extend.proposal") else 1)
-        if name == "extend.proposal":
-            keys += [(name, Key(index, number, layer=layer)) for layer in layers]
-        elif name.startswith("extend."):
-            keys += [(name, Key(index, number, layer=layer, row=row)) for layer in layers for row in positions]
+    for name in sorted(name for name in TOLD[kind] if name.startswith("extend.")):
+        layers = range(own if kind == "mtp" or name == "extend.kv" else 1)
+        rows = (-1,) if name == "extend.proposal" else positions
+        keys += [(name, Key(index, number, layer=layer, row=row)) for layer in layers for row in rows]
     return keys
 
 
@@ -84,11 +81,6 @@ class Told:
     def rows(self, channel: str, field: str, **where: int) -> dict[int, object]:
         found = self._trace.of(channel, request=0, round=self.round, **where)
         return {getattr(key, field): value for key, value in found}
-
-
-def said(draft: Draft, *arguments: object) -> dict[tuple[str, int, int, int], object]:
-    """What a draft says of an extend, by (channel, step, layer, row)."""
-    return by_place(draft.extend(*arguments))  # type: ignore[arg-type]
 
 
 def by_place(told: tuple[Said, ...]) -> dict[tuple[str, int, int, int], object]:

@@ -49,6 +49,7 @@ def witnessed(model: PreTrainedModel, tokens: Sequence[int]) -> dict[str, Tensor
         out = model(torch.tensor([tokens]), output_hidden_states=True, use_cache=True)
     hook.remove()
     found = {"hidden": out.hidden_states[-1][0], "before_norm": before[0], "logits": out.logits[0]}
+    found |= {f"layer{i}": output[0] for i, output in enumerate(out.hidden_states[1:-1])}
     types = model.config.layer_types
     layers = list(zip(types, out.past_key_values.layers, strict=True))
     for i, layer in enumerate(layer for kind, layer in layers if kind == "full_attention"):
@@ -67,6 +68,7 @@ def _state(layer: object, width: int) -> Tensor:
 def parts(found: Pass) -> dict[str, Tensor]:
     """A pass of the reference in the names of `witnessed`."""
     result = {"hidden": found.hidden, "before_norm": found.before_norm, "logits": found.logits}
+    result |= {f"layer{i}": output for i, output in enumerate(found.layers[:-1])}
     for i, (k, v) in enumerate(found.kv):
         result |= {f"k{i}": k, f"v{i}": v}
     return result | {f"state{i}": state[-1] for i, state in enumerate(found.states)}

@@ -67,6 +67,7 @@ def witnessed(model: PreTrainedModel) -> dict[str, Tensor]:
         out = model(torch.tensor([TOKENS]), output_hidden_states=True)
     hook.remove()
     found = {"hidden": out.hidden_states[-1][0], "before_norm": before[0], "logits": out.logits[0]}
+    found |= {f"layer{i}": output[0] for i, output in enumerate(out.hidden_states[1:-1])}
     for i, layer in enumerate(out.past_key_values.layers):
         found |= {f"k{i}": layer.keys[0].transpose(0, 1), f"v{i}": layer.values[0].transpose(0, 1)}
     return found
@@ -74,7 +75,9 @@ def witnessed(model: PreTrainedModel) -> dict[str, Tensor]:
 
 def computed(checkpoint: Checkpoint) -> dict[str, Tensor]:
     found = Dense(checkpoint).forward(TOKENS)
-    result = {"hidden": found.hidden, "before_norm": found.before_norm, "logits": found.logits}
+    result = {"hidden": found.hidden, "before_norm": found.layers[-1], "logits": found.logits}
+    assert torch.equal(found.before_norm, found.layers[-1])
+    result |= {f"layer{i}": output for i, output in enumerate(found.layers[:-1])}
     for i, (k, v) in enumerate(found.kv):
         result |= {f"k{i}": k, f"v{i}": v}
     return result
@@ -91,7 +94,8 @@ def test_agrees_with_transformers_in_float64(tiny: Tiny) -> None:
         theirs = witnessed(tiny.witness)
     # One cast for each norm and softmax at the least: the mode really reached inside every layer.
     assert widen.rewrites >= 3 * tiny.checkpoint.config.layers + 1
-    assert set(theirs) == {"hidden", "before_norm", "logits", "k0", "v0", "k1", "v1", "k2", "v2"}
+    named = {"hidden", "before_norm", "logits", "layer0", "layer1"}
+    assert set(theirs) == named | {"k0", "v0", "k1", "v1", "k2", "v2"}
     assert worst(computed(tiny.checkpoint), theirs) < BOUND
 
 

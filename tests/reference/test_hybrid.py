@@ -57,6 +57,7 @@ def test_agrees_with_transformers_in_float64(tiny: Tiny) -> None:
     assert widen.rewrites >= 2 * len(tiny.checkpoint.config.types) + 1
     full = tiny.checkpoint.config.types.count("full_attention")
     entries = {f"{kind}{i}" for kind in "kv" for i in range(full)}
+    entries |= {f"layer{i}" for i in range(len(tiny.checkpoint.config.types) - 1)}
     assert set(theirs) == {"hidden", "before_norm", "logits", "state0", "state1", "state2"} | entries
     assert worst(parts(Hybrid(tiny.checkpoint).forward(TOKENS)), theirs) < BOUND
 

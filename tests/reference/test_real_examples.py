@@ -10,6 +10,7 @@ import pytest
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.choose import choose
+from draftproof.reference.config import CheckpointError
 from draftproof.reference.memo import Memo
 from draftproof.reference.real import load
 
@@ -21,7 +22,8 @@ LAYERS = {"glm4-moe": 3, "deepseek-v3": 2, "qwen3-next": 1, "qwen3": 0, "llama":
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     specification = importlib.util.spec_from_file_location("tiny_checkpoints", EXAMPLE)
-    assert specification and specification.loader
+    assert specification
+    assert specification.loader
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     path = tmp_path_factory.mktemp("tiny")
@@ -39,8 +41,9 @@ def test_every_draft_goes_with_every_target(folder: Path, name: str) -> None:
     drafts |= {"mtp": CheckpointDraft(algorithm="mtp", built_in=True)} if LAYERS[name] else {}
     agreed, rounds, margins = dict.fromkeys(drafts, 0), 0, list[float]()
     if name == "llama":
-        # Its last layer but one is its first: the draft asks for layers 0 and 2 of at least 4.
-        del drafts["dflash"]
+        # Of its two layers a DFlash draft can take the first only.
+        with pytest.raises(CheckpointError, match=r"target_layer_ids is \[0, 2\]; allowed: distinct layers of 0 .. 0"):
+            load(Checkpoint(path=str(folder / name), vocab=67), drafts.pop("dflash"), Memo())
     for kind, draft in drafts.items():
         target, made = load(Checkpoint(path=str(folder / name), vocab=67), draft, Memo())
         for prompt in PROMPTS:

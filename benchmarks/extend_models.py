@@ -1,0 +1,132 @@
+"""The models that extends of a draft are timed on, with random weights made on the device.
+
+"glm mtp" and "glm dflash" have a small GLM-4-MoE as their target, "probe mtp" has a probe (docs/semantics.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from extend_shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes
+
+from draftproof.engine.drafts.base import DraftModel
+from draftproof.engine.models.base import Target
+from draftproof.engine.models.chain import build_chain
+from draftproof.engine.models.dflash import DFlash, parse_dflash
+from draftproof.engine.models.grouped import build_grouped
+from draftproof.engine.models.probe import ProbeShape, ProbeTarget
+from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.properties.values.drafts import Mtp
+from draftproof.properties.values.probe import mtp_weights, target_weights
+from draftproof.properties.values.scenario import ProbeModel
+
+# Drafts of a round, and layers of every chain.
+STEPS = 3
+GLM = {
+    "vocab_size": 32000,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "moe_intermediate_size": 768,
+    "n_routed_experts": 16,
+    "num_experts_per_tok": 4,
+}
+TINY_GLM = {
+    "vocab_size": 256,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "moe_intermediate_size": 24,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+}
+PROBE = {"heads": 16, "kv_heads": 4, "key_dim": 32, "value_dim": 32, "lanes": 64}
+TINY_PROBE = {"heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 2, "lanes": 6}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is timed and how often; times are medians over `repeats`. `glm` and `probe` are sizes."""
+
+    glm: dict[str, int]
+    probe: dict[str, int]
+    vocab: int
+    device: str
+    dtype: torch.dtype
+    batches: tuple[int, ...]
+    prompt: int
+    repeats: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """A target, its draft, and the dtype of both."""
+
+    target: Target
+    draft: DraftModel
+    dtype: torch.dtype
+
+
+def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None, repeats: int | None) -> Setup:
+    """The H200 run, or one that a CPU does in seconds."""
+    if tiny:
+        return Setup(TINY_GLM, TINY_PROBE, 64, "cpu", torch.float32, batches or (1, 3), 8, repeats or 3, seed)
+    return Setup(GLM, PROBE, 4096, "cuda", torch.bfloat16, batches or (1, 8, 32), 128, repeats or 50, seed)
+
+
+def glm_mtp(given: Setup) -> Built:
+    """A GLM-4-MoE and the chain of all its MTP layers."""
+    config, tensors = glm_config(given.glm, STEPS), _random(given, glm_shapes(given.glm, STEPS))
+    target = build_grouped(config, tensors)
+    return Built(target, DraftModel("mtp", build_chain(config, tensors, target)), given.dtype)
+
+
+def glm_dflash(given: Setup) -> Built:
+    """The same target, and a block draft of two layers."""
+    target = build_grouped(glm_config(given.glm, 0), _random(given, glm_shapes(given.glm, 0)))
+    sizes = parse_dflash(dflash_config(given.glm, STEPS + 1), target)
+    draft = DFlash(sizes, _random(given, dflash_shapes(given.glm)), target)
+    return Built(target, DraftModel("dflash", draft), given.dtype)
+
+
+def probe_mtp(given: Setup) -> Built:
+    """A probe target of two layers and a chain of the same sizes."""
+    sizes, bits = given.probe, 23
+    model = ProbeModel(seed=given.seed, layers=2, vocab=given.vocab, logit_bits=bits, **sizes)
+    draft = Mtp(seed=given.seed, layers=STEPS, **sizes)
+    shape = ProbeShape(*(sizes[name] for name in ("heads", "kv_heads", "key_dim", "value_dim")))
+    weights = _probe_tensors(target_weights(model), given.device)
+    target = ProbeTarget(weights, {"num_hidden_layers": 2}, shape, None, bits, model.agreement)
+    layers = _probe_tensors(mtp_weights(draft, model), given.device)
+    chain = ProbeChain(layers, shape, bits, chain=draft.chain, handed=draft.handed)
+    return Built(target, DraftModel("mtp", chain), torch.int64)
+
+
+MODELS: dict[str, Callable[[Setup], Built]] = {"glm mtp": glm_mtp, "probe mtp": probe_mtp, "glm dflash": glm_dflash}
+
+
+def _random(given: Setup, shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Matrices of variance 1 / fan-in, norms of one, and small corrections of the experts' scores."""
+    generator = torch.Generator(given.device).manual_seed(given.seed)
+    made = {}
+    for name, shape in shapes.items():
+        if name.endswith(("norm.weight", "norm_enc.weight")):
+            made[name] = torch.ones(shape, dtype=given.dtype, device=given.device)
+        else:
+            values = torch.randn(shape, dtype=given.dtype, device=given.device, generator=generator)
+            made[name] = values.mul_(shape[-1] ** -0.5)
+    return made
+
+
+def _probe_tensors(weights: dict[str, np.ndarray], device: str) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}

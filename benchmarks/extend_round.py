@@ -1,0 +1,215 @@
+"""One decode round of a real engine, of which the draft's part can be run again and again: in graphs, and eagerly.
+
+Both sides are runtimes over the same engine's memory, draft and verifier, so they run the same functions at the same
+shapes; every run starts from the memory that the round began with. `R` requests, `K` drafts, `W` = K + 1.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from extend_models import STEPS, Built, Setup
+
+from draftproof.engine.config import EngineConfig
+from draftproof.engine.drafts.base import Accepted
+from draftproof.engine.engine import Engine
+from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.graphs.cuda import CudaBackend
+from draftproof.engine.graphs.host import HostBackend
+from draftproof.engine.probes import Probes
+from draftproof.engine.runtime import Runtime
+from draftproof.engine.stages import Acceptance, DecodeRow, GenerationRequest, Launch, StepPlan
+
+PAGE, NEW = 16, 16
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+Mark = torch.cuda.Event | float
+
+
+class Clock(Probes):
+    """When each launch began and ended, on the device if there is one; captures do not count."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._cuda = device == "cuda"
+        self._begin: Mark = 0.0
+        self._launches: list[tuple[Launch, Mark, Mark]] = []
+
+    def before_launch(self) -> None:
+        self._begin = self._now()
+
+    def launched(self, launch: Launch) -> None:
+        if launch.kind != "capture":
+            self._launches.append((launch, self._begin, self._now()))
+
+    def take(self) -> list[tuple[Launch, Mark, Mark]]:
+        """All launches since the last call."""
+        taken, self._launches = self._launches, []
+        return taken
+
+    def _now(self) -> Mark:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def microseconds(begin: Any, end: Any) -> float:
+    """Between two marks of one clock, both of which the device has passed."""
+    if isinstance(begin, torch.cuda.Event):
+        return 1e3 * begin.elapsed_time(end)
+    return 1e6 * (end - begin)
+
+
+class _Watch(Probes):
+    """Keeps the first round of `count` requests: the memory that it began with, its rows and what was accepted."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+        self.engine: Engine | None = None
+        self.before: torch.Tensor | None = None
+        self.found: tuple[tuple[DecodeRow, ...], Acceptance] | None = None
+
+    def planned(self, plan: StepPlan) -> None:
+        if self.engine and self.before is None and len(plan.decode) == self._count:
+            self.before = self.engine.arena.memory.clone()
+
+    def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
+        if self.before is not None and self.found is None:
+            self.found = (batch, acceptance)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A runtime and the clock that its launches are watched with."""
+
+    runtime: Runtime
+    clock: Clock
+
+
+class Round:
+    """A round of `count` requests with K drafts each. Every draft counts as accepted: no extend has more to do."""
+
+    def __init__(self, given: Setup, built: Built, count: int) -> None:
+        self.count, self.device, watch = count, given.device, _Watch(count)
+        self.engine = watch.engine = Engine(
+            built.target, built.draft, _config(given, count), torch.device(given.device), watch
+        )
+        self._before, self.batch, acceptance = _served(self.engine, watch, given, count)
+        self.accepted = self._accepted(acceptance)
+        self.eager, self.replay = self._side(given), self._side(given)
+        backend: Backend = CudaBackend() if given.device == "cuda" else HostBackend()
+        weights = (*built.target.weights(), *self.engine.draft.weights())
+        self.replay.runtime.capture_with(backend, (self.engine.arena.memory, *weights))
+        self.replay.runtime.warm_up(count)
+
+    def extend(self, side: Side) -> dict[str, torch.Tensor]:
+        """Runtime.extend; all that it leaves is in the arena."""
+        side.runtime.extend(self.accepted)
+        return {}
+
+    def block(self, side: Side) -> dict[str, torch.Tensor]:
+        """What a draft that proposes in a graph proposes: drafts [R, K]."""
+        side.runtime.begin(self._values, self.count)
+        return {"drafts": side.runtime.propose(self.batch).drafts}
+
+    def restore(self) -> None:
+        """The memory that the round began with."""
+        self.engine.arena.memory.copy_(self._before)
+
+    def left(self) -> dict[str, torch.Tensor]:
+        """Copies of all tensors of the arena; of pools without page 0, which belongs to nobody."""
+        arena, left = self.engine.arena, {}
+        for region in arena.regions:
+            pool = region.name.startswith(("target.", "draft."))
+            left[region.name] = arena[region.name][PAGE if pool else 0 :].clone()
+        return left
+
+    def synchronize(self) -> None:
+        """Wait for the device, if there is one."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def _side(self, given: Setup) -> Side:
+        clock, engine = Clock(given.device), self.engine
+        return Side(Runtime(STEPS, engine.config, engine.verifier, engine.draft, clock), clock)
+
+    def _accepted(self, acceptance: Acceptance) -> Accepted:
+        return Accepted(
+            requests=tuple(row.request for row in self.batch),
+            rows=self._ints([row.row for row in self.batch]),
+            positions=self._ints([row.context for row in self.batch]),
+            correct=torch.full_like(acceptance.correct, STEPS),
+            ids=acceptance.ids,
+            choice=acceptance.choice,
+            hidden=acceptance.hidden,
+            tokens=tuple(map(tuple, acceptance.choice.tolist())),
+        )
+
+    @property
+    def _values(self) -> dict[str, torch.Tensor]:
+        return {
+            "rows": self.accepted.rows,
+            "states": torch.zeros_like(self.accepted.rows),
+            "positions": self.accepted.positions,
+            "counts": self._ints([row.drafts for row in self.batch]),
+            "pending": self._ints([row.pending for row in self.batch]),
+        }
+
+    def _ints(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _config(given: Setup, count: int) -> EngineConfig:
+    longest = given.prompt + NEW + STEPS + 1
+    pages = count * -(-longest // PAGE)
+    # Pages in a shuffled order, as they are in a pool that has been in use.
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(given.seed)) + 1
+    return EngineConfig(
+        steps=STEPS,
+        page_size=PAGE,
+        pages=pages,
+        request_slots=count,
+        max_len=longest,
+        max_batch=count,
+        chunk=given.prompt,
+        sizes=(count,),
+        page_order=tuple(order.tolist()),
+    )
+
+
+def _served(
+    engine: Engine, watch: _Watch, given: Setup, count: int
+) -> tuple[torch.Tensor, tuple[DecodeRow, ...], Acceptance]:
+    """Prefill random prompts and run one round of all requests."""
+    generator = torch.Generator().manual_seed(given.seed)
+    vocab = engine.verifier.target.vocab
+    for number in range(count):
+        prompt = tuple(torch.randint(0, vocab, (given.prompt,), generator=generator).tolist())
+        engine.add(GenerationRequest(number, 0, prompt, NEW, frozenset(), (STEPS,)))
+    while watch.found is None and not engine.idle:
+        engine.step()
+    if watch.before is None or watch.found is None:
+        raise RuntimeError(f"no round of all {count} requests")
+    batch, acceptance = watch.found
+    if any(row.drafts != STEPS for row in batch):
+        raise RuntimeError(f"not every request has {STEPS} drafts in its first round")
+    return watch.before, batch, acceptance
+
+
+def first_difference(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> str:
+    """Where two sets of tensors differ in a bit, and both values; "" if nowhere."""
+    if got.keys() != expected.keys():
+        return f"there are {sorted(got)}, expected {sorted(expected)}"
+    for name, tensor in expected.items():
+        bits = _BITS[tensor.dtype.itemsize]
+        wrong = (got[name].contiguous().view(bits) != tensor.contiguous().view(bits)).nonzero()
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            return f"{name} at {place} is {got[name][place].item()}, expected {tensor[place].item()}"
+    return ""

@@ -1,0 +1,91 @@
+"""Configurations and tensor shapes of the checkpoints that extends of a draft are timed on; none is ever on disk.
+
+`D` hidden width, `F` inner width, `X` experts, `V` vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Shapes = dict[str, tuple[int, ...]]
+BLOCK_LAYERS = 2
+
+
+def glm_config(sizes: dict[str, int], mtp: int) -> dict[str, Any]:
+    """The fields of config.json, with `mtp` MTP layers."""
+    return {
+        **sizes,
+        "architectures": ["Glm4MoeForCausalLM"],
+        "first_k_dense_replace": 1,
+        "n_shared_experts": 1,
+        "num_nextn_predict_layers": mtp,
+        "use_qk_norm": True,
+        "max_position_embeddings": 8192,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    }
+
+
+def dflash_config(sizes: dict[str, int], block: int) -> dict[str, Any]:
+    """The fields of the block draft's config.json: the target's sizes, the features of its first layer."""
+    same = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    return {
+        **{name: sizes[name] for name in same},
+        "architectures": ["MuseGlimmerAssistantModel"],
+        "num_hidden_layers": BLOCK_LAYERS,
+        "layer_types": ["full_attention"] * BLOCK_LAYERS,
+        "mask_token_id": sizes["vocab_size"] - 1,
+        "block_size": block,
+        "target_layer_ids": [0],
+    }
+
+
+def glm_shapes(sizes: dict[str, int], mtp: int) -> Shapes:
+    """Of target and MTP layers by checkpoint name, the experts of a layer in one tensor; the first layer is dense."""
+    width, first, table = sizes["hidden_size"], sizes["num_hidden_layers"], (sizes["vocab_size"], sizes["hidden_size"])
+    shapes: Shapes = {"model.embed_tokens.weight": table, "lm_head.weight": table, "model.norm.weight": (width,)}
+    for i in range(first + mtp):
+        shapes |= _below(f"model.layers.{i}", _attention(sizes) | (_experts(sizes) if i else _mlp(sizes)))
+    more = {"eh_proj": (width, 2 * width), "enorm": (width,), "hnorm": (width,), "shared_head.norm": (width,)}
+    for i in range(first, first + mtp):
+        shapes |= _below(f"model.layers.{i}", {f"{name}.weight": shape for name, shape in more.items()})
+    return shapes
+
+
+def dflash_shapes(sizes: dict[str, int]) -> Shapes:
+    """Of a block draft by checkpoint name."""
+    width = sizes["hidden_size"]
+    shapes: Shapes = {"encoder.fc.weight": (width, width)}
+    shapes |= {"encoder.output_norm_enc.weight": (width,), "norm.weight": (width,)}
+    for i in range(BLOCK_LAYERS):
+        shapes |= _below(f"layers.{i}", _attention(sizes) | _mlp(sizes))
+    return shapes
+
+
+def _below(prefix: str, shapes: Shapes) -> Shapes:
+    return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
+
+
+def _attention(sizes: dict[str, int]) -> Shapes:
+    width, size = sizes["hidden_size"], sizes["head_dim"]
+    queries, keys = sizes["num_attention_heads"] * size, sizes["num_key_value_heads"] * size
+    rows = {"q": (queries, width), "k": (keys, width), "v": (keys, width), "o": (width, queries)}
+    shapes: Shapes = {f"self_attn.{name}_proj.weight": shape for name, shape in rows.items()}
+    shapes |= {f"self_attn.{name}_norm.weight": (size,) for name in "qk"}
+    return shapes | {f"{name}_layernorm.weight": (width,) for name in ("input", "post_attention")}
+
+
+def _mlp(sizes: dict[str, int], name: str = "mlp", inner: str = "intermediate_size") -> Shapes:
+    width, rows = sizes["hidden_size"], sizes[inner]
+    shapes = {"gate": (rows, width), "up": (rows, width), "down": (width, rows)}
+    return {f"{name}.{part}_proj.weight": shape for part, shape in shapes.items()}
+
+
+def _experts(sizes: dict[str, int]) -> Shapes:
+    width, inner, count = (sizes[name] for name in ("hidden_size", "moe_intermediate_size", "n_routed_experts"))
+    return {
+        "mlp.gate.weight": (count, width),
+        "mlp.gate.e_score_correction_bias": (count,),
+        "mlp.experts.gate_up_proj": (count, 2 * inner, width),
+        "mlp.experts.down_proj": (count, width, inner),
+        **_mlp(sizes, "mlp.shared_experts", "moe_intermediate_size"),
+    }

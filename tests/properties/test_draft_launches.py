@@ -1,0 +1,127 @@
+"""Launches and writes of drafts that are wrong: each kind runs in a form of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.verdict import Divergence
+from tests.properties.evidence import BLOCK, CHAIN, NGRAM, STANDALONE, STATIC, evidence, with_observations
+
+LAYERS = 3
+
+
+def changed(of: Evidence, change: Callable[[Observation], Observation | None]) -> Evidence:
+    """The same with every observation of the subject exchanged, or left out."""
+    made = (change(observation) for observation in of.subject.observations)
+    return with_observations(of, (observation for observation in made if observation is not None))
+
+
+def failure(contract: str, of: Evidence) -> Divergence:
+    found = list(find(contract).check(of))
+    assert found, f"{contract} did not fail"
+    return found[0]
+
+
+def launches(of: Evidence, kind: int) -> list[Launch]:
+    return [launch for launch in of.launches if launch.kind == kind]
+
+
+def relaunched(of: Evidence, launch: Launch, **fields: int) -> Evidence:
+    key = Key(-1, launch.step, step=launch.number)
+    value = tuple(launch._replace(**fields))[2:]
+    return changed(of, lambda one: one._replace(value=value) if one[:2] == ("graph.replay", key) else one)
+
+
+def without(of: Evidence, launch: Launch) -> Evidence:
+    """As if a launch had not been, with those after it one number less."""
+
+    def change(one: Observation) -> Observation | None:
+        key = one.key
+        if one.channel not in ("graph.replay", "commit.written") or key.round != launch.step:
+            return one
+        if key.step == launch.number:
+            return None
+        return one._replace(key=key._replace(step=key.step - int(key.step > launch.number)))
+
+    return changed(of, change)
+
+
+def test_every_layer_extends_in_a_launch_of_its_own() -> None:
+    of = evidence(scenario=CHAIN)
+    assert not launches(of, DRAFT)
+    extends = launches(of, EXTEND)
+    assert {launch.layer for launch in extends} == set(range(LAYERS))
+    assert failure("graphs", without(of, extends[-1])).relation == "missing"
+    second = next(launch for launch in extends if launch.layer == 1)
+    assert failure("graphs", relaunched(of, second, layer=0)).relation == "1 behind"
+
+
+def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
+    of = evidence(scenario=NGRAM)
+    assert not any(launch.kind in (DRAFT, EXTEND, EXTEND_PROMPT) for launch in of.launches)
+    for kind in (DRAFT, EXTEND):
+        assert failure("graphs", relaunched(of, of.launches[-1], kind=kind)).channel == "graph.replay"
+
+
+@pytest.mark.parametrize("scenario", [STANDALONE, BLOCK], ids=["standalone", "dflash"])
+def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
+    of = evidence(scenario=scenario)
+    found = failure("graphs", without(of, launches(of, DRAFT)[0]))
+    assert (found.relation, found.expected) == ("missing", "1 of kind 1")
+
+
+def rewritten(of: Evidence, launch: Launch, change: Callable[[set], set]) -> Evidence:
+    """Other places that a launch changed."""
+    key = Key(-1, launch.step, step=launch.number)
+    flat = of.subject.channel("commit.written")[key]
+    pairs = change(set(zip(flat[::2], flat[1::2], strict=True)))  # type: ignore[index]
+    value = tuple(part for pair in sorted(pairs) for part in pair)
+    return changed(of, lambda one: one._replace(value=value) if one[:2] == ("commit.written", key) else one)
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_each_layer_has_to_write_its_own_entries(layer: int) -> None:
+    of = evidence(scenario=CHAIN)
+    launch = next(launch for launch in launches(of, EXTEND) if launch.layer == layer)
+    found = failure("memory.written", rewritten(of, launch, lambda _: set()))
+    assert (found.got, found.step) == ("unchanged", launch.number)
+
+
+def test_a_chain_may_compute_again_as_far_back_as_guesses_reach() -> None:
+    of = evidence(scenario=CHAIN)
+    launch = launches(of, EXTEND)[0]
+    row = of.batches[launch.step, 1][0]
+    n = of.contexts[row.request, row.round]
+
+    def written(position: int) -> Evidence:
+        slot = of.slot(row.request, row.round, position)
+        return rewritten(of, launch, lambda places: places | {(1, slot)})
+
+    assert n > LAYERS
+    assert list(find("memory.written").check(written(n - LAYERS + 1))) == []
+    assert failure("memory.written", written(n - LAYERS)).relation == f"slot of position {n - LAYERS}"
+
+
+def test_a_draft_writes_as_many_entries_as_its_form_takes() -> None:
+    """Of a round of K drafts: K - 1 of a head whose first proposal is known, K of a model, K + 1 of a block."""
+    for scenario, more in ((STATIC, -1), (STANDALONE, 0), (BLOCK, 1)):
+        of = evidence(scenario=scenario)
+        launch = launches(of, DRAFT)[0]
+        written = of.subject.channel("commit.written")[Key(-1, launch.step, step=launch.number)]
+        drafts = [row.count for row in of.batches[launch.step, 1] if row.count]
+        assert len(written) == 2 * sum(count + more for count in drafts)  # type: ignore[arg-type]
+        lost = rewritten(of, launch, lambda places: places - {max(places)})
+        assert failure("memory.written", lost).got == "unchanged"
+
+
+def test_a_draft_without_memory_writes_none() -> None:
+    of = evidence(scenario=NGRAM)
+    astray = rewritten(of, of.launches[0], lambda places: places | {(1, 0)})
+    assert failure("memory.written", astray).got == "draft slot 0"
+    assert failure("bounds", astray).relation == "out of range"

@@ -34,6 +34,7 @@ test-gpu: $(READY)
 bench-gpu: $(READY)
 	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/decode_speed.py $(ARGS)
 	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/gdn_speed.py $(GDN_ARGS)
+	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/extend_speed.py $(EXTEND_ARGS)
 
 lint: .venv/lint types
 	.venv/bin/ruff check .

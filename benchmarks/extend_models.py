@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,8 +50,8 @@ TINY_GLM = {
     "n_routed_experts": 6,
     "num_experts_per_tok": 2,
 }
-PROBE = {"heads": 16, "kv_heads": 4, "key_dim": 32, "value_dim": 32, "lanes": 64}
-TINY_PROBE = {"heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 2, "lanes": 6}
+PROBE: dict[str, Any] = {"heads": 8, "kv_heads": 2, "key_dim": 16, "value_dim": 16, "lanes": 64}
+TINY_PROBE: dict[str, Any] = {"heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 2, "lanes": 6}
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Setup:
     """What is timed and how often; times are medians over `repeats`. `glm` and `probe` are sizes."""
 
     glm: dict[str, int]
-    probe: dict[str, int]
+    probe: dict[str, Any]
     vocab: int
     device: str
     dtype: torch.dtype

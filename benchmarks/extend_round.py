@@ -6,11 +6,10 @@ shapes; every run starts from the memory that the round began with. `R` requests
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from extend_clock import Clock
 from extend_models import STEPS, Built, Setup
 
 from draftproof.engine.config import EngineConfig
@@ -21,48 +20,10 @@ from draftproof.engine.graphs.cuda import CudaBackend
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Acceptance, DecodeRow, GenerationRequest, Launch, StepPlan
+from draftproof.engine.stages import Acceptance, DecodeRow, GenerationRequest, StepPlan
 
 PAGE, NEW = 16, 16
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-Mark = torch.cuda.Event | float
-
-
-class Clock(Probes):
-    """When each launch began and ended, on the device if there is one; captures do not count."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        self._cuda = device == "cuda"
-        self._begin: Mark = 0.0
-        self._launches: list[tuple[Launch, Mark, Mark]] = []
-
-    def before_launch(self) -> None:
-        self._begin = self._now()
-
-    def launched(self, launch: Launch) -> None:
-        if launch.kind != "capture":
-            self._launches.append((launch, self._begin, self._now()))
-
-    def take(self) -> list[tuple[Launch, Mark, Mark]]:
-        """All launches since the last call."""
-        taken, self._launches = self._launches, []
-        return taken
-
-    def _now(self) -> Mark:
-        if not self._cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-
-def microseconds(begin: Any, end: Any) -> float:
-    """Between two marks of one clock, both of which the device has passed."""
-    if isinstance(begin, torch.cuda.Event):
-        return 1e3 * begin.elapsed_time(end)
-    return 1e6 * (end - begin)
 
 
 class _Watch(Probes):

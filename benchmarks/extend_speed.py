@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from extend_clock import Mark, microseconds
 from extend_models import MODELS, STEPS, Setup, setup
-from extend_round import Mark, Round, Side, first_difference, microseconds
+from extend_round import Round, Side, first_difference
 from rich.console import Console
 from rich.table import Table
 
@@ -105,10 +106,11 @@ def _measured(given: Setup, of: Round, name: str, action: Action) -> list[dict[s
                 if turn >= WARM:
                     times[part][place].append(took)
     check(of, name, action)
-    return [_row(part, *map(statistics.median, both), replays[part]) for part, both in times.items()]
+    return [_row(part, both, replays[part]) for part, both in times.items()]
 
 
-def _row(part: str, replay: float, eager: float, replays: int) -> dict[str, Any]:
+def _row(part: str, times: tuple[list[float], list[float]], replays: int) -> dict[str, Any]:
+    replay, eager = map(statistics.median, times)
     return {"part": part, "replay_us": replay, "eager_us": eager, "ratio": eager / replay, "replays": replays}
 
 

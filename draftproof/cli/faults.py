@@ -161,7 +161,7 @@ def _show_report(report: FaultReport, again: str) -> None:
     screen.console().print(table)
     for fault in report.faults:
         _show_fault(fault, brief=len(report.faults) > 3)
-    twins = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
+    twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
 

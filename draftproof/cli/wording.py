@@ -61,7 +61,8 @@ def _tuple(channel: str, text: str) -> str:
 
 
 def _match(length: int, place: int) -> str:
-    return f"{length} tokens, followed by that at place {place}" if length else "none"
+    tokens = "token" if length == 1 else "tokens"
+    return f"{length} {tokens}, followed by that at place {place}" if length else "none"
 
 
 def _needs(width: int, layers: int) -> str:

@@ -7,11 +7,11 @@ A probe scenario is drawn with an EAGLE draft of pairwise distinct sizes; every 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Draft, Eagle, Mtp, Ngram
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundWish, Scenario
 from draftproof.properties.values.validate import validate
 
@@ -66,8 +66,8 @@ def with_draft(scenario: Scenario, algorithm: Algorithm, turn: int) -> Scenario:
         value_dim=draft.value_dim,
         lanes=draft.lanes,
     )
-    made = _MAKE[algorithm](_Place(scenario, sizes), turn)
-    return validate(msgspec.structs.replace(scenario, draft=made))
+    make = _MAKE.get(algorithm) or _of_sizes(algorithm)
+    return validate(msgspec.structs.replace(scenario, draft=make(_Place(scenario, sizes), turn)))
 
 
 def _turn(options: Sequence[T], turn: int) -> T:
@@ -93,21 +93,26 @@ def _dflash(place: _Place, turn: int) -> DFlash:
     return DFlash(**place.sizes, layers=_turn(_LAYERS, turn), features=tuple(order[: _turn((2, 1, 3), turn)]))
 
 
-def _standalone(place: _Place, turn: int) -> Standalone:
-    return Standalone(**place.sizes, layers=_turn(_LAYERS, turn))
-
-
 def _ngram(_place: _Place, turn: int) -> Ngram:
+    """Mostly down to one token, so that most rounds find something."""
     longest = _turn(_LONGEST, turn)
-    return Ngram(max_n=longest, min_n=1 + turn // len(_LONGEST) % longest)
+    return Ngram(max_n=longest, min_n=1 if turn % 3 else 1 + turn // 3 % longest)
 
 
-_MAKE: dict[str, Callable[[_Place, int], Draft]] = {
-    "mtp": _mtp,
-    "dflash": _dflash,
-    "standalone": _standalone,
-    "ngram": _ngram,
-}
+def _of_sizes(algorithm: Algorithm) -> Callable[[_Place, int], Draft]:
+    """A draft that has nothing but sizes, and perhaps one to three layers: what its specification lacks is left out."""
+    made: type[Draft] = _SPECIFICATIONS[algorithm]
+
+    def make(place: _Place, turn: int) -> Draft:
+        known: dict[str, Any] = {**place.sizes, "layers": _turn(_LAYERS, turn)}
+        return made(**{name: value for name, value in known.items() if name in made.__struct_fields__})
+
+    return make
+
+
+_SPECIFICATIONS: dict[str, type[Draft]] = {one.__struct_config__.tag: one for one in Draft.__args__}  # type: ignore[attr-defined]
+# The others are made from sizes.
+_MAKE: dict[str, Callable[[_Place, int], Draft]] = {"mtp": _mtp, "dflash": _dflash, "ngram": _ngram}
 
 
 def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
@@ -129,7 +134,7 @@ def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
 def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
     """Prompts of tokens below `vocab`, at times with a period, and more rounds that verify what the draft found."""
     requests = tuple(
-        _unforced_at_times(_narrowed(request, vocab, turn + number), number, scenario.dynamic)
+        _unforced_at_times(_narrowed(request, vocab, turn + number), number, scenario)
         for number, request in enumerate(scenario.requests)
     )
     return msgspec.structs.replace(scenario, requests=requests)
@@ -141,14 +146,15 @@ def _narrowed(request: Request, vocab: int, turn: int) -> Request:
     return msgspec.structs.replace(request, prompt=prompt)
 
 
-def _unforced_at_times(request: Request, number: int, dynamic: bool) -> Request:
-    """About every other round verifies what was found; under a controller the last of a cycle does, since the others
-    are to move it."""
+def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
+    """About every other round verifies what was found, as much as there is; under a controller the last of a cycle
+    does, since the others are to move it."""
     rounds = request.rounds if len(request.rounds) > 1 else request.rounds * 2
     last = len(rounds) - 1
-    chosen = {last} if dynamic else {place for place in range(len(rounds)) if (place + number) % 2}
+    chosen = {last} if scenario.dynamic else {place for place in range(len(rounds)) if (place + number) % 2}
     wishes = tuple(
-        msgspec.structs.replace(wish, accept=-1) if place in chosen else wish for place, wish in enumerate(rounds)
+        RoundWish(drafts=scenario.steps if wish.drafts else 0, accept=-1) if place in chosen else wish
+        for place, wish in enumerate(rounds)
     )
     return msgspec.structs.replace(request, rounds=wishes)
 

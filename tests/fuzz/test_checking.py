@@ -10,6 +10,7 @@ from draftproof.fuzz.checking import Checker, CheckReport
 from draftproof.fuzz.lockstep import SubjectCrashed, evidence, solved
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.codec import encode, read_case
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 from tests.fuzz.subjects import Altered, Raising, Sleeping, as_it_is, one_ahead
 
@@ -52,6 +53,34 @@ def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):
     assert "page 9 is out of range" in verdict(report, "runs").reason
     assert "Traceback" in report.findings[0].detail
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_every_draft_of_the_list_has_counts_and_a_verdict_of_its_own(tmp_path: Path):
+    scenarios = generate(3, 10, ALGORITHMS)
+    report = Checker(Altered(as_it_is), cases=tmp_path).check(scenarios, 3)
+    assert list(report.drafts) == list(ALGORITHMS)
+    for name in ALGORITHMS:
+        own = [scenario for scenario in scenarios if algorithm(scenario.draft) == name]
+        alone = Checker(Altered(as_it_is), cases=tmp_path).check(own, 3)
+        assert report.drafts[name] == alone.counts
+        assert verdict(report, f"runs.{name}").scenarios == len(own)
+    assert report.counts == {name: sum(of[name] for of in report.drafts.values()) for name in report.counts}
+
+
+def test_nothing_is_asked_of_single_drafts_where_that_is_said(tmp_path: Path):
+    report = Checker(Altered(as_it_is), cases=tmp_path, each=None).check(SCENARIOS[:1], 3)
+    assert not any(one.name.startswith("runs.") for one in report.contracts)
+    few = Checker(Altered(as_it_is), cases=tmp_path, each=("scenarios",)).check(SCENARIOS[:1], 3)
+    assert set(verdict(few, "runs.eagle").missing) <= {f"{name} >= 1" for name in BY_NAME["eagle"].minimum}
+    every = Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS[:1], 3)
+    assert set(verdict(every, "runs.eagle").missing) > set(verdict(few, "runs.eagle").missing)
+
+
+def test_a_draft_that_only_crashed_is_inconclusive_on_its_own(tmp_path: Path):
+    report = Checker(Raising(as_it_is), cases=tmp_path).check(generate(3, 2, ("mtp",)), 3)
+    assert verdict(report, "runs.mtp").verdict is Outcome.INCONCLUSIVE
+    assert report.drafts["mtp"]["scenarios"] == 0
+    assert report.findings[0].case
 
 
 def test_a_hang_is_a_verdict(tmp_path: Path):

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from draftproof.cli.app import run
+from draftproof.fuzz import faults
 from draftproof.fuzz.catalogue import Fault, FaultFile, catalogue, read_sources
 from draftproof.fuzz.counters import HunkCounters
 from draftproof.fuzz.faults import FaultReport, FaultResult, run_faults
 from draftproof.fuzz.patching import apply
-from draftproof.fuzz.trial import FaultOutcome
+from draftproof.fuzz.trial import FaultOutcome, SeedResult
+from draftproof.fuzz.zygote import JobResult, Orders
+from draftproof.properties.contracts.forms import DRAFTED
 from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.drafts import ALGORITHMS, KINDS
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
 ENGINE = "engine/engine.py"
@@ -95,6 +102,51 @@ def test_a_hunk_in_code_that_runs_is_not_inert(report):
     assert row(report, "draft-positions-advanced-early").inert_hunks == ()
 
 
+MATCH = "                return Match(size, end + 1)"
+
+
+def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
+    changed, path = "                return Match(size, end)", "engine/drafts/ngram.py"
+    aim = {"contract": "draft.match", "channel": "propose.match"}
+    files = [
+        fault("of-ngram", MATCH, changed, path=path, draft="ngram", **aim),
+        fault("of-all", MATCH, changed, path=path, draft="all", **aim),
+        fault("of-eagle", MATCH, changed, path=path, **aim),
+    ]
+    report = run_faults(files, seeds=[1], examples=6)
+    assert [(one.draft, one.outcome) for one in report.faults] == [
+        ("ngram", FaultOutcome.DETECTED),
+        ("all", FaultOutcome.DETECTED),
+        ("eagle", FaultOutcome.INERT),
+    ]
+    assert {one.clean_twin for one in report.faults} == {Outcome.PASS}
+    first = row(report, "of-ngram").divergence
+    assert first is not None
+    assert (first.contract, first.relation) == ("draft.match", "place 1 behind")
+
+
+def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
+    made: list[tuple[int, tuple[str, ...]]] = []
+
+    def generated(seed: int, count: int, drafts: tuple[str, ...]) -> list[Scenario]:
+        made.append((seed, drafts))
+        return generate(seed, count, drafts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(faults, "generate", generated)
+    monkeypatch.setattr(faults, "_zygote", lambda orders, _interpreted: survived(orders))
+    files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
+    report = run_faults(files, seeds=[1, 2], examples=2)
+    assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
+    assert {one.outcome for one in report.faults} == {FaultOutcome.SURVIVED}
+
+
+def survived(orders: Orders) -> Iterator[JobResult]:
+    """What a zygote says of faults that nobody notices."""
+    for job in orders.jobs:
+        seeds = tuple(SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED) for seed in orders.seeds)
+        yield JobResult(id=job.id, seeds=seeds)
+
+
 def test_captured_hits_count_only_if_a_graph_was_replayed():
     counters = HunkCounters(("a", "b"))
 
@@ -136,6 +188,9 @@ def test_the_catalogue_applies_and_names_what_exists():
         assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
         assert file.fault.source, file.fault.id
         assert file.fault.mechanism, file.fault.id
+        tapped = [kind.tapped for kind in KINDS if file.fault.draft in (kind.name, "all")]
+        drafted = channel in DRAFTED
+        assert not drafted or any(channel in kind for kind in tapped), f"{file.fault.id}: no such channel of its draft"
 
 
 def test_a_kernel_fault_is_found_under_the_interpreter():

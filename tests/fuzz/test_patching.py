@@ -102,6 +102,23 @@ def test_front_matter_errors_name_the_field(tmp_path: Path):
         read_fault(path)
 
 
+@pytest.mark.parametrize("draft", ["ngram", "all"])
+def test_front_matter_names_the_draft_whose_scenarios_a_fault_meets(draft: str, tmp_path: Path):
+    path = tmp_path / "some.patch"
+    path.write_text(f'+++\nid = "some"\ndraft = "{draft}"\n+++\n' + TRIPLE)
+    assert read_fault(path).fault.draft == draft
+    path.write_text('+++\nid = "some"\n+++\n' + TRIPLE)
+    assert read_fault(path).fault.draft == "eagle"
+
+
+@pytest.mark.parametrize("draft", ['"medusa"', "3", '["mtp"]'])
+def test_an_unknown_draft_is_refused_with_those_that_are_known(draft: str, tmp_path: Path):
+    path = tmp_path / "bad.patch"
+    path.write_text(f'+++\nid = "bad"\ndraft = {draft}\n+++\n' + TRIPLE)
+    with pytest.raises(BadPatch, match=r"draft is .*, allowed: eagle, mtp, dflash, ngram, standalone, all"):
+        read_fault(path)
+
+
 def test_the_counter_runs_with_a_changed_statement():
     lines, space, hits = counted(TRIPLE)
     assert lines[9].strip() == f"{COUNTER}(0)"

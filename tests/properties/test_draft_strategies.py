@@ -140,7 +140,9 @@ def test_standalone_models_have_one_to_three_layers() -> None:
 def test_tokens_of_ngram_scenarios_come_again() -> None:
     drawn = generate(4, 60, ("ngram",))
     drafts = [scenario.draft for scenario in drawn if isinstance(scenario.draft, Ngram)]
-    assert {(draft.max_n, draft.min_n) for draft in drafts} == {(n, m) for n in range(1, 5) for m in range(1, n + 1)}
+    assert {draft.max_n for draft in drafts} == {1, 2, 3, 4}
+    assert {draft.min_n for draft in drafts} >= {1, 2, 3}
+    assert any(draft.min_n == draft.max_n > 1 for draft in drafts)
     assert {scenario.model.vocab for scenario in drawn} == {4, 5, 6, 7}
     wishes = [wish for scenario in drawn for request in scenario.requests for wish in request.rounds]
     assert 0.25 < sum(wish.accept < 0 for wish in wishes) / len(wishes) < 0.75

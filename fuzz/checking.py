@@ -40,8 +40,6 @@ WORK = (
     "step_switches_up",
 )
 """Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
-OF_TWO = frozenset({"accept_partial", "states_committed_partial", "step_switches_up"})
-"""Those of them that take two drafts a round."""
 REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
 """What is asked of each draft of a real model, whose budget is a few scenarios."""
 Progress = Callable[[], None]

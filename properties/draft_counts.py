@@ -28,12 +28,31 @@ NAMES = (
 )
 
 
+# What takes two drafts in a round, or two layers.
+_OF_TWO = (
+    "layers_chained",
+    "guesses_replaced",
+    "accept_partial",
+    "partial_accept_padded_replay",
+    "partial_accept_padded_replay_at_page_boundary",
+    "all_accepted_then_draft",
+    "taps_off_long_proposals",
+    "states_committed_partial",
+    "step_switches_up",
+    "step_switches_down",
+)
+
+
 def beyond(form: Form, *, real: bool) -> frozenset[str]:
     """The counts that no scenario of a draft can reach; a real chain is never without what chains it."""
     names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
     lacking = ((form.steps, STEPS), (form.chained, CHAINS), (form.block, BLOCKS), (form.matches, MATCHES))
     names.update(*(own for has, own in lacking if not has))
-    return frozenset(names | {"layers_unchained"} if real else names)
+    if real and form.chained:
+        # A proposal is long if it has three tokens.
+        long = {"taps_off_long_proposals"} if form.layers < 3 else ()
+        names.update({"layers_unchained"}, _OF_TWO if form.layers == 1 else long)
+    return frozenset(names)
 
 
 def counts(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:

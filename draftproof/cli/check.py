@@ -11,12 +11,11 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen
 from draftproof.cli.wording import describe, sentence
-from draftproof.fuzz.checking import OF_TWO, REAL, WORK, Checker, CheckReport, Finding
+from draftproof.fuzz.checking import REAL, Checker, CheckReport, Finding
 from draftproof.fuzz.kernels import PREFIX, cases, verdicts
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.subject import Subject
-from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
 
 EXAMPLES = 200
@@ -53,7 +52,7 @@ def check(
     subject = inputs.engine(device)
     started = time.monotonic()
     with screen.progress("scenarios", len(scenarios)) as advance:
-        checker = _checker(subject, of_traces, bool(contract), model is not None, scenarios)
+        checker = _checker(subject, of_traces, bool(contract), model is not None)
         report = checker.check(scenarios, seed, advance)
     report = _with_kernels(report, calls, device)
     show(report, time.monotonic() - started, _again(seed, count, device, contract, options.arguments))
@@ -76,17 +75,11 @@ def _with_kernels(report: CheckReport, calls: dict[str, tuple[KernelCase, ...]],
     return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
 
 
-def _checker(
-    subject: Subject, contracts: tuple[Contract, ...], named: bool, real: bool, scenarios: list[Scenario]
-) -> Checker:
-    """Of single contracts only their own minimum is asked; a real model runs less, and what one draft a round cannot
-    do is not asked of it."""
+def _checker(subject: Subject, contracts: tuple[Contract, ...], named: bool, real: bool) -> Checker:
+    """Of single contracts only their own minimum is asked; a real model runs less."""
     if named:
         return Checker(subject, contracts, work=(), each=None)
-    if not real:
-        return Checker(subject, contracts)
-    single = all(scenario.steps == 1 for scenario in scenarios)
-    return Checker(subject, contracts, work=tuple(name for name in WORK if not (single and name in OF_TWO)), each=REAL)
+    return Checker(subject, contracts, each=REAL) if real else Checker(subject, contracts)
 
 
 def _again(seed: int, count: int, device: str, contracts: list[str] | None, drafts: list[str]) -> str:

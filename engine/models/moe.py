@@ -16,7 +16,7 @@ from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.hybrid_config import ExpertSizes
 from draftproof.engine.models.layers import Mlp, read_mlp
 
-# Weights gathered at once, in elements: what the chosen experts of one block of tokens have together.
+# Made at once, in elements: weights that few tokens gather, or what all experts make of many.
 GATHERED = 1 << 27
 
 
@@ -62,8 +62,9 @@ def in_blocks(
     down: torch.Tensor,
     routed: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """`routed` of x [T, D], so many tokens at once that at most GATHERED elements of experts are gathered: [T, D]."""
-    block = max(1, GATHERED // (chosen * (gate_up[0].numel() + down[0].numel())))
+    """`routed` of x [T, D], so many tokens at once that about GATHERED elements are made on the way: [T, D]."""
+    of_token = min(chosen * (gate_up[0].numel() + down[0].numel()), gate_up.shape[0] * 4 * down.shape[2])
+    block = max(1, GATHERED // of_token)
     return torch.cat([routed(x[start : start + block]) for start in range(0, x.shape[0], block)])
 
 
@@ -72,8 +73,16 @@ def run_experts(
 ) -> torch.Tensor:
     """The outputs of experts [T, k] for x [T, D], added up by their shares [T, k]: [T, D].
 
-    gate_up [X, 2F, D], down [X, D, F].
+    gate_up [X, 2F, D], down [X, D, F]. Few tokens gather the weights of their experts; as soon as these are as many as
+    there are experts, reading every expert once for all tokens is less.
     """
+    run = _gathered if experts.numel() < gate_up.shape[0] else _all
+    return run(x, shares, experts, gate_up, down)
+
+
+def _gathered(
+    x: torch.Tensor, shares: torch.Tensor, experts: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
     count, chosen = experts.shape
     numbers = experts.flatten()
     repeated = x.unsqueeze(1).expand(-1, chosen, -1).reshape(-1, x.shape[1], 1)
@@ -82,6 +91,17 @@ def run_experts(
     kernels.silu_mul(active, gathered)
     outputs = torch.bmm(down.index_select(0, numbers), active.unsqueeze(2))
     return torch.bmm(shares.unsqueeze(1), outputs.view(count, chosen, -1)).squeeze(1)
+
+
+def _all(
+    x: torch.Tensor, shares: torch.Tensor, experts: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    count, total = x.shape[0], gate_up.shape[0]
+    both = torch.matmul(x, gate_up.transpose(1, 2)).view(total * count, -1)
+    active = both.new_empty((both.shape[0], both.shape[1] // 2))
+    kernels.silu_mul(active, both)
+    weighted = shares.new_zeros((count, total)).scatter_(1, experts, shares).t().unsqueeze(2)
+    return torch.bmm(active.view(total, count, -1) * weighted, down.transpose(1, 2)).sum(0)
 
 
 def read_moe(sizes: ExpertSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int) -> Moe:

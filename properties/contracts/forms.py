@@ -53,6 +53,12 @@ class Form(NamedTuple):
         """How many positions before n an extend may compute again: entries made with a guess."""
         return self.layers - 1 if self.chained else 0
 
+    @property
+    def repeats(self) -> bool:
+        """Whether an extend may compute an entry again from the same inputs: of a real model it then may or may not
+        change in its last bits."""
+        return self.reach > 0 or (self.steps and self.kind.hidden == "none")
+
     def graphs(self, drafts: bool) -> int:
         """How many graphs there are of one size and width; `drafts`: whether rounds of that width have drafts."""
         return 1 + int(drafts and (self.steps or self.block)) + self.extend_launches

@@ -169,7 +169,11 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
     adaptive = scenario.adaptive
     if adaptive is not None:
         candidates = tuple(dict.fromkeys(min(count, steps) for count in adaptive.candidates))
-        adaptive = msgspec.structs.replace(adaptive, initial=min(adaptive.initial, steps), candidates=candidates)
+        initial = min(adaptive.initial, steps)
+        if adaptive.initial < max(adaptive.steps) and initial == steps:
+            # It could rise, and still should.
+            initial = max(1, steps - 1)
+        adaptive = msgspec.structs.replace(adaptive, initial=initial, candidates=candidates)
     requests = tuple(
         msgspec.structs.replace(request, rounds=tuple(_cut(wish, steps) for wish in request.rounds))
         for request in scenario.requests

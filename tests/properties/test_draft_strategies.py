@@ -15,6 +15,7 @@ from draftproof.properties.values.codec import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Mtp, Ngram, Standalone, algorithm
 from draftproof.properties.values.scenario import RELATIONS, Scenario
 from draftproof.properties.values.validate import validate
+from draftproof.reference.solve import solve
 from tests.properties.test_strategies import FAST
 
 OTHERS = tuple(name for name in ALGORITHMS if name != "eagle")
@@ -149,6 +150,17 @@ def test_tokens_of_ngram_scenarios_come_again() -> None:
     prompts = [request.prompt for scenario in drawn for request in scenario.requests if len(request.prompt) > 5]
     assert any(prompt[3:] == prompt[:-3] for prompt in prompts)
     assert any(prompt[3:] != prompt[:-3] for prompt in prompts)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_an_ngram_draft_finds_is_accepted_wholly_partly_and_not_at_all(seed: int) -> None:
+    solved = [solve(scenario) for scenario in generate(seed, 60, ("ngram",)) if not scenario.dynamic]
+    rounds = [round_ for script in solved for request in script.requests for round_ in request.rounds]
+    own = [(one.drafts, one.correct_len) for one in rounds if one.forced is None]
+    assert any(drafts == accepted > 1 for drafts, accepted in own)
+    assert any(0 < accepted < drafts for drafts, accepted in own)
+    assert any(drafts > accepted == 0 for drafts, accepted in own)
+    assert any(not drafts for drafts, _ in own)
 
 
 def test_sizes_of_drafts_are_distinct_from_those_of_their_targets() -> None:

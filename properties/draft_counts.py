@@ -15,9 +15,9 @@ from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.trace import Key, integers
 
 STEPS = ("draft_steps", "second_draft_steps")
-CHAINS = ("layers_chained", "layers_unchained", "guesses_replaced")
+CHAINS = ("layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one")
 BLOCKS = ("blocks", "blocks_cut")
-MATCHES = ("matches", "no_matches", "matches_after_partial", "matches_of_fewer")
+MATCHES = ("matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found")
 NAMES = (
     *(f"{name}_scenarios" for name in ALGORITHMS),
     *CHAINS,
@@ -25,6 +25,7 @@ NAMES = (
     *MATCHES,
     "own_accepted",
     "own_rejected",
+    "zero_tails",
 )
 
 
@@ -51,7 +52,10 @@ def beyond(form: Form, *, real: bool) -> frozenset[str]:
     if real and form.chained:
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()
-        names.update({"layers_unchained"}, _OF_TWO if form.layers == 1 else long)
+        names.update({"layers_unchained"}, _OF_TWO if form.layers == 1 else {*long, "chains_of_one"})
+    if real:
+        # They have a prompt's tokens and step counts of their own, and few scenarios.
+        names |= {"zero_tails", "unfound_beside_found"}
     return frozenset(names)
 
 
@@ -62,6 +66,7 @@ def counts(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:
         if not round_.forced:
             counter["own_accepted"] += round_.accepted
             counter["own_rejected"] += round_.drafts - round_.accepted
+    counter["zero_tails"] = _zero_tails(evidence)
     if evidence.form.chained:
         counter.update(_chains(evidence))
     if evidence.form.block:
@@ -78,6 +83,7 @@ def _chains(evidence: Evidence) -> Counter[str]:
     extends = sum(key.layer > 0 and key[:2] in done for key in proposals)
     chain = getattr(evidence.scenario.draft, "chain", True)
     found: Counter[str] = Counter({"layers_chained" if chain else "layers_unchained": extends})
+    found["chains_of_one"] = sum(key.round > 0 for key in proposals) if evidence.form.layers == 1 else 0
     ids = evidence.reference.channel("extend.ids")
     for key, token in ids.items():
         length = done.get(key[:2])
@@ -112,4 +118,14 @@ def _matches(evidence: Evidence, rounds: Sequence[Round]) -> Counter[str]:
             room = evidence.drafts_allowed(round_.row, round_.context)
             there = evidence.found(round_.request, round_.number, round_.context)
             found["matches_of_fewer"] += int(there is not None and there < room)
+    for rows in evidence.batches.values():
+        nothing = any(row.phase and not row.count and evidence.drafts_wanted(row) for row in rows)
+        something = any(row.phase and row.count for row in rows)
+        found["unfound_beside_found"] += int(nothing and something and evidence.scenario.adaptive is not None)
     return found
+
+
+def _zero_tails(evidence: Evidence) -> int:
+    """Later chunks of prompts that begin with token 0."""
+    prompts, chunk = (one.prompt for one in evidence.scenario.requests), evidence.scenario.schedule.chunk
+    return sum(prompt[start] == 0 for prompt in prompts for start in range(chunk, len(prompt), chunk))

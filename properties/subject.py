@@ -13,7 +13,16 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Observation, Trace
 
 ENGINE_WIDE = frozenset(
-    {"commit.written", "graph.replay", "pool.owners", "pool.guards", "pool.states", "config.seen", "config.routing"}
+    {
+        "commit.written",
+        "graph.replay",
+        "pool.owners",
+        "pool.guards",
+        "pool.states",
+        "pool.drafts",
+        "config.seen",
+        "config.routing",
+    }
     | {"config.draft", "control.steps", "control.average"}
 )
 _FIELDS = ("step", "layer", "row")

@@ -90,8 +90,12 @@ class ProbeBlock:
         return whole
 
     def _continued(self, carry: np.ndarray, n: int) -> np.ndarray:
-        """Row i's carry of position n, [B], followed along its own favourites up to position n + i - 1."""
+        """Row i's carry of position n, [B], followed along its own favourites up to position n + i - 1.
+
+        Row 0, which proposes nothing, mixes it: else it would choose what row 1 does.
+        """
         parts, place = self._parts, np.arange(len(carry))
+        carry = np.where(place == 0, mix(carry), carry)
         for s in range(1, len(carry) - 1):
             lane = parts.embed[parts.unembed.favourite(mix(carry)), 0]
             carry = np.where(place > s, carry + mix(lane + np.uint64(n + s) * parts.carry), carry)

@@ -233,7 +233,7 @@ def naive_block(draft: DFlash, target: ProbeModel, ids: tuple[int, ...], feature
             xs[row] = [(a + naive_mix(dot(line, y))) & MASK for a, line in lines]
     states = []
     for row, x in enumerate(xs):
-        c = carry[row]
+        c = carry[row] if row else naive_mix(carry[row])
         for s in range(1, row):
             lane = w["embed"][(naive_mix(c) >> 33) % target.vocab][0]
             c = (c + naive_mix((lane + (n + s) * w["carry.position"][0]) & MASK)) & MASK

@@ -152,6 +152,10 @@ class Draft(ABC):
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:  # noqa: B027
         """After the extenders: remember what the next round starts from."""
 
+    def held(self) -> tuple[int, ...]:
+        """Requests of which it keeps something on the host, ascending."""
+        return ()
+
     def released(self, request: int) -> None:  # noqa: B027
         """A request has ended. What is in its row the next owner of that overwrites."""
 

@@ -97,6 +97,10 @@ class Ngram(Draft):
             if row.tail < 0:
                 self._indices[row.request] = NgramIndex(self.model, (*row.prompt, token))
 
+    def held(self) -> tuple[int, ...]:
+        """Those with an index."""
+        return tuple(sorted(self._indices))
+
     def released(self, request: int) -> None:
         """Nothing of a request outlives it."""
         del self._indices[request]

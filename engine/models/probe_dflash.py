@@ -61,12 +61,13 @@ class ProbeBlock:
         return states
 
     def _followed(self, carry: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """The carry [B, W], which row i of a block has up to row 0, along the favourites of rows 1 .. i - 1."""
-        steps = carry.shape[1] - 2
-        if steps < 1:
-            return carry
+        """The carry [B, W], which row i of a block has up to row 0, along the favourites of rows 1 .. i - 1.
+
+        Row 0 proposes nothing, and mixes it: else it would choose what row 1 does.
+        """
         carry, offsets = carry.clone(), positions * self._carry
-        for step in range(1, steps + 1):
+        carry[:, :1].copy_(mixed(carry[:, :1]))
+        for step in range(1, carry.shape[1] - 1):
             behind = carry[:, step + 1 :]
             token = favourite(mixed(behind), self.mask)
             behind.add_(mix(self._first_lane.take(token) + offsets[:, step : step + 1]))

@@ -248,6 +248,7 @@ class Recorder(Probes):
         flat = tuple(part for pair in owned for part in pair)
         self._add("pool.owners", Key(-1, step), (scheduler.pool.free, scheduler.table.free, *flat))
         self._add("pool.guards", Key(-1, step), self._engine.arena.damaged())
+        self._add("pool.drafts", Key(-1, step), self._engine.draft.held())
         if scheduler.states:
             slots = sorted((sequence.state, sequence.request.id) for sequence in scheduler.live)
             self._add("pool.states", Key(-1, step), (scheduler.states.free, *(part for pair in slots for part in pair)))

@@ -129,7 +129,27 @@ def _guards(evidence: Evidence) -> Iterator[Divergence]:
         )
 
 
+def _kept(evidence: Evidence) -> Iterator[Divergence]:
+    """On the host a draft that matches keeps the tokens of the requests that go on past their prompts, and of nobody
+    else; any other draft keeps nothing there."""
+    expected: dict[Key, Datum] = {}
+    last = {row.request: row.step for row in evidence.rows if not row.phase}
+    for step in range(evidence.last_step + 2):
+        live = (request for request in sorted(live_tables(evidence, step)) if last.get(request, step) <= step)
+        expected[Key(-1, step)] = tuple(live) if evidence.form.matches else ()
+    found = first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
+    if found:
+        yield found
+
+
 CONTRACTS = (
+    Contract(
+        name="draft.kept",
+        needs=frozenset({"pool.drafts"}),
+        reads=_READS | {"round.table"},
+        minimum={"scenarios": 1, "slot_reuses": 1},
+        check=_kept,
+    ),
     Contract(
         name="ownership",
         needs=frozenset({"round.table", "pool.owners"}),

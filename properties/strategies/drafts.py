@@ -22,6 +22,10 @@ _LAYERS = (1, 2, 1, 3)
 _LONGEST = (3, 2, 4, 1)
 _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
+# One in so many of a draft has one step, and a verify width of two.
+_ONE_STEP = 7
+# One in so many n-gram scenarios has a request with a long history, of so many tokens more.
+_LONG, _MORE_TOKENS = 4, 20
 
 
 class _Sizes(TypedDict):
@@ -58,6 +62,11 @@ def with_draft(scenario: Scenario, algorithm: Algorithm, turn: int) -> Scenario:
         return scenario
     if algorithm == "ngram":
         scenario = _of_few_tokens(scenario, turn)
+    elif turn % _ONE_STEP == 5:
+        scenario = with_steps(scenario, 1)
+    if algorithm == "mtp" and turn % 3 == 1:
+        # Chunks shorter than what a chain of four layers and more makes again.
+        scenario = msgspec.structs.replace(scenario, schedule=msgspec.structs.replace(scenario.schedule, chunk=2))
     sizes = _Sizes(
         seed=draft.seed,
         heads=draft.heads,
@@ -75,10 +84,12 @@ def _turn(options: Sequence[T], turn: int) -> T:
 
 
 def _mtp(place: _Place, turn: int) -> Mtp:
-    """A layer a proposal, sometimes with layers to spare; one in four does not chain."""
+    """A layer a proposal, sometimes with layers to spare; one in four does not chain. A single step has a single layer
+    as often as not."""
+    more = _turn(_MORE_LAYERS, turn) if place.scenario.steps > 1 else turn // _ONE_STEP % 2
     return Mtp(
         **place.sizes,
-        layers=place.scenario.steps + _turn(_MORE_LAYERS, turn),
+        layers=place.scenario.steps + more,
         chain=turn % 4 != 3,
         handed=_turn(("after_norm", "before_norm", "after_norm"), turn),
     )
@@ -124,11 +135,22 @@ def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
     vocab = _turn(_SMALL_VOCABS, turn)
     model = msgspec.structs.replace(scenario.model, vocab=vocab)
     scenario = repeating(scenario, turn, vocab)
+    if turn % _LONG == 1 and not scenario.dynamic:
+        scenario = _with_a_long_history(scenario)
     if turn % 3 != 2:
         model = msgspec.structs.replace(model, logit_bits=1, agreement=0)
         endless = tuple(msgspec.structs.replace(request, stop_at=-1) for request in scenario.requests)
         scenario = msgspec.structs.replace(scenario, requests=endless)
     return msgspec.structs.replace(scenario, model=model)
+
+
+def _with_a_long_history(scenario: Scenario) -> Scenario:
+    """The first request goes on for longer, with pages for it."""
+    first, memory = scenario.requests[0], scenario.memory
+    first = msgspec.structs.replace(first, budget=first.budget + _MORE_TOKENS, stop_at=-1)
+    more = -(-_MORE_TOKENS // memory.page_size) + 1
+    memory = msgspec.structs.replace(memory, max_len=memory.max_len + _MORE_TOKENS, pages=memory.pages + more)
+    return msgspec.structs.replace(scenario, requests=(first, *scenario.requests[1:]), memory=memory)
 
 
 def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
@@ -147,11 +169,12 @@ def _narrowed(request: Request, vocab: int, turn: int) -> Request:
 
 
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
-    """About every other round verifies what was found, as much as there is; under a controller the last of a cycle
-    does, since the others are to move it."""
+    """About every other round verifies what was found, as much as there is; under a controller only the last of a cycle
+    does, since the others are to move it, but for the second request, so that rows that found nothing run beside it."""
     rounds = request.rounds if len(request.rounds) > 1 else request.rounds * 2
     last = len(rounds) - 1
-    chosen = {last} if scenario.dynamic else {place for place in range(len(rounds)) if (place + number) % 2}
+    often = not scenario.dynamic or number == 1
+    chosen = {place for place in range(len(rounds)) if (place + number) % 2} if often else {last}
     wishes = tuple(
         RoundWish(drafts=scenario.steps if wish.drafts else 0, accept=-1) if place in chosen else wish
         for place, wish in enumerate(rounds)

@@ -37,7 +37,7 @@ from draftproof.properties.values.validate import validate
 
 # Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
 # constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
-VERSION = 5
+VERSION = 6
 Draw = st.DrawFn
 
 # The relations that need a graph, or captured sizes, to differ from the base run.
@@ -196,6 +196,9 @@ def _request(draw: Draw, profile: Profile, sizes: _Sizes, index: int) -> Request
     length = _near(draw, unit, 1, longest)
     start, stride = draw(st.integers(0, sizes.vocab - 1)), draw(st.integers(1, 7))
     prompt = tuple((start + stride * place * (place + 1) // 2) % sizes.vocab for place in range(length))
+    if length > sizes.chunk and (start + stride) % 2:
+        # Token 0 begins a later chunk: to be told from "no token".
+        prompt = (*prompt[: sizes.chunk], 0, *prompt[sizes.chunk + 1 :])
     budget = draw(st.integers(*_budget(profile, index)))
     # A stop inside an accepted run; at `budget - 1` stop and budget fall on one token.
     places = (-1, budget - 1) if profile.together else (-1, -1, budget - 1, max(budget - 2, 0), min(2, budget - 1))
@@ -215,6 +218,8 @@ def _arrivals(profile: Profile, index: int) -> tuple[int, ...]:
         return (0,)
     if _shape(profile) == "reuse":
         return (0, 1) if index == 1 else (1 + index, 2 + index)
+    if profile.draft_batch:
+        return (1, 2, 5)
     return (1, 2) if profile.together else (0, 0, 1, 3)
 
 

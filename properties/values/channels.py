@@ -80,6 +80,7 @@ _TABLE = (
     Channel("pool.owners", "pool", 1, (), "ints", "pages"),
     Channel("pool.guards", "pool", 2, (), "ints", "bytes"),
     Channel("pool.states", "pool", 3, (), "ints", "state slots"),
+    Channel("pool.drafts", "pool", 4, (), "ints", "requests"),
 )
 CHANNELS: dict[str, Channel] = {channel.name: channel for channel in _TABLE}
 TAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("draft", "verify", "extend"))

@@ -120,13 +120,13 @@ KINDS: tuple[DraftKind, ...] = (
         "eagle",
         "last",
         _STEPS | _ENTRIES | {"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "extend.proposal"},
-        ("second_draft_steps", "all_accepted_then_draft"),
+        ("second_draft_steps", "all_accepted_then_draft", "zero_tails"),
     ),
     DraftKind(
         "mtp",
         "last",
         _ENTRIES | {"extend.ids", "extend.hidden_in", "extend.proposal"},
-        ("layers_chained", "layers_unchained", "guesses_replaced"),
+        ("layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one", "zero_tails"),
     ),
     DraftKind(
         "dflash",
@@ -138,7 +138,7 @@ KINDS: tuple[DraftKind, ...] = (
         "ngram",
         "none",
         frozenset({"propose.match"}),
-        ("matches", "no_matches", "matches_after_partial", "matches_of_fewer"),
+        ("matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"),
     ),
     DraftKind(
         "standalone",

@@ -123,7 +123,7 @@ class Request:
             first = first or [o[0] for o in outputs]
         states = []
         for i, x in enumerate(xs):
-            carry = first[i]
+            carry = first[i] if i else naive_mix(first[i])
             for s in range(1, i):
                 token = (naive_mix(carry) >> 33) % TARGET.vocab
                 carry += naive_mix((w["embed"][token][0] + (n + s) * w["carry.position"][0]) & MASK)

@@ -270,6 +270,8 @@ class _Play:
         flat = tuple(part for pair in owned for part in pair)
         self.say("pool.owners", key, (len(self.free), len(self.slots), *flat))
         self.say("pool.guards", key, ())
+        past = tuple(sorted(live.request for live in self.live if live.emitted))
+        self.say("pool.drafts", key, past if isinstance(self.scenario.draft, Ngram) else ())
         if self.hybrid:
             states = sorted((live.state, live.request) for live in self.live)
             self.say("pool.states", key, (len(self.slots), *(part for pair in states for part in pair)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -13,6 +14,7 @@ from draftproof.properties.contracts.forms import form_of
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.counts import NAMES, counts, total
 from draftproof.properties.judge import COMMON, by_draft, judge
+from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
 from draftproof.properties.values.scenario import RELATIONS, Relation, Scenario
 from draftproof.properties.values.trace import Datum, Key, Observation
@@ -364,8 +366,33 @@ def test_counts_see_what_is_special_of_each_draft() -> None:
     assert chain["guesses_replaced"]
     block = counts(evidence(scenario=BLOCK))
     assert block["blocks"] > block["blocks_cut"] > 0
-    for name in BY_NAME["ngram"].minimum:
-        assert counts(evidence(scenario=NGRAM))[name], name
+    found = counts(evidence(scenario=NGRAM))
+    assert [name for name in BY_NAME["ngram"].minimum if not found[name]] == ["unfound_beside_found"]
+
+
+def test_counts_see_prompts_whose_later_chunks_begin_with_token_0() -> None:
+    assert not counts(evidence(scenario=CHAIN))["zero_tails"]
+    chunk = CHAIN.schedule.chunk
+    longest = max(CHAIN.requests, key=lambda request: len(request.prompt))
+    assert len(longest.prompt) > chunk
+    prompt = (*longest.prompt[:chunk], 0, *longest.prompt[chunk + 1 :])
+    requests = tuple(msgspec.structs.replace(one, prompt=prompt) if one is longest else one for one in CHAIN.requests)
+    assert counts(evidence(scenario=msgspec.structs.replace(CHAIN, requests=requests)))["zero_tails"] == 1
+
+
+def test_counts_see_rows_that_found_nothing_beside_others_under_a_controller() -> None:
+    seen: Counter[bool] = Counter()
+    for scenario in generate(0, 60, ("ngram",)):
+        seen[scenario.adaptive is not None] += counts(evidence(scenario=scenario))["unfound_beside_found"]
+    assert seen[True] > 2
+    assert not seen[False]
+
+
+def test_a_chain_of_one_layer_is_counted() -> None:
+    one = next(scenario for scenario in generate(4, 60, ("mtp",)) if scenario.draft.layers == 1)  # type: ignore[union-attr]
+    found = counts(evidence(scenario=one))
+    assert found["chains_of_one"]
+    assert not found["layers_chained"] + found["layers_unchained"]
 
 
 def test_a_draft_is_inconclusive_until_its_own_scenarios_reach_all_that_it_needs() -> None:
@@ -383,7 +410,11 @@ def test_a_draft_is_inconclusive_until_its_own_scenarios_reach_all_that_it_needs
         wrong = [verdict for verdict in by_draft(judged, few) if verdict.verdict is not Outcome.PASS]
         assert [(verdict.name, verdict.missing) for verdict in wrong] == [("runs.ngram", (f"{name} >= 1",))]
     lacking = {verdict.name: verdict.missing for verdict in by_draft(judged, counted) if verdict.missing}
-    assert lacking == {"runs.mtp": ("layers_unchained >= 1",)}
+    assert lacking == {
+        "runs.eagle": ("zero_tails >= 1",),
+        "runs.mtp": ("layers_unchained >= 1", "chains_of_one >= 1", "zero_tails >= 1"),
+        "runs.ngram": ("unfound_beside_found >= 1",),
+    }
     own = [one | dict.fromkeys(COMMON, 0) for one in enough]
     assert {verdict.verdict for verdict in by_draft(judged, own, common=())} == {Outcome.PASS}
     assert [v.verdict for v in by_draft(judged[:1], enough[:1], wanted=("mtp",))] == [Outcome.INCONCLUSIVE]

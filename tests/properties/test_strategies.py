@@ -109,7 +109,7 @@ def test_a_profile_keeps_its_minimum(profile) -> None:
     found: list[Scenario] = []
 
     @settings(FAST, max_examples=10)
-    @given(scenarios(profile))
+    @given(scenarios(profile, "eagle"))
     def collect(scenario: Scenario) -> None:
         found.append(scenario)
 

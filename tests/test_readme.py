@@ -49,7 +49,7 @@ FAULTS = re.findall(r'^```sh\nmake faults ARGS="([^"]+)"\n```\n\n```text\n(.*?)\
 
 
 def test_reports_of_faults_are_shown():
-    assert len(FAULTS) == 2
+    assert len(FAULTS) == 3
 
 
 @pytest.mark.parametrize(("arguments", "shown"), FAULTS)

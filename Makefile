@@ -14,7 +14,7 @@ BIN := .venv/bin/python -P
 READY := .venv/ready
 endif
 
-.PHONY: check test faults lint types bench test-gpu bench-gpu system clean
+.PHONY: check test faults matrix smoke lint types bench test-gpu bench-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -24,6 +24,18 @@ test: $(READY)
 
 faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)
+
+# The whole detection matrix, beside what the usual tests see; GPU=FILE adds what `make faults` wrote on a GPU.
+matrix: $(READY)
+	mkdir -p .draftproof
+	rm -f .draftproof/matrix.json
+	$(BIN) -m draftproof.cli faults run --usual --json .draftproof/matrix.json $(ARGS) || failed=$$?; \
+	$(BIN) -m draftproof.cli faults matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
+		&& exit $${failed:-0}
+
+# Some faults of every part, on one seed: at most three minutes on two cores.
+smoke: $(READY)
+	$(BIN) -m draftproof.cli faults run --smoke --seeds 1 $(ARGS)
 
 bench: $(READY)
 	$(BIN) benchmarks/throughput.py $(ARGS)

@@ -22,7 +22,7 @@ class Clock(Probes):
         self._begin: Mark = 0.0
         self._launches: list[tuple[Launch, Mark, Mark]] = []
 
-    def before_launch(self) -> None:
+    def before_launch(self, kind: str) -> None:
         self._begin = self._now()
 
     def launched(self, launch: Launch) -> None:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from draftproof.fuzz.checking import CheckReport, check
     from draftproof.fuzz.lockstep import evidence
     from draftproof.properties.judge import judge
-    from draftproof.properties.strategies.scenarios import generate
+    from draftproof.properties.strategies.scenarios import generate, scenarios
     from draftproof.properties.subject import Subject, conformance
     from draftproof.properties.values.codec import read_case
     from draftproof.properties.values.scenario import Scenario
     from draftproof.properties.values.script import Script
     from draftproof.properties.values.trace import Observation, Trace
     from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
+    from draftproof.pytest_checks import hold
 
 _HOMES = {
     "CheckReport": "fuzz.checking",
@@ -37,8 +38,10 @@ _HOMES = {
     "conformance": "properties.subject",
     "evidence": "fuzz.lockstep",
     "generate": "properties.strategies.scenarios",
+    "hold": "pytest_checks",
     "judge": "properties.judge",
     "read_case": "properties.values.codec",
+    "scenarios": "properties.strategies.scenarios",
 }
 
 __all__ = [
@@ -56,8 +59,10 @@ __all__ = [
     "conformance",
     "evidence",
     "generate",
+    "hold",
     "judge",
     "read_case",
+    "scenarios",
 ]
 
 

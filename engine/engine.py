@@ -126,7 +126,7 @@ class Engine:
         where = self._packed(batch)
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
-        self.probes.before_launch()
+        self.probes.before_launch("prefill")
         if self.states and isinstance(where.states, Chunks):
             self.states.begin(where.states)
         hidden, choice = self.verifier.prefill(ids, where, ends)
@@ -216,7 +216,7 @@ class Engine:
         if self.states is None:
             return
         slots = self._tensor([commit.state for commit in commits])
-        self.probes.before_launch()
+        self.probes.before_launch("commit")
         self.states.commit(
             slots=slots,
             last_correct_step_indices=self._tensor([commit.last_correct_step_index for commit in commits]),
@@ -231,7 +231,7 @@ class Engine:
         ended = tuple(commit for commit in commits if commit.finished)
         if self.states is None or not ended:
             return
-        self.probes.before_launch()
+        self.probes.before_launch("finish")
         self.states.flush(self._tensor([commit.state for commit in ended]))
         self.probes.launched(Launch("finish", 0, len(ended), 0))
         self.probes.handed_over(ended)

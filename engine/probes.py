@@ -50,7 +50,8 @@ class Probes:
     def planned(self, plan: StepPlan) -> None:
         """Pages are allocated, nothing has run."""
 
-    def before_launch(self) -> None: ...
+    def before_launch(self, kind: str) -> None:
+        """A launch of this kind comes next: of a graph, "capture", or what an eager launch is called in Launch."""
 
     def routed(self, layer_type: int) -> None:
         """The next layer of the target runs, as FULL or LINEAR."""

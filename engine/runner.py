@@ -83,7 +83,7 @@ class GraphRunner:
         size = self.size_for(rows)
         if self._backend is None or size in self._graphs or size not in self._sizes:
             return
-        self._probes.before_launch()
+        self._probes.before_launch("capture")
         self.buffers.pad(size)
         with self._probes.taps.warmup(self._tap, size):
             names = tuple(self._function(self.buffers.view(size)))
@@ -97,7 +97,7 @@ class GraphRunner:
     def launch(self, rows: int) -> Outputs:
         """Run over filled buffers; outputs of the live rows, the caller's own to keep."""
         size = self.size_for(rows)
-        self._probes.before_launch()
+        self._probes.before_launch(self.kind)
         if size in self._graphs:
             graph, names = self._graphs[size]
             graph.replay()

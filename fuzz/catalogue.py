@@ -30,7 +30,7 @@ class Fault(Value, frozen=True, kw_only=True):
 
     `patches` says which implementation it changes: a fault of `triton` runs with the interpreter, or on CUDA.
     `draft`: the draft of the scenarios that it meets, or "all" of them in turns. `strategies`: the change of the
-    strategies that it forced.
+    strategies that it forced. `smoke`: whether it is tried in every CI run. `explained`: why it survives where it does.
     """
 
     id: str
@@ -41,6 +41,8 @@ class Fault(Value, frozen=True, kw_only=True):
     channel: str = ""
     draft: DraftSet = "eagle"
     strategies: str = ""
+    smoke: bool = False
+    explained: str = ""
 
 
 class FaultFile(Value, frozen=True, kw_only=True):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 from types import ModuleType
+
+from msgspec.structs import replace
 
 import draftproof
 from draftproof.fuzz.counters import HunkCounters
 from draftproof.fuzz.lockstep import Solved
 from draftproof.fuzz.trial import FaultOutcome, SeedResult, kernel_trial, trial
-from draftproof.fuzz.zygote import Beat, Examples, Job, Say
+from draftproof.fuzz.usual import UsualRun, observe
+from draftproof.fuzz.zygote import Beat, Examples, Job, Rest, Say
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.subject import Subject
@@ -33,21 +37,32 @@ def import_copy(folder: str) -> ModuleType:
     return module
 
 
-def work(job: Job, seeds: list[tuple[int, Examples]], device: str, say: Say) -> None:
-    """Run a job; `say` is told after every example, and at the end."""
+def work(rest: Rest, say: Say) -> None:
+    """Run the rest of a job; `say` is told after every example, and at the end."""
+    job = rest.job
     counters = HunkCounters(job.hunks)
     counters.install()
     done: list[SeedResult] = []
     try:
-        subject: Subject = import_copy(job.folder).EngineSubject(device=device)
+        subject: Subject = import_copy(job.folder).EngineSubject(device=rest.device)
     except Exception as error:
         detail = f"{type(error).__name__}: {error}, while the engine was imported"
-        lost = [SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=1, detail=detail) for seed, _ in seeds]
-        say(Beat(done=tuple(lost), inert=counters.inert, final=True))
+        lost = tuple(_lost(seed, detail) for seed, _ in rest.seeds)
+        say(Beat(done=lost, inert=counters.inert, usual=UsualRun(crash=detail) if job.usual else None, final=True))
         return
-    for seed, examples in seeds:
-        done.append(_Seed(job, seed, device, counters, tuple(done), say).run(subject, examples))
-    say(Beat(done=tuple(done), inert=counters.inert, final=True))
+    for seed, examples in rest.seeds:
+        done.append(_Seed(job, seed, rest.device, counters, tuple(done), say).run(subject, examples))
+        if rest.device == "cuda" and done[-1].outcome is FaultOutcome.CRASHED:
+            say(Beat(done=tuple(done), inert=counters.inert, again=True))
+            return
+    # Hunks count by what the steered scenarios ran.
+    beat = Beat(done=tuple(done), inert=counters.inert)
+    usual = observe(subject, rest.usual, lambda so_far: say(replace(beat, usual=so_far))) if job.usual else None
+    say(replace(beat, usual=usual, final=True))
+
+
+def _lost(seed: int, detail: str) -> SeedResult:
+    return SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=1, seconds=0.0, detail=detail)
 
 
 class _Seed:
@@ -58,7 +73,7 @@ class _Seed:
     ) -> None:
         self._job, self._seed, self._device = job, seed, device
         self._counters, self._done, self._say = counters, done, say
-        self._examples = 0
+        self._examples, self._began = 0, time.perf_counter()
 
     def run(self, subject: Subject, examples: Examples) -> SeedResult:
         self._beat()
@@ -75,7 +90,8 @@ class _Seed:
         self._beat()
 
     def _beat(self) -> None:
-        self._say(Beat(done=self._done, inert=self._counters.inert, examples=self._examples))
+        seconds = time.perf_counter() - self._began
+        self._say(Beat(done=self._done, inert=self._counters.inert, examples=self._examples, seconds=seconds))
 
 
 def replays(ran: Evidence) -> int:

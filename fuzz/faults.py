@@ -1,13 +1,13 @@
-"""The detection matrix: every fault against the scenarios of several seeds, beside a clean twin."""
+"""Running the detection matrix: every fault against the scenarios of several seeds, beside a clean twin."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,61 +15,23 @@ from typing import Any
 
 import msgspec
 
-from draftproof.fuzz.catalogue import DraftSet, Fault, FaultFile, drafts_of, read_sources
+from draftproof.fuzz.catalogue import DraftSet, Fault, FaultFile, catalogue, drafts_of, read_sources
+from draftproof.fuzz.changes import changes
 from draftproof.fuzz.copies import write_copy
 from draftproof.fuzz.kernels import NAMES, PREFIX
+from draftproof.fuzz.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.fuzz.patching import Stale
-from draftproof.fuzz.trial import Aim, FaultOutcome, SeedResult
+from draftproof.fuzz.rows import Beside, tried, untried, verdict_of
+from draftproof.fuzz.trial import Aim, FaultOutcome
+from draftproof.fuzz.usual import unsteered
 from draftproof.fuzz.zygote import Job, JobResult, Orders
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.verdict import Divergence, Outcome, worst
 
 CLEAN = "(clean twin)"
-PARALLEL = 2
-DEADLINE = 60.0
-_NOTICED = (FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG, FaultOutcome.DETECTED_BY_OTHER)
-_WORST_FIRST = (
-    FaultOutcome.SURVIVED,
-    FaultOutcome.DETECTED_BY_OTHER,
-    FaultOutcome.HUNG,
-    FaultOutcome.CRASHED,
-    FaultOutcome.DETECTED,
-)
-
-
-class FaultResult(Value, frozen=True, kw_only=True):
-    """One row of the matrix. `examples_to_detect` has one number a seed, null where the fault was not noticed.
-
-    `divergence` is that of the first seed, `output_changed` says whether the emitted tokens changed there.
-    """
-
-    id: str
-    outcome: FaultOutcome
-    contract: str
-    channel: str
-    draft: str
-    examples_to_detect: tuple[int | None, ...]
-    clean_twin: Outcome
-    outcomes: tuple[FaultOutcome, ...] = ()
-    median: float | None = None
-    inert_hunks: tuple[str, ...] = ()
-    divergence: Divergence | None = None
-    output_changed: bool = False
-    detail: str = ""
-    seconds: float = 0.0
-
-
-class FaultReport(Value, frozen=True, kw_only=True):
-    """The matrix. `verdict` is PASS if each fault is detected where its header says and the clean twin passes."""
-
-    verdict: Outcome
-    seeds: tuple[int, ...]
-    examples: int
-    device: str
-    faults: tuple[FaultResult, ...]
-
-
+WHOLE = " (whole scenarios)"
+PARALLEL = {"cpu": 2, "cuda": 12}
+DEADLINE = {"cpu": 60.0, "cuda": 180.0}
+"""By device: how many faults run at a time, and the seconds that an example may take."""
 Progress = Callable[[str], None]
 
 
@@ -79,11 +41,15 @@ def run_faults(
     examples: int,
     *,
     device: str = "cpu",
+    usual: bool = False,
+    parallel: int | None = None,
     progress: Progress = lambda _name: None,
-    deadline: float = DEADLINE,
+    deadline: float | None = None,
 ) -> FaultReport:
     """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
 
+    With `usual` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
+    others show the same on a CPU. `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
     No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
     orders = Orders(
@@ -92,27 +58,41 @@ def run_faults(
         scenarios=((),) * len(seeds),
         jobs=(),
         device=device,
-        parallel=1 if device == "cuda" else PARALLEL,
-        deadline=deadline,
+        parallel=parallel or PARALLEL[device],
+        deadline=deadline or DEADLINE[device],
     )
+    present = [file for file in files if not _absent(file, device)]
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
-        groups, stale = _groups(files, Path(folder), device)
-        done: dict[str, JobResult] = {}
-        clean: dict[str, Outcome] = {}
-        for group in groups:
-            for result in _run(group, _with_scenarios(orders, group.draft)):
-                done[result.id] = result
-                progress(result.id)
-            twin = _clean(done[CLEAN])
-            clean |= {job.id: twin for job in group.jobs}
-    results = tuple(
-        _fault(file, done[file.fault.id], clean[file.fault.id])
-        if file.fault.id in done
-        else _stale(file, stale[file.fault.id], len(seeds))
-        for file in files
+        groups, stale = _groups(present, Path(folder), device, usual)
+        done: dict[str, Beside] = {}
+        for of_group in _run(groups, orders, progress):
+            twin = of_group.pop(CLEAN)
+            done |= {name: Beside(result, twin) for name, result in of_group.items()}
+    results = tuple(_row(file, done, stale, len(seeds)) for file in files)
+    return FaultReport(
+        verdict=verdict_of(results),
+        seeds=tuple(seeds),
+        examples=examples,
+        device=device,
+        faults=results,
+        totals=totals(results),
+        changes=changes(catalogue().values()),
+        versions=versions(),
     )
-    verdict = _verdict(results)
-    return FaultReport(verdict=verdict, seeds=tuple(seeds), examples=examples, device=device, faults=results)
+
+
+def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds: int) -> FaultResult:
+    name = file.fault.id
+    if name in done:
+        return tried(file, done[name], done.get(name + WHOLE))
+    if name in stale:
+        return untried(file.fault, FaultOutcome.STALE, stale[name], seeds)
+    return untried(file.fault, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
+
+
+def _absent(file: FaultFile, device: str) -> bool:
+    """Whether what a fault patches does not run on a device."""
+    return file.fault.patches == "eager" and device == "cuda"
 
 
 @dataclass(frozen=True)
@@ -125,15 +105,42 @@ class _Group:
     draft: DraftSet | None
 
 
-def _with_scenarios(orders: Orders, draft: DraftSet | None) -> Orders:
+def _run(groups: list[_Group], orders: Orders, progress: Progress) -> Iterator[dict[str, JobResult]]:
+    """The results of each group, by job. On a GPU, where each job mostly waits, groups share the places that run."""
+
+    def run(group: _Group, ordered: Orders) -> dict[str, JobResult]:
+        results = {}
+        for result in _zygote(ordered, group.interpreted):
+            results[result.id] = result
+            if not result.id.endswith(WHOLE):
+                progress(result.id)
+        return results
+
+    if orders.device != "cuda":
+        yield from (run(group, _orders(orders, group)) for group in groups)
+        return
+    total = sum(len(group.jobs) for group in groups)
+    shares = [max(1, round(orders.parallel * len(group.jobs) / total)) for group in groups]
+    # Scenarios are made here: Hypothesis is not for several threads.
+    ordered = [
+        msgspec.structs.replace(_orders(orders, group), parallel=share)
+        for group, share in zip(groups, shares, strict=True)
+    ]
+    with ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
+        yield from pool.map(run, groups, ordered)
+
+
+def _orders(orders: Orders, group: _Group) -> Orders:
     """The orders of a group: scenarios of its draft, or none for one that meets kernels."""
-    if draft is None:
-        return orders
-    lists = tuple(tuple(generate(seed, orders.examples, drafts_of(draft))) for seed in orders.seeds)
-    return msgspec.structs.replace(orders, scenarios=lists)
+    if group.draft is None:
+        return msgspec.structs.replace(orders, jobs=group.jobs)
+    lists = tuple(tuple(generate(seed, orders.examples, drafts_of(group.draft))) for seed in orders.seeds)
+    wanted = any(job.usual for job in group.jobs)
+    plain = tuple(unsteered(scenario) for of_seed in lists for scenario in of_seed) if wanted else ()
+    return msgspec.structs.replace(orders, jobs=group.jobs, scenarios=lists, usual=plain)
 
 
-def _groups(files: Sequence[FaultFile], root: Path, device: str) -> tuple[list[_Group], dict[str, str]]:
+def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) -> tuple[list[_Group], dict[str, str]]:
     """Groups by what the jobs meet, and why the other faults are stale. Raises BadPatch."""
     sources = read_sources()
     clean = write_copy(root / "clean", sources)
@@ -149,12 +156,18 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str) -> tuple[list[_
         ops = _ops(fault, device)
         aim = Aim(contract=fault.contract, channel=fault.channel)
         interpreted = fault.patches == "triton" and device == "cpu"
-        job = Job(id=fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim, ops=ops)
+        plain = usual and not ops and device == "cpu"
+        job = Job(id=fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim, ops=ops, usual=plain)
         jobs.setdefault((None if ops else fault.draft, interpreted), []).append(job)
+        if ops and not interpreted:
+            # Beside its contract, what whole scenarios make of a kernel: there anything that notices counts.
+            whole = Job(id=fault.id + WHOLE, folder=copy.folder, hunks=copy.hunks, aim=Aim(), usual=usual)
+            jobs.setdefault((fault.draft, False), []).append(whole)
     groups = []
     for (draft, interpreted), of_kind in jobs.items():
         ops = tuple(sorted({op for job in of_kind for op in job.ops}))
-        twin = Job(id=CLEAN, folder=clean.folder, hunks=(), aim=Aim(), ops=ops)
+        plain = any(job.usual for job in of_kind)
+        twin = Job(id=CLEAN, folder=clean.folder, hunks=(), aim=Aim(), ops=ops, usual=plain)
         groups.append(_Group((twin, *of_kind), interpreted, draft))
     return groups, stale
 
@@ -169,13 +182,6 @@ def _ops(fault: Fault, device: str) -> tuple[str, ...]:
     if fault.patches == "triton" and device == "cpu":
         return tuple(name.removeprefix(PREFIX) for name in NAMES)
     return ()
-
-
-def _run(group: _Group, orders: Orders) -> Iterator[JobResult]:
-    """On a GPU every job has a process of its own."""
-    batches = [(job,) for job in group.jobs] if orders.device == "cuda" else [group.jobs]
-    for batch in batches:
-        yield from _zygote(msgspec.structs.replace(orders, jobs=tuple(batch)), group.interpreted)
 
 
 def _zygote(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
@@ -205,80 +211,3 @@ def _started(command: list[str], environment: dict[str, str]) -> Iterator[Any]:
         if process.poll() is None:
             process.terminate()
         process.wait()
-
-
-def _clean(result: JobResult) -> Outcome:
-    outcomes = {seed.outcome for seed in result.seeds}
-    if outcomes == {FaultOutcome.SURVIVED}:
-        return Outcome.PASS
-    if FaultOutcome.HUNG in outcomes:
-        return Outcome.HANG
-    return Outcome.CRASH if FaultOutcome.CRASHED in outcomes else Outcome.FAIL
-
-
-def _stale(file: FaultFile, why: str, seeds: int) -> FaultResult:
-    fault = file.fault
-    return FaultResult(
-        id=fault.id,
-        outcome=FaultOutcome.STALE,
-        contract=fault.contract,
-        channel=fault.channel,
-        draft=fault.draft,
-        examples_to_detect=(None,) * seeds,
-        clean_twin=Outcome.SKIP,
-        detail=why,
-    )
-
-
-def _fault(file: FaultFile, result: JobResult, clean: Outcome) -> FaultResult:
-    fault = file.fault
-    outcomes = tuple(seed.outcome for seed in result.seeds)
-    counts = tuple(seed.examples for seed in result.seeds)
-    shown = _shown(result.seeds)
-    found = shown.divergence
-    return FaultResult(
-        id=fault.id,
-        outcome=_worst(outcomes, file, result),
-        contract=fault.contract or (found.contract if found else ""),
-        channel=fault.channel or (found.channel if found else ""),
-        draft=fault.draft,
-        examples_to_detect=counts,
-        clean_twin=clean,
-        outcomes=outcomes,
-        median=_median(counts),
-        inert_hunks=result.inert,
-        divergence=found,
-        output_changed=shown.output_changed,
-        detail=shown.detail,
-        seconds=result.seconds,
-    )
-
-
-def _shown(seeds: tuple[SeedResult, ...]) -> SeedResult:
-    """The result that a report shows: of the first seed that noticed as the fault's outcome says."""
-    return min(seeds, key=lambda seed: _NOTICED.index(seed.outcome) if seed.outcome in _NOTICED else len(_NOTICED))
-
-
-def _worst(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: JobResult) -> FaultOutcome:
-    """A fault counts as what it is at its worst seed; if it never had any effect, it is inert."""
-    worst = min(outcomes, key=_WORST_FIRST.index)
-    all_inert = len(result.inert) == len(file.hunks())
-    return FaultOutcome.INERT if worst is FaultOutcome.SURVIVED and all_inert else worst
-
-
-def _median(counts: tuple[int | None, ...]) -> float | None:
-    """Over seeds; a seed that noticed nothing counts as more than any number, and so may be the median."""
-    middle = statistics.median([float("inf") if count is None else count for count in counts])
-    return None if middle == float("inf") else middle
-
-
-def _verdict(results: tuple[FaultResult, ...]) -> Outcome:
-    outcomes = {result.outcome for result in results}
-    if FaultOutcome.STALE in outcomes:
-        return Outcome.ERROR
-    clean = worst([result.clean_twin for result in results]) if results else Outcome.PASS
-    if clean is not Outcome.PASS:
-        return clean
-    if outcomes - {FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG}:
-        return Outcome.FAIL
-    return Outcome.PASS if results else Outcome.INCONCLUSIVE

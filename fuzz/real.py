@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -22,6 +22,8 @@ from draftproof.reference.model import build
 
 _OF_GRAPHS = ("graph_vs_eager", "padded_vs_exact", "other_bucket")
 _MOST_STEPS = 64
+READ: tuple[Algorithm, ...] = get_args(get_type_hints(CheckpointDraft)["algorithm"])
+"""The drafts that are read from directories."""
 _FROM_FOLDER: tuple[Algorithm, ...] = ("eagle", "dflash", "standalone")
 
 
@@ -85,6 +87,8 @@ def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
 def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> tuple[Draft, str]:
     if name == "ngram":
         return Ngram(max_n=3), "of the request's own tokens"
+    if name not in READ:
+        raise ValueError(f"draft is {name}, allowed for a checkpoint: {', '.join((*READ, 'ngram'))}")
     own = built_in or name == "mtp"
     draft = CheckpointDraft(algorithm=name, path=str(folder) if folder else "", seed=seed, built_in=own)
     return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 
@@ -16,7 +17,10 @@ from draftproof.properties.values.verdict import Divergence
 
 
 class FaultOutcome(StrEnum):
-    """What became of a fault, best first: the first four mean that it was noticed."""
+    """What became of a fault, best first: the first four mean that it was noticed.
+
+    "absent": what it patches does not run in this lane, as an eager kernel on a GPU.
+    """
 
     DETECTED = "detected"
     DETECTED_BY_OTHER = "detected_by_other"
@@ -25,6 +29,7 @@ class FaultOutcome(StrEnum):
     SURVIVED = "survived"
     INERT = "inert"
     STALE = "stale"
+    ABSENT = "absent"
 
 
 class Aim(Value, frozen=True, kw_only=True):
@@ -48,6 +53,7 @@ class Aim(Value, frozen=True, kw_only=True):
 class SeedResult(Value, frozen=True, kw_only=True):
     """What one seed's scenarios showed. `examples`: how many ran until the fault was noticed, null if it never was.
 
+    `seconds`: what the subject's runs and judging took until then; the reference is solved before, once for all faults.
     `divergence` is what was noticed (by the named contract, if it did), `output_changed` whether the emitted tokens
     differed in that example, `detail` the crash.
     """
@@ -55,6 +61,7 @@ class SeedResult(Value, frozen=True, kw_only=True):
     seed: int
     outcome: FaultOutcome
     examples: int | None = None
+    seconds: float | None = None
     divergence: Divergence | None = None
     output_changed: bool = False
     detail: str = ""
@@ -72,18 +79,19 @@ def trial(
     `after` is told of every finished run.
     """
     other: SeedResult | None = None
+    began = time.perf_counter()
     for number, known in enumerate(scenarios, start=1):
         try:
             ran = evidence(subject, known.scenario, _known(known))
         except SubjectCrashed as crash:
-            return other or SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, detail=str(crash))
+            return other or _crashed(seed, number, began, str(crash))
         after(ran)
         judged = judge(ran)
         hit = aim.hit(judged)
         if hit is not None:
-            return _noticed(seed, FaultOutcome.DETECTED, number, hit, ran)
+            return _noticed(seed, FaultOutcome.DETECTED, number, began, hit, ran)
         if judged.first is not None and other is None:
-            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, judged.first, ran)
+            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, began, judged.first, ran)
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
 
 
@@ -92,18 +100,18 @@ def kernel_trial(
 ) -> SeedResult:
     """Hold kernels to their contracts, case by case, until the aim is hit."""
     other: SeedResult | None = None
+    began = time.perf_counter()
     for number, case in enumerate(cases, start=1):
         try:
             found = diverges(case.op, case, device)
         except Exception as error:
-            detail = f"{case.op}: {type(error).__name__}: {error}"
-            return other or SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, detail=detail)
+            return other or _crashed(seed, number, began, f"{case.op}: {type(error).__name__}: {error}")
         after()
         if found is None:
             continue
         named = aim.contract in ("", found.contract) and aim.channel in ("", found.channel)
         outcome = FaultOutcome.DETECTED if named else FaultOutcome.DETECTED_BY_OTHER
-        result = SeedResult(seed=seed, outcome=outcome, examples=number, divergence=found)
+        result = _noticed(seed, outcome, number, began, found)
         if named:
             return result
         other = other or result
@@ -115,7 +123,28 @@ def _known(solved: Solved) -> Reference:
     return lambda _scenario: solved
 
 
-def _noticed(seed: int, outcome: FaultOutcome, number: int, divergence: Divergence, ran: Evidence) -> SeedResult:
+def _noticed(
+    seed: int,
+    outcome: FaultOutcome,
+    number: int,
+    began: float,
+    divergence: Divergence,
+    ran: Evidence | None = None,
+) -> SeedResult:
     return SeedResult(
-        seed=seed, outcome=outcome, examples=number, divergence=divergence, output_changed=ran.output_changed
+        seed=seed,
+        outcome=outcome,
+        examples=number,
+        seconds=_since(began),
+        divergence=divergence,
+        output_changed=ran is not None and ran.output_changed,
     )
+
+
+def _crashed(seed: int, number: int, began: float, detail: str) -> SeedResult:
+    seconds = _since(began)
+    return SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, seconds=seconds, detail=detail)
+
+
+def _since(began: float) -> float:
+    return round(time.perf_counter() - began, 4)

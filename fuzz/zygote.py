@@ -21,6 +21,7 @@ import msgspec
 from draftproof.fuzz.kernels import cases
 from draftproof.fuzz.lockstep import Solved, solved
 from draftproof.fuzz.trial import Aim, FaultOutcome, SeedResult
+from draftproof.fuzz.usual import UsualRun
 from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
@@ -31,7 +32,7 @@ OURS = ("draftproof.engine", "draftproof.kernels")
 class Job(Value, frozen=True, kw_only=True):
     """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
 
-    With `ops` it meets calls of these kernels, instead of scenarios.
+    With `ops` it meets calls of these kernels, instead of scenarios; with `usual` unsteered scenarios, after its seeds.
     """
 
     id: str
@@ -39,12 +40,13 @@ class Job(Value, frozen=True, kw_only=True):
     hunks: tuple[str, ...]
     aim: Aim
     ops: tuple[str, ...] = ()
+    usual: bool = False
 
 
 class Orders(Value, frozen=True, kw_only=True):
     """What a zygote does: every job on the scenarios of every seed. `deadline`: seconds that one example may take.
 
-    `examples`: how many kernel calls each op gets a seed.
+    `examples`: how many kernel calls each op gets a seed. `usual`: the unsteered scenarios.
     """
 
     seeds: tuple[int, ...]
@@ -54,14 +56,19 @@ class Orders(Value, frozen=True, kw_only=True):
     device: str
     parallel: int
     deadline: float
+    usual: tuple[Scenario, ...] = ()
 
 
 class JobResult(Value, frozen=True, kw_only=True):
-    """What became of a job: one result a seed, hunks that never had an effect, seconds it took, and our own errors."""
+    """What became of a job: one result a seed, hunks that never had an effect, seconds it took, and our own errors.
+
+    `usual`: what it did on the unsteered scenarios, if there were any.
+    """
 
     id: str
     seeds: tuple[SeedResult, ...]
     inert: tuple[str, ...] = ()
+    usual: UsualRun | None = None
     seconds: float = 0.0
     error: str = ""
 
@@ -69,12 +76,16 @@ class JobResult(Value, frozen=True, kw_only=True):
 class Beat(Value, frozen=True, kw_only=True):
     """A sign of life of a child: results so far, and hunks that never had an effect so far.
 
-    `examples`: how many of the seed under way have run.
+    `examples` of the seed under way have run in `seconds`; `usual`: what unsteered scenarios have shown so far. With
+    `again` the child ends itself and another is to do the rest: a GPU's context does not outlive a crash.
     """
 
     done: tuple[SeedResult, ...]
     inert: tuple[str, ...]
     examples: int = 0
+    seconds: float = 0.0
+    usual: UsualRun | None = None
+    again: bool = False
     final: bool = False
     error: str = ""
 
@@ -87,6 +98,7 @@ class _Task:
     started: float
     done: tuple[SeedResult, ...] = ()
     inert: frozenset[str] | None = None
+    usual: UsualRun | None = None
 
 
 @dataclass
@@ -102,8 +114,19 @@ class _Child:
 
 Say = Callable[[Beat], None]
 Examples = tuple[Solved, ...] | tuple[KernelCase, ...]
-Work = Callable[[Job, list[tuple[int, Examples]], str, Say], None]
-"""work(job, [(seed, its scenarios)], device, say)"""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a job: scenarios or calls of kernels by seed, then unsteered scenarios."""
+
+    job: Job
+    seeds: list[tuple[int, Examples]]
+    usual: tuple[Solved, ...]
+    device: str
+
+
+Work = Callable[[Rest, Say], None]
 
 
 class _Prepared:
@@ -115,8 +138,15 @@ class _Prepared:
         self._solved = [tuple(solved(scenario) for scenario in of_seed) for of_seed in wanted]
         ops = sorted({op for job in orders.jobs for op in job.ops})
         self._cases = {(op, seed): cases(op, seed, orders.examples) for op in ops for seed in orders.seeds}
+        self._usual = tuple(solved(scenario) for scenario in orders.usual)
+        self._device = orders.device
 
-    def of(self, job: Job) -> list[tuple[int, Examples]]:
+    def rest(self, task: _Task) -> Rest:
+        """What a task has still to meet."""
+        usual = self._usual if task.job.usual and task.usual is None else ()
+        return Rest(task.job, self._of(task.job)[len(task.done) :], usual, self._device)
+
+    def _of(self, job: Job) -> list[tuple[int, Examples]]:
         """The examples of a job by seed; of several kernels in turn."""
         if not job.ops:
             return list(zip(self._seeds, self._solved, strict=True))
@@ -137,7 +167,7 @@ def serve(orders: Orders, work: Work, report: Callable[[JobResult], None]) -> No
     with selectors.DefaultSelector() as selector:
         while waiting or running:
             while waiting and len(running) < orders.parallel:
-                child = _fork(waiting.pop(0), prepared, orders.device, work)
+                child = _fork(waiting.pop(0), prepared, work)
                 running[child.pipe] = child
                 selector.register(child.pipe, selectors.EVENT_READ)
             for ready, _ in selector.select(timeout=0.5):
@@ -151,7 +181,7 @@ def serve(orders: Orders, work: Work, report: Callable[[JobResult], None]) -> No
             _kill_late(running.values(), orders.deadline)
 
 
-def _fork(task: _Task, prepared: _Prepared, device: str, work: Work) -> _Child:
+def _fork(task: _Task, prepared: _Prepared, work: Work) -> _Child:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -162,7 +192,7 @@ def _fork(task: _Task, prepared: _Prepared, device: str, work: Work) -> _Child:
     os.close(reading)
     code = 0
     try:
-        work(task.job, prepared.of(task.job)[len(task.done) :], device, lambda beat: _send(writing, beat))
+        work(prepared.rest(task), lambda beat: _send(writing, beat))
     except BaseException:
         _send(writing, Beat(done=(), inert=(), final=True, error=traceback.format_exc()))
         code = 2
@@ -179,7 +209,8 @@ def _send(pipe: int, beat: Beat) -> None:
 def _hear(child: _Child) -> bool:
     """Read what a child says; False once it is gone."""
     data = os.read(child.pipe, 1 << 16)
-    child.heard = time.monotonic()
+    if data:
+        child.heard = time.monotonic()
     child.buffer += data
     *lines, child.buffer = child.buffer.split(b"\n")
     if lines:
@@ -200,17 +231,26 @@ def _over(child: _Child, orders: Orders) -> JobResult | _Task:
     _, status = os.waitpid(child.pid, 0)
     task, beat = child.task, child.beat
     inert = frozenset(beat.inert) if task.inert is None else task.inert & frozenset(beat.inert)
-    done = (*task.done, *beat.done)
-    if not beat.final:
+    done, usual = (*task.done, *beat.done), beat.usual if beat.final else task.usual
+    if not (beat.final or beat.again):
         outcome = FaultOutcome.HUNG if child.hung else FaultOutcome.CRASHED
         detail = f"no sign of life for {orders.deadline:g} s" if child.hung else _death(status)
-        seed, number = orders.seeds[len(done)], beat.examples + 1
-        done = (*done, SeedResult(seed=seed, outcome=outcome, examples=number, detail=detail))
-    if not beat.error and len(done) < len(orders.seeds):
-        return replace(task, done=done, inert=inert)
+        if len(done) < len(orders.seeds):
+            done = (*done, _lost(child, orders.seeds[len(done)], outcome, detail))
+        else:
+            usual = msgspec.structs.replace(beat.usual or UsualRun(), crash=detail)
+    if not beat.error and (len(done) < len(orders.seeds) or (task.job.usual and usual is None)):
+        return replace(task, done=done, inert=inert, usual=usual)
     hunks = tuple(name for name in task.job.hunks if name in inert)
     seconds = round(time.monotonic() - task.started, 3)
-    return JobResult(id=task.job.id, seeds=done, inert=hunks, seconds=seconds, error=beat.error)
+    return JobResult(id=task.job.id, seeds=done, inert=hunks, usual=usual, seconds=seconds, error=beat.error)
+
+
+def _lost(child: _Child, seed: int, outcome: FaultOutcome, detail: str) -> SeedResult:
+    """The seed in which a child died."""
+    seconds = round(child.beat.seconds + time.monotonic() - child.heard, 4)
+    number = child.beat.examples + 1
+    return SeedResult(seed=seed, outcome=outcome, examples=number, seconds=seconds, detail=detail)
 
 
 def _death(status: int) -> str:

@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from draftproof.cli import check, doctor, faults, replay
+from draftproof.cli import bisect, check, doctor, faults, fuzz, replay, report, shrink
 from draftproof.cli.inputs import BadInput
 from draftproof.fuzz.catalogue import UnknownFault
 from draftproof.fuzz.patching import BadPatch
@@ -24,8 +24,12 @@ app = typer.Typer(
 )
 app.command("check")(check.check)
 app.command("replay")(replay.replay)
+app.command("shrink")(shrink.shrink_)
+app.command("fuzz")(fuzz.fuzz)
+app.command("report")(report.write_report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(faults.app, name="faults")
+app.add_typer(bisect.app, name="bisect")
 
 
 def main(arguments: list[str] | None = None) -> None:

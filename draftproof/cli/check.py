@@ -16,9 +16,10 @@ from draftproof.fuzz.kernels import PREFIX, cases, verdicts
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.kernel import KernelCase
 from draftproof.properties.subject import Subject
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
 
-EXAMPLES = 200
+EXAMPLES = max(200, 40 * len(ALGORITHMS))
 KERNEL_CALLS = 12
 """Calls that each kernel is held to its contract with."""
 MODEL_EXAMPLES = 24
@@ -55,6 +56,8 @@ def check(
         checker = _checker(subject, of_traces, bool(contract), model is not None)
         report = checker.check(scenarios, seed, advance)
     report = _with_kernels(report, calls, device)
+    if contract and report.verdict is Outcome.PASS:
+        report = _unless_skipped(report)
     show(report, time.monotonic() - started, _again(seed, count, device, contract, options.arguments))
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -90,6 +93,12 @@ def _again(seed: int, count: int, device: str, contracts: list[str] | None, draf
     return shlex.join([*parts, *drafts])
 
 
+def _unless_skipped(report: CheckReport) -> CheckReport:
+    """A contract that was asked for by name and could not be held to anything makes the whole inconclusive."""
+    skipped = any(one.verdict is Outcome.SKIP for one in report.contracts)
+    return msgspec.structs.replace(report, verdict=Outcome.INCONCLUSIVE) if skipped else report
+
+
 def show(report: CheckReport, seconds: float, again: str) -> None:
     """The verdicts, what was exercised, and the failures with how to replay them."""
     console = screen.console()
@@ -108,6 +117,9 @@ def show(report: CheckReport, seconds: float, again: str) -> None:
         _show_finding(finding)
     if report.verdict is Outcome.INCONCLUSIVE:
         screen.line("Nothing failed, but not everything came up: more --examples or another --seed exercise more.")
+        for verdict in report.contracts:
+            if verdict.verdict is Outcome.INCONCLUSIVE:
+                screen.line(f"  {verdict.name}: {', '.join(verdict.missing)}")
     screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
 
 

@@ -15,7 +15,8 @@ from draftproof.properties.values.drafts import BY_NAME
 from draftproof.properties.values.scenario import Scenario
 
 Draft = Annotated[
-    str | None, typer.Option("--draft", help=f"{', '.join(DRAFTS[:-1])} or all (all; with --model eagle).")
+    list[str] | None,
+    typer.Option("--draft", help=f"{', '.join(DRAFTS[:-1])} or all (all; with --model eagle)."),
 ]
 Model = Annotated[
     Path | None, typer.Option("--model", help="A Hugging Face checkpoint directory (safetensors), as the target.")
@@ -56,17 +57,20 @@ class Chosen(NamedTuple):
         return [*parts, "--mtp"] if self.mtp else parts
 
 
-def chosen(draft: str | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
+def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
     """The options, if they go together. Raises BadInput."""
-    name: DraftSet | None = inputs.choose(draft, DRAFTS, "draft") if draft is not None else None  # type: ignore[assignment]
+    named = [inputs.choose(one, DRAFTS, "draft") for one in draft or ()]
+    if len(named) > 1:
+        raise inputs.BadInput(f"--draft is {' and '.join(named)}, allowed: one name, or all")
+    name: DraftSet | None = named[0] if named else None  # type: ignore[assignment]
     found = Chosen(name, model, folder, mtp)
     if model is None and (folder or mtp):
         given = "--mtp is given" if mtp else f"--draft-model is {folder}"
         raise inputs.BadInput(f"{given}, allowed: only together with --model")
-    if mtp and folder:
-        raise inputs.BadInput(f"--draft-model is {folder}, allowed: a directory or --mtp, not both")
     if mtp and found.name != "eagle":
         raise inputs.BadInput(f"--mtp is given with --draft {found.name}, allowed: with --draft eagle")
+    if mtp and folder:
+        raise inputs.BadInput(f"--draft-model is {folder}, allowed: a directory or --mtp, not both")
     if folder and found.name in ("mtp", "ngram"):
         takers = "eagle, dflash, standalone or all"
         raise inputs.BadInput(f"--draft-model is given with --draft {found.name}, allowed: with --draft {takers}")

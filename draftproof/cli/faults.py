@@ -8,21 +8,31 @@ from typing import Annotated
 
 import typer
 
-from draftproof.cli import inputs, screen
+from draftproof.cli import inputs, matrix, screen
 from draftproof.cli.wording import sentence
 from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources, refreshed
-from draftproof.fuzz.faults import CLEAN, FaultReport, FaultResult, run_faults
+from draftproof.fuzz.faults import CLEAN, run_faults
+from draftproof.fuzz.matrix import FaultReport, FaultResult, Totals
 from draftproof.fuzz.patching import Stale, apply
+from draftproof.fuzz.trial import FaultOutcome
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
 
 SEEDS, EXAMPLES = 5, 30
 app = typer.Typer(help="Known bugs that can be brought back, and whether they are noticed.", no_args_is_help=True)
+app.command("matrix")(matrix.matrix)
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
 Patches = Annotated[list[Path] | None, typer.Option("--patch", help="A fault file from anywhere (may be repeated).")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try.")]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios for each seed.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="Only the faults that every CI run tries.")]
+Usual = Annotated[
+    bool, typer.Option("--usual", help="Also run what an engine's usual tests would: output, acceptance.")
+]
+Parallel = Annotated[
+    int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (2 on CPU, 12 on a GPU).")
+]
 Name = Annotated[str, typer.Argument(help="Its id.", metavar="ID")]
 
 
@@ -37,6 +47,8 @@ class Listed(Value, frozen=True, kw_only=True):
     source: str
     mechanism: str
     strategies: str
+    smoke: bool
+    explained: str
     applies: bool
 
 
@@ -62,7 +74,7 @@ def show(name: Name, json: inputs.Json = None) -> None:
     """One fault: what it is, where it comes from, and its diff."""
     file = find(name, catalogue())
     listed = _listed(file, read_sources())
-    for field in ("id", "source", "mechanism", "patches", "draft", "contract", "channel", "strategies"):
+    for field in ("id", "source", "mechanism", "patches", "draft", "contract", "channel", "strategies", "explained"):
         if value := getattr(listed, field):
             screen.line(f"{field}: {value}")
     if not listed.applies:
@@ -76,26 +88,41 @@ def show(name: Name, json: inputs.Json = None) -> None:
 def run(
     id_: Ids = None,
     patch: Patches = None,
+    smoke: Smoke = False,
     seed: inputs.Seed = 0,
     seeds: Seeds = SEEDS,
     examples: Examples = EXAMPLES,
     device: inputs.Device = "cpu",
+    usual: Usual = False,
+    parallel: Parallel = None,
     json: inputs.Json = None,
 ) -> None:
     """Bring faults back, one process each, and see who notices after how many scenarios."""
-    known = catalogue()
-    files = [find(name, known) for name in dict.fromkeys(id_ or ())] + [read_fault(path) for path in patch or ()]
-    files = files or list(known.values())
-    if len({file.fault.id for file in files}) < len(files):
-        raise inputs.BadInput("two of the faults have the same id")
+    files = _chosen(id_ or [], patch or [], smoke)
     inputs.device(device)
     with screen.progress("faults", len(files)) as advance:
         numbers = range(seed, seed + seeds)
         done = lambda name: advance() if name != CLEAN else None  # noqa: E731
-        report = run_faults(files, numbers, examples, device=device, progress=done)
-    _show_report(report, _again(id_, patch, seed, seeds, examples, device))
+        report = run_faults(files, numbers, examples, device=device, usual=usual, parallel=parallel, progress=done)
+    which = [*(part for name in id_ or () for part in ("--id", name)), *(["--smoke"] if smoke else [])]
+    which += [part for path in patch or () for part in ("--patch", str(path))]
+    numbers_too = ["--seed", str(seed), "--seeds", str(seeds), "--examples", str(examples), "--device", device]
+    again = ["draftproof", "faults", "run", *which, *numbers_too, *(["--usual"] if usual else [])]
+    _show_report(report, shlex.join(again))
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _chosen(ids: list[str], patches: list[Path], smoke: bool) -> list[FaultFile]:
+    """The faults that were named, or all. Raises BadInput, BadPatch or UnknownFault."""
+    known = catalogue()
+    files = [find(name, known) for name in dict.fromkeys(ids)] + [read_fault(path) for path in patches]
+    if smoke and files:
+        raise inputs.BadInput("--smoke is given, allowed: without --id and --patch")
+    files = files or [file for file in known.values() if file.fault.smoke or not smoke]
+    if len({file.fault.id for file in files}) < len(files):
+        raise inputs.BadInput("two of the faults have the same id")
+    return files
 
 
 @app.command()
@@ -127,6 +154,8 @@ def _listed(file: FaultFile, sources: dict[str, str]) -> Listed:
         source=fault.source,
         mechanism=" ".join(fault.mechanism.split()),
         strategies=fault.strategies,
+        smoke=fault.smoke,
+        explained=fault.explained,
         applies=_applies(file, sources),
     )
 
@@ -141,37 +170,51 @@ def _applies(file: FaultFile, sources: dict[str, str]) -> bool:
     return True
 
 
-def _again(ids: list[str] | None, patches: list[Path] | None, seed: int, seeds: int, examples: int, device: str) -> str:
-    parts = ["draftproof", "faults", "run"]
-    for name in ids or ():
-        parts += ["--id", name]
-    for path in patches or ():
-        parts += ["--patch", str(path)]
-    parts += ["--seed", str(seed), "--seeds", str(seeds), "--examples", str(examples), "--device", device]
-    return shlex.join(parts)
-
-
 def _show_report(report: FaultReport, again: str) -> None:
-    columns = ("fault", "outcome", "draft", "contract", "channel", "examples to detect", "median")
-    table = screen.table(*columns, right=("median",))
+    columns = ("fault", "outcome", "contract", "channel", "examples", "median", "90 %", "seconds")
+    table = screen.table(*columns, right=("median", "seconds"))
     for fault in report.faults:
-        counts = " ".join("-" if count is None else str(count) for count in fault.examples_to_detect)
-        median = "-" if fault.median is None else f"{fault.median:g}"
-        table.add_row(fault.id, fault.outcome.value, fault.draft, fault.contract, fault.channel, counts, median)
+        table.add_row(*_cells(fault))
     screen.console().print(table)
+    if report.totals.measured:
+        _show_usual(report)
     for fault in report.faults:
         _show_fault(fault, brief=len(report.faults) > 3)
+    _show_totals(report.totals)
+    screen.line(f"strategies: version {report.strategies}, {len(report.changes)} changes forced by faults")
     twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
     clean = worst(twins) if twins else "none"
     screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
 
 
+def _show_usual(report: FaultReport) -> None:
+    table = screen.table("beside it, the usual tests", "output", "mean acceptance")
+    for fault in report.faults:
+        if fault.usual is not None:
+            table.add_row(fault.id, *matrix.usual_cells(fault.usual))
+    screen.console().print(table)
+
+
+def _cells(fault: FaultResult) -> tuple[str, ...]:
+    counts = " ".join("-" if count is None else str(count) for count in fault.examples_to_detect)
+    median, interval = matrix.median_of(fault.examples), matrix.interval_of(fault.examples)
+    seconds = matrix.median_of(fault.time, ".2f")
+    return (fault.id, fault.outcome.value, fault.contract, fault.channel, counts, median, interval, seconds)
+
+
+def _show_totals(totals: Totals) -> None:
+    screen.line(f"{totals.detected} of {totals.faults} detected as named, {totals.noticed} noticed in all")
+    if of := totals.measured:
+        seen = f"output {totals.output}, mean acceptance {totals.acceptance}, either {totals.either}"
+        screen.line(f"of {of} that met the usual tests, too: ours {totals.ours}, {seen}")
+
+
 def _show_fault(fault: FaultResult, brief: bool) -> None:
     """What noticed a fault; of many only what is odd."""
-    if fault.divergence is not None and (not brief or fault.outcome.value != "detected"):
+    if fault.divergence is not None and (not brief or fault.outcome is not FaultOutcome.DETECTED):
         found = fault.divergence
         screen.line(f"{fault.id}: FAIL {found.contract}: {sentence(found, fault.output_changed)}")
-    if fault.detail:
+    if fault.detail and not (brief and fault.outcome is FaultOutcome.ABSENT):
         screen.line(f"{fault.id}: {fault.outcome.value}: {fault.detail}")
-    if fault.inert_hunks and fault.outcome.value != "stale":
+    if fault.inert_hunks and fault.outcome is not FaultOutcome.STALE:
         screen.line(f"{fault.id}: never had an effect: {', '.join(fault.inert_hunks)}")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
-from draftproof.cli import inputs, screen
+from draftproof.cli import inputs, screen, subjects
 from draftproof.cli.context import neighbours
 from draftproof.cli.wording import describe, sentence
 from draftproof.fuzz.checking import DEADLINE, Hung, time_limit
 from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence, solved
+from draftproof.fuzz.workers.subject import make
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.codec import read_case
 from draftproof.properties.values.scenario import Scenario
@@ -22,7 +25,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.validate import InvalidScenario
 from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
 
-CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
+CaseFile = subjects.CaseFile
 
 
 class Replay(Value, frozen=True, kw_only=True):
@@ -36,24 +39,35 @@ class Replay(Value, frozen=True, kw_only=True):
     detail: str = ""
 
 
-def replay(case: CaseFile, device: inputs.Device = "cpu", json: inputs.Json = None) -> None:
+def replay(
+    case: CaseFile,
+    device: inputs.Device = "cpu",
+    fault: subjects.FaultId = None,
+    patch: subjects.Patch = None,
+    subject: subjects.Factory = None,
+    json: inputs.Json = None,
+) -> None:
     """Run one case again and show its first divergence. Solving it again must give the stored script."""
     scenario, script = _read(case)
-    subject = inputs.engine(device)
     known = _solve(scenario, script, case)
-    try:
-        with time_limit(DEADLINE):
-            ran = evidence(subject, scenario, lambda _: known)
-    except SubjectCrashed as crash:
-        screen.line(crash.trace.rstrip())
-        report = Replay(verdict=Outcome.CRASH, case=str(case), detail=crash.trace)
-    except Hung:
-        report = Replay(verdict=Outcome.HANG, case=str(case), detail=f"no end within {DEADLINE:g} s")
-    else:
-        report = _judged(ran, case)
-    screen.line(f"{report.verdict}. Again: draftproof replay {case} --device {device}", "bold")
+    with subjects.subject(device, fault, patch, subject) as spec:
+        report = _replayed(make(spec) if spec.folder or spec.factory else inputs.engine(device), known, case)
+    again = shlex.join(["draftproof", "replay", str(case), *subjects.options(device, fault, patch, subject)])
+    screen.line(f"{report.verdict}. Again: {again}", "bold")
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _replayed(subject: Subject, known: Solved, case: Path) -> Replay:
+    try:
+        with time_limit(DEADLINE):
+            ran = evidence(subject, known.scenario, lambda _: known)
+    except SubjectCrashed as crash:
+        screen.line(crash.trace.rstrip())
+        return Replay(verdict=Outcome.CRASH, case=str(case), detail=crash.trace)
+    except Hung:
+        return Replay(verdict=Outcome.HANG, case=str(case), detail=f"no end within {DEADLINE:g} s")
+    return _judged(ran, case)
 
 
 def _read(case: Path) -> tuple[Scenario, Script | None]:
@@ -84,8 +98,14 @@ def difference(stored: Any, now: Any, at: str) -> str:
     elif isinstance(stored, list | tuple) and isinstance(now, list | tuple) and len(stored) == len(now):
         pairs = [(f"{at}[{i}]", *pair) for i, pair in enumerate(zip(stored, now, strict=True))]
     else:
-        return f"{at} is {stored} in the file, and {now} when solved again"
+        return f"{at} is {_brief(stored)} in the file, and {_brief(now)} when solved again"
     return next((difference(one, other, where) for where, one, other in pairs if one != other), f"{at} differs")
+
+
+def _brief(value: Any) -> str:
+    """A long value by its size."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"
 
 
 def _judged(ran: Evidence, case: Path) -> Replay:

@@ -95,7 +95,7 @@ class DFlash(Draft):
         """Context entries of the prompt."""
         assert hidden is not None
         probes = self.lent.probes
-        probes.before_launch()
+        probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", where, None, hidden)
         self.model.append(hidden, where, self.cache)
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))

@@ -123,7 +123,7 @@ class Eagle(Draft):
         device, probes = self.lent.device, self.lent.probes
         ids = torch.tensor([token for row in shifted for token in row], dtype=torch.int64, device=device)
         ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
-        probes.before_launch()
+        probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", where, ids, hidden)
         state = self.model.forward(ids, hidden, where, self.cache).index_select(0, ends)
         first = self.tapping.choose("prompt", self.model.logits(state))

@@ -139,7 +139,7 @@ class Mtp(Draft):
         ends = torch.tensor([len(span) for span in spans], device=self.lent.device).cumsum(0) - 1
         guesses: list[list[int]] = [[] for _ in batch]
         taken, tokens = hidden, []
-        self.lent.probes.before_launch()
+        self.lent.probes.before_launch("extend_prompt")
         for layer in range(self._layers):
             ids = self._ids(spans, known, guesses, layer + 1)
             self.tapping.inputs("prompt", where, ids, taken, layer)

@@ -85,7 +85,7 @@ class Standalone(Draft):
         """Entries of the prompt's own tokens, at their own positions."""
         probes = self.lent.probes
         ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self.lent.device)
-        probes.before_launch()
+        probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", where, ids, None)
         self.model.forward(ids, where, self.cache)
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from draftproof.engine.engine import Engine
@@ -21,13 +23,17 @@ STEP_LIMIT = 10_000
 
 
 class EngineSubject:
-    """Runs scenarios on `device`: "cpu" (HostGraph) or "cuda" (CUDA graphs, Triton kernels)."""
+    """Runs scenarios on `device`: "cpu" (HostGraph) or "cuda" (CUDA graphs, Triton kernels).
+
+    `announce` is told the engine step (-1 before the first) and "plan" or the kind of the launch, before each of them.
+    """
 
     name = "engine"
     channels = frozenset(CHANNELS)
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
+        self.announce: Callable[[int, str], None] = _say_nothing
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario's requests to the end; everything observed on the way. Raises what the engine raises."""
@@ -36,7 +42,7 @@ class EngineSubject:
 
     def _run(self, scenario: Scenario, script: Script) -> Trace:
         models = build.models(scenario, self._device)
-        recorder = Recorder(scenario, script, RecordingTaps() if scenario.taps else None)
+        recorder = Recorder(scenario, script, RecordingTaps() if scenario.taps else None, self.announce)
         recorder.configured(models.seen)
         engine = Engine(models.target, models.draft, build.config(scenario), self._device, recorder)
         memory = MemoryWatch(engine, scenario.memory.poison)
@@ -67,6 +73,10 @@ class EngineSubject:
         from draftproof.engine.graphs.host import HostBackend
 
         return HostBackend()
+
+
+def _say_nothing(step: int, kind: str) -> None:
+    """Nobody asked."""
 
 
 def _channels(draft: Draft) -> frozenset[str]:

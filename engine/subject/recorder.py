@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,8 +44,15 @@ STEPS = REGIONS["steps"]
 class Recorder(Probes):
     """Collects the trace of one run and steers it by the script."""
 
-    def __init__(self, scenario: Scenario, script: Script, taps: RecordingTaps | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        script: Script,
+        taps: RecordingTaps | None,
+        announce: Callable[[int, str], None] = lambda step, kind: None,
+    ) -> None:
         super().__init__(taps)
+        self._announce = announce
         self._prompts = [len(request.prompt) for request in scenario.requests]
         self._checkpoint = scenario.states.checkpoint
         self.observations: list[Observation] = []
@@ -80,6 +87,7 @@ class Recorder(Probes):
 
     def planned(self, plan: StepPlan) -> None:
         self._plan, self._launches = plan, 0
+        self._announce(plan.step, "plan")
         for chunk in plan.prefill:
             seen = -(-chunk.start // self._engine.config.page_size)
             self._table(chunk.row, Key(chunk.request, 0), seen)
@@ -99,7 +107,8 @@ class Recorder(Probes):
             if column >= seen:
                 self._add("round.table", key._replace(row=column), page)
 
-    def before_launch(self) -> None:
+    def before_launch(self, kind: str) -> None:
+        self._announce(self._plan.step, kind)
         self._memory.before()
 
     def launched(self, launch: Launch) -> None:

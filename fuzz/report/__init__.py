@@ -1,0 +1,1 @@
+"""A campaign's run directory as one HTML file that needs nothing else."""

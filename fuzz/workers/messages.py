@@ -37,8 +37,18 @@ class Order(Value, frozen=True, kw_only=True):
     timeline: bool = False
 
 
+class Ready(Value, frozen=True, kw_only=True):
+    """The first line of a worker: its subject is made, orders may come."""
+
+    pid: int
+
+
 class Place(Value, frozen=True, kw_only=True):
-    """What a worker was about to do, by its journal: which run, which engine step, which kind of launch."""
+    """What a worker was about to do, by its journal: which run, which engine step, which kind of launch.
+
+    `run` is order (taken in hand, nothing begun), reference, base, related or judge; `launch` is "plan" between
+    launches.
+    """
 
     run: str
     step: int = -1

@@ -37,7 +37,7 @@ from draftproof.properties.values.validate import validate
 
 # Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
 # constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
-VERSION = 6
+VERSION = 7
 Draw = st.DrawFn
 
 # The relations that need a graph, or captured sizes, to differ from the base run.
@@ -45,9 +45,9 @@ _NEED_SIZES: frozenset[Relation] = frozenset({"graph_vs_eager", "padded_vs_exact
 # Only a hybrid target has two ways to commit.
 _TURNS: tuple[Relation, ...] = (*(relation for relation in RELATIONS if relation != "other_commit"), "none")
 _COMMITS: tuple[Literal["snapshot", "replay"], ...] = ("snapshot", "replay")
-# Turns of drafts slip by one after so many scenarios: a period that shares no factor with those of profiles, relations
-# and ways to commit, so that any number of drafts meets them all.
-_SLIP = 37
+# Turns of drafts slip by one after so many scenarios: with any number of drafts up to eight each of them meets all
+# profiles, relations and ways to commit within forty scenarios of its own.
+_SLIP = 73
 _FIRST_BLOCK, _BLOCK = 2, 8
 
 
@@ -90,7 +90,7 @@ def _drafting(drawn: Iterable[Scenario], drafts: Sequence[Algorithm], seed_: int
     """Drafts take turns, and so do the forms of each."""
     for index, scenario in enumerate(drawn):
         rotation = index // len(_ROTATION)
-        turn = index + rotation + index // _SLIP
+        turn = index + index // _SLIP
         yield with_draft(scenario, drafts[turn % len(drafts)], seed_ + index // len(drafts) + rotation)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import msgspec.inspect
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import VERSION, Scenario
@@ -44,7 +45,7 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InvalidScenario(f"{name}: {_explain(str(error), raw)}") from None
+        raise InvalidScenario(f"{name}: {_explain(str(error), raw, kind)}") from None
 
 
 def read_case(path: Path) -> tuple[Scenario, Script | None]:
@@ -59,14 +60,42 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
     return validate(decode(text, Scenario, name=str(path))), None
 
 
-def _explain(message: str, raw: Any) -> str:
+def _explain(message: str, raw: Any, kind: type) -> str:
     """msgspec says what is allowed and where; the value found there is added."""
     match = re.search(r" - at `\$(?P<path>[^`]*)`$", message)
     path = match["path"] if match else ""
     allowed = message[: match.start()] if match else message
     value = _lookup(raw, path)
-    shown = json.dumps(value) if not isinstance(value, dict | list) else f"a JSON {type(value).__name__}"
-    return f"{path.lstrip('.') or 'the top level'} is {shown}: {allowed}"
+    shown = json.dumps(value) if not isinstance(value, dict | list) else f"a JSON {_JSON[type(value)]}"
+    return f"{path.lstrip('.') or 'the top level'} is {shown}: {allowed}{_allowed(kind, path, allowed, value)}"
+
+
+_JSON = {dict: "object", list: "array"}
+
+
+def _allowed(kind: type, path: str, message: str, value: Any) -> str:
+    """The names that msgspec does not list: of an enumeration, of tags, of the fields that a value may have."""
+    if "missing" in message:
+        return ""
+    names = _names(msgspec.inspect.type_info(kind), re.findall(r"\.(\w+)|\[(?:\d+|\.\.\.)\]", path), value)
+    return f", allowed: {', '.join(names)}" if names else ""
+
+
+def _names(info: Any, fields: list[str], value: Any) -> list[str]:
+    """Walk a type along a path; an element of an array has the empty name."""
+    options = [one for one in getattr(info, "types", (info,)) if not isinstance(one, msgspec.inspect.NoneType)]
+    structs = [one for one in options if isinstance(one, msgspec.inspect.StructType)]
+    if fields and not fields[0]:
+        return next((_names(one.item_type, fields[1:], value) for one in options if hasattr(one, "item_type")), [])
+    if structs and structs[0].tag_field and fields == [structs[0].tag_field]:
+        return [str(one.tag) for one in structs]
+    if fields:
+        inside = [field.type for one in structs for field in one.fields if field.name == fields[0]]
+        return next((found for one in inside if (found := _names(one, fields[1:], value))), [])
+    if isinstance(value, dict):
+        tagged = [one for one in structs if not one.tag_field or one.tag == value.get(one.tag_field)]
+        return list(dict.fromkeys(field.encode_name for one in tagged for field in one.fields))
+    return [str(value) for one in options if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
 
 
 def _lookup(raw: Any, path: str) -> Any:

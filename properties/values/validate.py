@@ -62,7 +62,8 @@ def _draft(scenario: Scenario) -> None:
     if isinstance(draft, CheckpointDraft):
         allowed = ", ".join(name for name in ALGORITHMS)
         raise InvalidScenario(f"draft.kind is {kind}, allowed: one of a probe, {allowed}")
-    _grouped("draft", draft)
+    if not isinstance(draft, Ngram) and hasattr(draft, "heads"):
+        _grouped("draft", draft)
     if isinstance(draft, Mtp):
         steps = scenario.steps
         _require(draft.layers >= steps, "draft.layers", draft.layers, f"at least steps = {steps}, a layer a proposal")

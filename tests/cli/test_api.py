@@ -22,8 +22,10 @@ NAMES = [
     "conformance",
     "evidence",
     "generate",
+    "hold",
     "judge",
     "read_case",
+    "scenarios",
 ]
 
 

@@ -88,7 +88,7 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
         (["check", "--examples", "0"], ["--examples"]),
         (["check", "--seed", "-1"], ["--seed"]),
         (["check", "--draft-model", "somewhere"], ["--draft-model is somewhere", "only together with --model"]),
-        (["check", "--draft", "dflsh"], ["draft is 'dflsh'", "eagle, mtp, dflash, ngram, standalone, all", "dflash?"]),
+        (["check", "--draft", "dflsh"], ["draft is 'dflsh'", f"{', '.join(ALGORITHMS)}, all", "dflash?"]),
         (["check", "--model", "nowhere"], ["--model nowhere", "config.json"]),
         (["chek"], ["chek"]),
         (["check", "--bogus"], ["--bogus"]),

@@ -87,13 +87,19 @@ def test_the_clean_twin_passes_and_the_whole_does_not(report):
 
 def test_numbers_are_one_a_seed(report):
     early = row(report, "draft-positions-advanced-early")
+    counts = early.examples_to_detect
     assert len(early.examples_to_detect) == len(report.seeds) == 2
     assert early.median is not None
+    assert all(seconds is not None and 0 < seconds < 60 for seconds in early.seconds_to_detect)
+    assert (early.examples.low, early.examples.high) == (min(counts), max(counts))
     assert early.divergence is not None
     assert (early.divergence.relation, early.divergence.extent) == ("1 ahead", "at every step")
     assert not early.output_changed
-    assert row(report, "harmless").examples_to_detect == (None, None)
+    harmless = row(report, "harmless")
+    assert harmless.examples_to_detect == harmless.seconds_to_detect == (None, None)
+    assert harmless.time.low is None
     assert "SIGSEGV" in row(report, "dies").detail
+    assert all(seconds is not None and seconds >= 8 for seconds in row(report, "sleeps").seconds_to_detect)
     assert "IndexError: page 9" in row(report, "raises").detail
 
 
@@ -171,7 +177,7 @@ def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys):
     patch = tmp_path / "never.patch"
     patch.write_text("\n".join((f"--- a/{path}", f"+++ b/{path}", *hunk, "")))
     out = tmp_path / "out.json"
-    assert run(["faults", "run", "--patch", str(patch), "--seeds", "1", "--examples", "1", "--json", str(out)]) == 1
+    assert run(["faults", "run", "--patch", str(patch), "--seeds", "1", "--examples", "1", "--json", str(out)]) == 2
     (found,) = json.loads(out.read_text())["faults"]
     assert (found["id"], found["outcome"]) == ("never", "inert")
     assert "never had an effect: engine/pages.py" in capsys.readouterr().out
@@ -209,3 +215,70 @@ def test_a_wrong_stride_is_reported_as_one():
     assert found.divergence is not None
     relation = found.divergence.relation
     assert re.match(r"stride W=\d instead of A=\d: row \d of request \d ", relation), relation
+
+
+def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):
+    """Nor does it count there, and nothing is started for it."""
+    monkeypatch.setattr(faults, "_zygote", lambda *_: pytest.fail("nothing is to be run"))
+    report = run_faults([catalogue()["first-draft-unverified"]], seeds=[0], examples=1, device="cuda")
+    (found,) = report.faults
+    assert found.outcome is FaultOutcome.ABSENT
+    assert (report.totals.faults, report.verdict) == (0, Outcome.INCONCLUSIVE)
+
+
+def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
+    """Both with a clean twin of their own; its contract says what becomes of it."""
+    ordered: list[Orders] = []
+
+    def served(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
+        assert not interpreted
+        ordered.append(orders)
+        return survived(orders)
+
+    monkeypatch.setattr(faults, "_zygote", served)
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=2, device="cuda", usual=True)
+    calls, whole = ordered
+    assert [job.ops for job in calls.jobs] == [("kv_write",), ("kv_write",)]
+    assert [job.ops for job in whole.jobs] == [(), ()]
+    assert (len(calls.usual), len(whole.usual), whole.parallel) == (0, 2, 6)
+    assert [job.usual for job in (*calls.jobs, *whole.jobs)] == [False, False, True, True]
+    assert (report.faults[0].outcome, report.faults[0].whole) == (FaultOutcome.SURVIVED, FaultOutcome.SURVIVED)
+
+
+def test_the_smoke_set_has_a_fault_of_every_draft_and_lane():
+    smoke = [file.fault for file in catalogue().values() if file.fault.smoke]
+    assert {fault.draft for fault in smoke} == set(ALGORITHMS)
+    assert {fault.patches for fault in smoke} == {"engine", "eager", "triton"}
+    assert 20 <= len(smoke) <= 30
+    assert run(["faults", "run", "--smoke", "--id", smoke[0].id]) == 2
+
+
+def test_every_triton_module_has_a_fault():
+    paths = {hunk.path for file in catalogue().values() for hunk in file.hunks()}
+    modules = {path for path in read_sources() if path.startswith("kernels/triton_")}
+    assert modules - paths == {"kernels/triton_common.py", "kernels/triton_delta.py", "kernels/triton_ring.py"}
+
+
+SEEDS_DOCUMENTS = {
+    "sgl-project/sglang#22041",
+    "sgl-project/sglang#23331",
+    "sgl-project/sglang#25015",
+    "sgl-project/sglang#25029",
+    "sgl-project/sglang Step3.5 MTP chain",
+}
+
+
+def test_the_bugs_that_the_project_began_with_are_in_the_catalogue():
+    sources = {file.fault.source for file in catalogue().values()}
+    assert all(any(source.startswith(seed) for source in sources) for seed in SEEDS_DOCUMENTS)
+
+
+def test_engine_faults_meet_the_usual_tests_on_a_cpu_only(monkeypatch):
+    """What they show there they show on a GPU, whose time is dear."""
+    ordered: list[Orders] = []
+    monkeypatch.setattr(faults, "_zygote", lambda orders, _: ordered.append(orders) or survived(orders))
+    early = [catalogue()["draft-positions-advanced-early"]]
+    for device in ("cpu", "cuda"):
+        run_faults(early, seeds=[0], examples=2, device=device, usual=True)
+    assert [[job.usual for job in orders.jobs] for orders in ordered] == [[True, True], [False, False]]
+    assert [len(orders.usual) for orders in ordered] == [2, 0]

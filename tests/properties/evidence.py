@@ -14,7 +14,8 @@ import msgspec
 
 from draftproof.fuzz.lockstep import evidence as lockstep
 from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.values.drafts import DFlash, Draft, Eagle, Mtp, Ngram, Standalone
+from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (
     Adaptive,
     Graphs,
@@ -119,7 +120,8 @@ NGRAM = drafting(
         ),
     ),
 )
-OF_DRAFTS = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE}
+_OWN = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE}
+OF_DRAFTS = {name: _OWN[name] if name in _OWN else with_draft(STATIC, name, 0) for name in ALGORITHMS}
 """One scenario of each algorithm."""
 CHANGING = msgspec.structs.replace(
     ADAPTIVE,

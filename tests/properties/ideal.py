@@ -97,7 +97,8 @@ class _Play:
         self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
         self.drafted = DRAFTED.get(algorithm(scenario.draft))
         chain = getattr(scenario.draft, "layers", 1) if algorithm(scenario.draft) == "mtp" else 1
-        self.layers = range(0 if isinstance(scenario.draft, Ngram) else chain)
+        extends = any(channel.startswith("extend.") for channel in kind_of(scenario.draft).tapped)
+        self.layers = range(chain if extends else 0)
 
     def say(self, channel: str, key: Key, value: Datum) -> None:
         self.said.append(Observation(channel, key, value))

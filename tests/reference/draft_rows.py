@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.properties.values.drafts import Mtp, Ngram, algorithm
+from draftproof.properties.values.drafts import KINDS, Mtp, Ngram, algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key, Trace
@@ -11,12 +11,17 @@ from draftproof.reference.drafts.base import Said
 STEPS = ("draft.step.ids", "draft.step.positions", "draft.step.proposal")
 BLOCK = ("draft.block.ids", "draft.block.positions", "draft.block.visible", "draft.block.proposal")
 ENTRIES = ("extend.ids", "extend.positions", "extend.hidden_in", "extend.kv")
-TOLD = {
+_TOLD = {
     "eagle": {*STEPS, "draft.step.hidden_in", *ENTRIES, "extend.proposal"},
     "mtp": {*ENTRIES, "extend.proposal"},
     "dflash": {*BLOCK, "extend.positions", "extend.hidden_in", "extend.kv"},
     "ngram": {"propose.match"},
     "standalone": {*STEPS, "extend.ids", "extend.positions", "extend.kv"},
+}
+# Of a draft that has no row, what its kind says; slots are the subject's.
+TOLD = {
+    kind.name: _TOLD.get(kind.name, {channel for channel in kind.tapped if not channel.endswith(".slots")})
+    for kind in KINDS
 }
 
 

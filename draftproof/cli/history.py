@@ -1,0 +1,124 @@
+"""`draftproof bisect history`: which commit brought a failure in."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from draftproof.cli import inputs, screen
+from draftproof.cli.replay import CaseFile
+from draftproof.cli.wording import sentence
+from draftproof.fuzz.bisect.history import BadHistory, HistoryReport, Search, bisect_history
+from draftproof.fuzz.bisect.revision import Seen, named
+from draftproof.fuzz.factory import well_formed
+from draftproof.properties.values.verdict import EXIT_CODES
+
+TIMEOUT = 120.0
+
+Repo = Annotated[Path, typer.Option("--repo", help="The repository; it is not touched.", file_okay=False)]
+Good = Annotated[str, typer.Option("--good", help="A revision on which the case passes.")]
+Bad = Annotated[str, typer.Option("--bad", help="A later one on which it fails.")]
+Setup = Annotated[
+    str | None, typer.Option("--setup", help="A command that builds a revision, run in its worktree (no shell).")
+]
+SubjectName = Annotated[
+    str | None,
+    typer.Option(
+        "--subject",
+        help="package.module:name in the repository, which makes the subject (else its engine/ and kernels/).",
+    ),
+]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, max=1000, help="Runs of each revision, for a flaky case.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one run; longer is a hang.")]
+
+
+def history(
+    repo: Repo,
+    good: Good,
+    bad: Bad,
+    case: CaseFile,
+    setup: Setup = None,
+    subject: SubjectName = None,
+    repeat: Repeat = 1,
+    device: inputs.Device = "cpu",
+    timeout: Timeout = TIMEOUT,
+    json: inputs.Json = None,
+) -> None:
+    """Bisect a repository's history with a case as the test, in a worktree of its own."""
+    inputs.device(device)
+    search = Search(
+        repository=str(repo),
+        good=good,
+        bad=bad,
+        setup=_command(setup),
+        subject=_factory(subject),
+        device=cast(Literal["cpu", "cuda"], device),
+        repeat=repeat,
+        timeout=timeout,
+    )
+    try:
+        report = bisect_history(search, case, _tell)
+    except BadHistory as error:
+        raise inputs.BadInput(str(error)) from None
+    show(report)
+    screen.line(f"Again: {_again(search, case)}", "bold")
+    inputs.write_json(json, report)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _command(text: str | None) -> tuple[str, ...]:
+    """The words of a command. Raises BadInput."""
+    if text is None:
+        return ()
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise inputs.BadInput(f"--setup is {text!r}: {error}, allowed: a command") from None
+    if not words:
+        raise inputs.BadInput(f"--setup is {text!r}, allowed: a command")
+    return words
+
+
+def _factory(name: str | None) -> str:
+    """Raises BadInput."""
+    if name is None:
+        return ""
+    if not well_formed(name):
+        raise inputs.BadInput(f"--subject is {name!r}, allowed: package.module:name")
+    return name
+
+
+def _tell(tested: Seen) -> None:
+    """One line for a commit, as soon as it is tested."""
+    runs = f", {tested.failing} of {tested.runs} runs failed" if tested.runs > 1 and tested.failing else ""
+    why = f" ({tested.reason}{runs})" if tested.reason else f" ({named(tested.identity)}{runs})"
+    said = f"{tested.said}{why if tested.said != 'good' else ''}"
+    screen.line(f"{tested.commit[:12]} {tested.subject}: {said}, {tested.seconds:.1f} s")
+
+
+def show(report: HistoryReport) -> None:
+    """The commit, or those that it may be, and how the case fails there."""
+    counted = f"{report.tested} of {report.between} revisions tested, {report.skipped} of them skipped"
+    if report.first is not None:
+        screen.line(f"\nThe first bad commit ({counted}):", "bold")
+    else:
+        screen.line(f"\nSkipped revisions hide which of these is the first bad commit ({counted}):", "bold")
+    for one in report.candidates:
+        screen.line(f"  {one.hash} {one.date} {one.subject}")
+    bad = report.bad
+    if bad.first is not None:
+        screen.line(f"FAIL {bad.first.contract}: {sentence(bad.first, bad.output_changed)}", "red")
+    else:
+        screen.line(f"{named(report.identity)}\n{bad.detail.rstrip()}", "red")
+
+
+def _again(search: Search, case: Path) -> str:
+    parts = ["draftproof", "bisect", "history", "--repo", search.repository]
+    parts += ["--good", search.good, "--bad", search.bad, str(case)]
+    parts += ["--setup", shlex.join(search.setup)] if search.setup else []
+    parts += ["--subject", search.subject] if search.subject else []
+    parts += ["--repeat", str(search.repeat)] if search.repeat > 1 else []
+    return shlex.join([*parts, "--device", search.device, "--timeout", f"{search.timeout:g}"])

@@ -1,0 +1,111 @@
+"""What commands that run cases in workers read: the subject, healthy or with a fault, durations, and the case."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from draftproof.cli import inputs
+from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources
+from draftproof.fuzz.copies import write_copy
+from draftproof.fuzz.factory import well_formed
+from draftproof.fuzz.patching import Stale
+from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
+from draftproof.fuzz.workers.pool import Pool
+from draftproof.properties.values.codec import read_case
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.validate import InvalidScenario
+
+FaultId = Annotated[str | None, typer.Option("--fault", help="Bring this fault of the catalogue back.", metavar="ID")]
+Patch = Annotated[Path | None, typer.Option("--patch", help="Bring the fault of this file back.", metavar="FILE")]
+Factory = Annotated[str | None, typer.Option("--subject", help="Your own subject, as package.module:name.")]
+Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="How many processes run scenarios.")]
+CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
+WORKERS = min(2, os.cpu_count() or 1)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|)")
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str) -> float:
+    """A duration such as 90, 60s, 10m or 1.5h. Raises BadInput."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise inputs.BadInput(f"--time is {text!r}, allowed: a number with s, m or h, such as 60s or 10m")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+@contextmanager
+def subject(
+    device: str, fault: str | None = None, patch: Path | None = None, own: str | None = None
+) -> Iterator[SubjectSpec]:
+    """The engine on a device, with a fault or without, or the user's own subject. Raises BadInput, UnknownFault and
+    BadPatch."""
+    inputs.device(device)
+    if own is not None:
+        yield SubjectSpec(device=device, factory=_factory(own, fault, patch))  # type: ignore[arg-type]
+        return
+    file = _file(fault, patch)
+    if file is None:
+        yield SubjectSpec(device=device)  # type: ignore[arg-type]  # one of the two, as just checked
+        return
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+        try:
+            copy = write_copy(Path(folder), read_sources(), file.hunks())
+        except Stale as error:
+            raise inputs.BadInput(f"fault {file.fault.id} is stale: {error}") from None
+        yield SubjectSpec(device=device, folder=copy.folder, hunks=copy.hunks)  # type: ignore[arg-type]
+
+
+def _factory(own: str, fault: str | None, patch: Path | None) -> str:
+    if fault is not None or patch is not None:
+        raise inputs.BadInput(f"--subject is {own}, allowed: without --fault and --patch, which are of the engine")
+    if not well_formed(own):
+        raise inputs.BadInput(f"--subject is {own!r}, allowed: package.module:name")
+    return own
+
+
+def _file(fault: str | None, patch: Path | None) -> FaultFile | None:
+    if fault is not None and patch is not None:
+        raise inputs.BadInput("--fault and --patch are both given, allowed: one of them")
+    if fault is not None:
+        return find(fault, catalogue())
+    return read_fault(patch) if patch is not None else None
+
+
+def runner(pool: Pool) -> Callable[[Sequence[Scenario]], list[Answer]]:
+    """A pool that takes scenarios and gives their answers, in their order."""
+
+    def run(scenarios: Sequence[Scenario]) -> list[Answer]:
+        return pool.run([Order(number=number, scenario=scenario) for number, scenario in enumerate(scenarios)])
+
+    return run
+
+
+def read(case: Path) -> Scenario:
+    """The scenario of a case file. Raises BadInput naming the file and what is wrong in it."""
+    try:
+        return read_case(case)[0]
+    except InvalidScenario as error:
+        named = str(error).startswith(str(case))
+        raise inputs.BadInput(str(error) if named else f"{case}: {error}") from None
+
+
+def short(answer: Answer) -> Answer:
+    """An answer as reports hold it: without what it covered."""
+    return msgspec.structs.replace(answer, bins=(), counts={})
+
+
+def options(device: str, fault: str | None, patch: Path | None, own: str | None = None) -> list[str]:
+    """The options that name the same subject again."""
+    given = ["--device", device]
+    given += ["--fault", fault] if fault is not None else []
+    given += ["--subject", own] if own is not None else []
+    return given + (["--patch", str(patch)] if patch is not None else [])

@@ -1,0 +1,248 @@
+"""The pytest plugin: profiles, fixtures, markers, and what a failing test says.
+
+It is loaded by every pytest run in an environment that has Draftproof, so it imports nothing of it until a test asks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from draftproof.pytest_summary import summary, workflow_commands
+
+if TYPE_CHECKING:
+    from draftproof.properties.subject import Subject
+    from draftproof.properties.values.drafts import Algorithm
+    from draftproof.pytest_checks import ProfileScenarios
+
+PROFILES = {"ci": 60, "nightly": 1000, "campaign": 0}
+"""Scenarios of a check, and examples of a Hypothesis test; a campaign goes by time."""
+CAMPAIGN_EXAMPLES = 10_000
+"""Hypothesis has no budget of time."""
+MARKERS = {
+    "gpu": "needs a CUDA device",
+    "multigpu": "needs two CUDA devices",
+    "slow": "runs with --draftproof-profile=nightly or campaign",
+}
+_OPTIONS = ("profile", "device", "subject", "seed", "examples", "time", "case")
+_SHARE = re.compile(r"-?share\d+of\d+-?|\[share\d+of\d+\]")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("draftproof", "correctness of speculative decoding")
+    counted = ", ".join(f"{name} {count}" for name, count in PROFILES.items() if count)
+    group.addoption(
+        "--draftproof-profile",
+        choices=tuple(PROFILES),
+        help=f"how much a check runs ({counted} scenarios, campaign: by time); a profile of Hypothesis, too",
+    )
+    group.addoption("--draftproof-device", choices=("cpu", "cuda"), help="where the engine under test runs (cpu)")
+    group.addoption("--draftproof-subject", metavar="package.module:name", help="makes draftproof_subject")
+    group.addoption("--draftproof-seed", type=int, help="where scenarios come from (0)")
+    group.addoption("--draftproof-examples", type=int, help="scenarios of a check, whatever its profile")
+    group.addoption("--draftproof-time", type=_seconds, help="how long one check of a campaign takes (10m)")
+    group.addoption("--draftproof-case", metavar="CASE.json", help="only this scenario: a case file, or a bare one")
+    parser.addini("draftproof_markers", "heed the markers gpu, multigpu and slow in every test", "bool", False)
+
+
+def _seconds(text: str) -> float:
+    """Seconds of "90s", "10m" or "2h". Raises ValueError, which argparse reports."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not float(number) > 0:
+        raise ValueError(f"time is {text!r}, allowed: a number and s, m or h")
+    return float(number) * _UNITS[unit]
+
+
+def _option(config: pytest.Config, name: str, default: Any = None) -> Any:
+    given = config.getoption(f"--draftproof-{name}")
+    return default if given is None else given
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for name, what in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {what} (Draftproof)")
+    _check_options(config)
+    wanted = config.getoption("--hypothesis-profile", None) or ""
+    profile = _option(config, "profile")
+    if profile or wanted.startswith("draftproof-"):
+        _register_profiles(None if wanted else profile)
+
+
+def _check_options(config: pytest.Config) -> None:
+    """Raises UsageError naming the option, its value and what is allowed."""
+    for name, least in (("seed", 0), ("examples", 1)):
+        value = _option(config, name, least)
+        if value < least:
+            raise pytest.UsageError(f"--draftproof-{name} is {value}, allowed: {least} or more")
+    case = _option(config, "case")
+    if case is not None and not Path(case).is_file():
+        raise pytest.UsageError(f"--draftproof-case is {case}, allowed: a file that can be read")
+    subject = _option(config, "subject", "package.module:name")
+    module, _, name = subject.partition(":")
+    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise pytest.UsageError(f"--draftproof-subject is {subject!r}, allowed: package.module:name")
+
+
+def _register_profiles(load: str | None) -> None:
+    """Make Hypothesis know the profiles as draftproof-NAME, and load one unless --hypothesis-profile names another."""
+    from hypothesis import HealthCheck, settings
+
+    for name, count in PROFILES.items():
+        settings.register_profile(
+            f"draftproof-{name}",
+            max_examples=count or CAMPAIGN_EXAMPLES,
+            derandomize=name == "ci",
+            print_blob=True,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        )
+    if load:
+        settings.load_profile(f"draftproof-{load}")
+
+
+def _used(config: pytest.Config) -> bool:
+    """Whether this run has asked for anything of ours."""
+    return config.getini("draftproof_markers") or any(_option(config, name) is not None for name in _OPTIONS)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what cannot run here: only tests that use Draftproof, as others may mean something else by these markers."""
+    every = _used(config)
+    devices: int | None = None
+    for item in items:
+        if not (every or any(name.startswith("draftproof_") for name in getattr(item, "fixturenames", ()))):
+            continue
+        if item.get_closest_marker("slow") and _option(config, "profile", "ci") == "ci":
+            item.add_marker(pytest.mark.skip(reason=MARKERS["slow"]))
+        needed = 2 if item.get_closest_marker("multigpu") else 1 if item.get_closest_marker("gpu") else 0
+        if needed and devices is None:
+            devices = _devices()
+        if needed and (devices or 0) < needed:
+            what = MARKERS["multigpu" if needed == 2 else "gpu"]
+            item.add_marker(pytest.mark.skip(reason=f"{what}, {devices or 'none'} here"))
+
+
+def _devices() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """With pytest-xdist a check is as many tests as there are workers, each with its share of the scenarios."""
+    workers = int(getattr(metafunc.config, "workerinput", {}).get("workercount", 1))
+    shared = "draftproof_share" in metafunc.fixturenames and _option(metafunc.config, "case") is None
+    if shared and workers > 1:
+        shares = [(number, workers) for number in range(workers)]
+        names = [f"share{number + 1}of{workers}" for number in range(workers)]
+        metafunc.parametrize("draftproof_share", shares, ids=names, indirect=True)
+
+
+@pytest.fixture
+def draftproof_share(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """(which, of how many): the share of the scenarios that this test runs."""
+    return getattr(request, "param", (0, 1))
+
+
+@pytest.fixture(scope="session")
+def draftproof_drafts() -> tuple[Algorithm, ...]:
+    """The drafts whose scenarios are run; define a fixture of this name if your subject has only some of them."""
+    from draftproof.properties.values.drafts import ALGORITHMS
+
+    return ALGORITHMS
+
+
+@pytest.fixture
+def draftproof_scenarios(
+    pytestconfig: pytest.Config, draftproof_share: tuple[int, int], draftproof_drafts: tuple[Algorithm, ...]
+) -> ProfileScenarios:
+    """The scenarios of the profile, of this worker's share; made while one walks through them."""
+    from draftproof.pytest_checks import ProfileScenarios
+
+    profile = _option(pytestconfig, "profile", "ci")
+    count = _option(pytestconfig, "examples", PROFILES[profile])
+    return ProfileScenarios(
+        seed=_option(pytestconfig, "seed", 0),
+        count=count,
+        seconds=0.0 if count else _option(pytestconfig, "time", 600.0),
+        drafts=tuple(draftproof_drafts),
+        share=draftproof_share,
+        case=_option(pytestconfig, "case"),
+    )
+
+
+@pytest.fixture(scope="session")
+def draftproof_subject(pytestconfig: pytest.Config) -> Subject:
+    """What is under test; define a fixture of this name to put your own in its place."""
+    from draftproof.pytest_checks import make_subject
+
+    try:
+        return make_subject(_option(pytestconfig, "subject", ""), _option(pytestconfig, "device", "cpu"))
+    except ValueError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: ProfileScenarios) -> Callable[..., Any]:
+    """Call it to hold a subject to every contract: see pytest_checks.Check. Without one it takes draftproof_subject."""
+    from draftproof.pytest_checks import Check
+
+    config, item = request.config, request.node
+    return Check(
+        subject=partial(request.getfixturevalue, "draftproof_subject"),
+        scenarios=draftproof_scenarios,
+        cases=config.rootpath / ".draftproof" / "cases",
+        test=plain(item.nodeid),
+        device=_option(config, "device", "cpu"),
+        record=item.user_properties.append,
+    )
+
+
+def plain(name: str) -> str:
+    """A test's id without its share."""
+    return _SHARE.sub("", name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure of ours gets a section of its own, and properties for JUnit."""
+    report = yield
+    checks = sys.modules.get("draftproof.pytest_checks")
+    if checks is not None and call.excinfo is not None and (found := checks.found_in(call.excinfo.value)):
+        found = checks.replayable(found, plain(item.nodeid))
+        report.sections.append(("draftproof", checks.told(found)))
+        told = checks.properties(found)
+        item.user_properties.extend(told)
+        report.user_properties.extend(told)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What all checks came to, of all workers, and annotations on GitHub."""
+    reports = [report for of in terminalreporter.stats.values() for report in of if hasattr(report, "user_properties")]
+    lines = list(summary(reports, plain))
+    if lines:
+        terminalreporter.write_sep("=", "draftproof")
+    for line in lines:
+        terminalreporter.write_line(line)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in workflow_commands(reports, _below_workspace(config)):
+            terminalreporter.write_line(line)
+
+
+def _below_workspace(config: pytest.Config) -> str:
+    """Where the tests are in the checkout that GitHub knows."""
+    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath)
+    inside = config.rootpath.is_relative_to(workspace)
+    return config.rootpath.relative_to(workspace).as_posix() if inside else "."

@@ -1,0 +1,293 @@
+"""A subject held to every contract, in a test: what is run, and how a failure is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from draftproof.fuzz.checking import DEADLINE, MOST_CASES, Hung, time_limit
+from draftproof.fuzz.factory import make
+from draftproof.fuzz.lockstep import SubjectCrashed, evidence, solved
+from draftproof.fuzz.workers.messages import Identity, general
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.counts import counts
+from draftproof.properties.judge import Judgement, judge, summarise
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.subject import Subject
+from draftproof.properties.values.codec import Case, encode, read_case
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
+
+CASES = Path(".draftproof/cases")
+BLOCK = 60
+"""Scenarios of a campaign come from one seed after another, so many from each."""
+
+
+class Found(NamedTuple):
+    """A failure: what it is, the sentence that tells it, its case file, and the command that runs it again."""
+
+    outcome: Outcome
+    identity: Identity
+    sentence: str
+    case: str
+    replay: str = ""
+    detail: str = ""
+
+
+class Broken(AssertionError):
+    """A subject failed. `found`: one entry for each identity."""
+
+    def __init__(self, found: tuple[Found, ...]) -> None:
+        self.found = found
+        super().__init__(told(found))
+
+
+@dataclass(frozen=True)
+class ProfileScenarios:
+    """Scenarios to walk through, as often as one likes: always the same ones, but for how far a campaign gets.
+
+    `share` (which, of how many) are taken in turns from `count`; with `seconds` instead, seeds are. `case`: a file that
+    stands for them all.
+    """
+
+    seed: int
+    count: int
+    seconds: float = 0.0
+    drafts: tuple[Algorithm, ...] = ALGORITHMS
+    share: tuple[int, int] = (0, 1)
+    case: str | None = None
+
+    def __iter__(self) -> Iterator[Scenario]:
+        if self.case is not None:
+            return iter([read_case(Path(self.case))[0]])
+        if self.count:
+            return iter(generate(self.seed, self.count, self.drafts)[self.share[0] :: self.share[1]])
+        return self._campaign()
+
+    def _campaign(self) -> Iterator[Scenario]:
+        until, (seed, step) = time.monotonic() + self.seconds, self.share
+        while True:
+            for scenario in generate(self.seed + seed, BLOCK, self.drafts):
+                yield scenario
+                if time.monotonic() > until:
+                    return
+            seed += step
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check that found nothing came to: a verdict for each contract."""
+
+    scenarios: int
+    contracts: tuple[Verdict, ...]
+
+    def of(self, outcome: Outcome) -> tuple[str, ...]:
+        """The names of the contracts with this verdict."""
+        return tuple(one.name for one in self.contracts if one.verdict is outcome)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the fixture draftproof_check is.
+
+    `subject` makes the one that is meant if none is given, `cases` is where failing ones are kept, `test` the id of the
+    test, and `record` is told properties of it.
+    """
+
+    subject: Callable[[], Subject]
+    scenarios: Iterable[Scenario]
+    cases: Path = CASES
+    test: str = ""
+    device: str = "cpu"
+    record: Callable[[tuple[str, object]], None] = field(default=lambda _: None)
+
+    def __call__(
+        self,
+        subject: Subject | None = None,
+        *,
+        scenarios: Iterable[Scenario] | None = None,
+        contracts: Sequence[str] = (),
+        strict: bool = False,
+    ) -> Checked:
+        """Hold a subject to every contract, or to the named ones, on the profile's scenarios, or on given ones.
+
+        Raises Broken with a case file for each kind of failure; and where no contract could be judged at all, or, if
+        `strict`, any of them could not be judged for lack of what it needs.
+        """
+        __tracebackhide__ = True
+        held = subject if subject is not None else self.subject()
+        wanted = named_contracts(contracts)
+        judged, counted, found = self._run(held, self.scenarios if scenarios is None else scenarios, wanted)
+        ran = len(judged) + len(found)
+        self.record((SCENARIOS, ran))
+        checked = Checked(ran, summarise(judged, counted, wanted))
+        self.record((JUDGED, " ".join(checked.of(Outcome.PASS))))
+        self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE))))
+        if found:
+            raise Broken(tuple({one.identity: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
+        _conclusive(checked, held, strict)
+        return checked
+
+    def _run(
+        self, subject: Subject, scenarios: Iterable[Scenario], contracts: tuple[Contract, ...]
+    ) -> tuple[list[Judgement], list[dict[str, int]], list[Found]]:
+        judged: list[Judgement] = []
+        counted: list[dict[str, int]] = []
+        found: list[Found] = []
+        # Two tests may have two subjects that fail alike.
+        cases = self.cases / re.sub(r"[^A-Za-z0-9]+", "-", self.test).strip("-")
+        for scenario in scenarios:
+            outcome = _hold(subject, scenario, contracts, cases)
+            if isinstance(outcome, Found):
+                found.append(self._replayable(outcome, subject))
+            else:
+                judged.append(outcome[0])
+                counted.append(outcome[1])
+        return judged, counted, found
+
+    def _replayable(self, found: Found, subject: Subject) -> Found:
+        if is_engine(subject):
+            return found._replace(replay=_engine_command(found.case, self.device))
+        command = ["pytest", self.test, "--draftproof-case", found.case]
+        return found._replace(replay=shlex.join(command)) if self.test else found
+
+
+def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
+    """Hold a subject to every contract on one scenario: for tests of your own, with @given or without.
+
+    `device` is where the engine runs, if that is the subject. Raises Broken, an AssertionError, with the divergence and
+    a case file.
+    """
+    __tracebackhide__ = True
+    outcome = _hold(subject, scenario, ALL, cases)
+    if isinstance(outcome, Found):
+        command = _engine_command(outcome.case, device) if is_engine(subject) else ""
+        raise Broken((outcome._replace(replay=command),))
+
+
+def make_subject(name: str, device: str) -> Subject:
+    """The subject that "package.module:name" makes, or the engine. Raises ValueError."""
+    if name:
+        try:
+            return make(name, device)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"--draftproof-subject is {name!r}, allowed: package.module:name ({error})") from error
+    import torch
+
+    from draftproof.engine.subject import EngineSubject
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--draftproof-device is 'cuda', allowed here: cpu (torch sees no CUDA device)")
+    return EngineSubject(device=device)
+
+
+def is_engine(subject: Subject) -> bool:
+    """Whether `draftproof replay` would run the same."""
+    return f"{type(subject).__module__}.{type(subject).__qualname__}" == "draftproof.engine.subject.EngineSubject"
+
+
+def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
+    """All contracts, or the named ones. Raises ValueError."""
+    known = {contract.name: contract for contract in ALL}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"contract is {name!r}, allowed: {', '.join(known)}")
+    return tuple(known[name] for name in names) or tuple(ALL)
+
+
+def _hold(
+    subject: Subject, scenario: Scenario, contracts: Sequence[Contract], cases: Path
+) -> tuple[Judgement, dict[str, int]] | Found:
+    """What contracts say of one scenario, and its counts; or the failure, with its case kept."""
+    try:
+        with time_limit(DEADLINE):
+            ran = evidence(subject, scenario)
+    except SubjectCrashed as crash:
+        identity = Identity(contract="crash", channel=crash.error.split(":")[0])
+        found = Found(Outcome.CRASH, identity, f"crash: {crash}", "", detail=crash.trace)
+    except Hung:
+        told_ = f"hang: the subject did not finish within {DEADLINE:g} s"
+        found = Found(Outcome.HANG, Identity(contract="hang"), told_, "")
+    else:
+        judged = judge(ran, contracts)
+        first = judged.first
+        if first is None:
+            return judged, counts(ran)
+        # The command line imports torch, and a passing test needs neither.
+        from draftproof.cli.wording import sentence
+
+        relation = general(first.relation)
+        identity = Identity(contract=first.contract, channel=first.channel, phase=first.phase, relation=relation)
+        found = Found(Outcome.FAIL, identity, f"{first.contract}: {sentence(first, ran.output_changed)}", "")
+    return found._replace(case=_keep(found, scenario, cases))
+
+
+def _keep(found: Found, scenario: Scenario, cases: Path) -> str:
+    """Write a case file, one for each identity: the last one, which is the smallest that Hypothesis knows."""
+    case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
+    cases.mkdir(parents=True, exist_ok=True)
+    path = cases / f"{found.identity.slug}.json"
+    with tempfile.NamedTemporaryFile("w", dir=cases, suffix=".tmp", delete=False, encoding="utf-8") as out:
+        out.write(encode(case) + "\n")
+    os.replace(out.name, path)
+    inside = path.resolve().is_relative_to(Path.cwd())
+    return str(path.resolve().relative_to(Path.cwd()) if inside else path)
+
+
+def _conclusive(checked: Checked, subject: Subject, strict: bool) -> None:
+    """Raises AssertionError where a pass would prove nothing."""
+    __tracebackhide__ = True
+    if not checked.scenarios:
+        return
+    if not any(one.scenarios for one in checked.contracts):
+        raise AssertionError(f"INCONCLUSIVE: {subject.name} reports nothing that any contract could judge")
+    lacking = [f"{one.name} ({', '.join(one.missing)})" for one in checked.contracts if one.missing]
+    if strict and lacking:
+        raise AssertionError(f"INCONCLUSIVE: not enough was exercised to judge {'; '.join(lacking)}")
+
+
+def _engine_command(case: str, device: str) -> str:
+    return shlex.join(["draftproof", "replay", case, "--device", device])
+
+
+def replayable(found: Sequence[Found], test: str) -> tuple[Found, ...]:
+    """Failures with a command for each: the test itself, where nothing better is known."""
+    return tuple(one if one.replay else one._replace(replay=shlex.join(["pytest", test])) for one in found)
+
+
+def found_in(error: BaseException) -> tuple[Found, ...]:
+    """The failures that an exception tells of; Hypothesis raises several in a group."""
+    if isinstance(error, Broken):
+        return error.found
+    return tuple(one for inner in getattr(error, "exceptions", ()) for one in found_in(inner))
+
+
+def told(found: Sequence[Found]) -> str:
+    """Failures in words, each with its case file and, if it has one, the command that runs it again."""
+    lines: list[str] = []
+    for one in found:
+        lines.append(f"{one.outcome} {one.sentence}")
+        lines += [f"  {line}" for line in one.detail.rstrip().splitlines()]
+        lines.append(f"  case: {one.case}")
+        lines += [f"  replay: {one.replay}"] if one.replay else []
+    return "\n".join(lines)
+
+
+def properties(found: Sequence[Found]) -> list[tuple[str, object]]:
+    """Failures as properties of a test."""
+    pairs: list[tuple[str, object]] = []
+    for one in found:
+        identity = one.identity
+        values = (identity.contract, identity.channel, identity.text, one.case, one.replay, one.sentence)
+        pairs += zip(FINDING, values, strict=True)
+    return pairs

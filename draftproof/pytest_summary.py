@@ -1,0 +1,102 @@
+"""What checks came to, read from the properties of test reports: those travel from every worker, and into JUnit."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+SCENARIOS, JUDGED, LACKING = "draftproof.scenarios", "draftproof.judged", "draftproof.inconclusive"
+FINDING = (
+    "draftproof.contract",
+    "draftproof.channel",
+    "draftproof.identity",
+    "draftproof.case",
+    "draftproof.replay",
+    "draftproof.divergence",
+)
+"""The properties of one finding, in this order; a second finding of a test repeats them."""
+
+
+class Report(Protocol):
+    """What is read of a test report."""
+
+    nodeid: str
+    when: str | None
+    failed: bool
+    user_properties: list[tuple[str, object]]
+    location: tuple[str, int | None, str]
+
+
+def findings(report: Report) -> list[dict[str, str]]:
+    """The findings of a test: property name without its prefix -> value."""
+    found: list[dict[str, str]] = []
+    for name, value in report.user_properties:
+        if name == FINDING[0]:
+            found.append({})
+        if name in FINDING and found:
+            found[-1][name.removeprefix("draftproof.")] = str(value)
+    return found
+
+
+def summary(reports: Iterable[Report], plain: Callable[[str], str]) -> Iterator[str]:
+    """A line of what was run, one of what was not exercised enough, and one for each finding. Nothing without checks.
+
+    Shares of one test are one: a contract that one of them could judge has been judged.
+    """
+    ran = [report for report in reports if _counts(report) and _has_ours(report)]
+    if not ran:
+        return
+    tests = {plain(report.nodeid) for report in ran}
+    scenarios = sum(int(value) for report in ran for value in _values(report, SCENARIOS))
+    found = {one["identity"]: one for report in ran for one in findings(report)}
+    yield f"{scenarios} scenarios in {len(tests)} tests ({len(ran)} shares), {len(found)} findings"
+    for test in sorted(tests):
+        lacking = _lacking([report for report in ran if plain(report.nodeid) == test])
+        if lacking:
+            yield f"{test}: not enough was exercised to judge {', '.join(lacking)}"
+    for one in found.values():
+        yield one["divergence"]
+        yield f"  replay: {one['replay']}"
+
+
+def _counts(report: Report) -> bool:
+    """A test's properties are in each of its later reports, too."""
+    return report.when == "call" or (report.when == "setup" and report.failed)
+
+
+def _has_ours(report: Report) -> bool:
+    return any(name.startswith("draftproof.") for name, _ in report.user_properties)
+
+
+def _values(report: Report, wanted: str) -> list[str]:
+    return [str(value) for name, value in report.user_properties if name == wanted]
+
+
+def _names(reports: list[Report], wanted: str) -> set[str]:
+    return {name for report in reports for value in _values(report, wanted) for name in value.split()}
+
+
+def _lacking(shares: list[Report]) -> list[str]:
+    """Contracts that no share of a test could judge."""
+    return sorted(_names(shares, LACKING) - _names(shares, JUDGED))
+
+
+def workflow_commands(reports: Iterable[Report], folder: str) -> Iterator[str]:
+    """GitHub's workflow commands, one line for each finding of each test; `folder` is where the tests' paths begin."""
+    for report in filter(_counts, reports):
+        path, line, _ = report.location
+        for one in findings(report):
+            where = f"file={_property(posixpath.normpath(posixpath.join(folder, path)))},line={(line or 0) + 1}"
+            title = _property(f"Draftproof: {one['contract']}")
+            yield f"::error {where},title={title}::{_data(one['divergence'] + chr(10) + one['replay'])}"
+
+
+def _data(text: str) -> str:
+    """A message in one line, as GitHub reads it."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """A value of a property: what separates properties is escaped, too."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,135 @@
+"""The parts of an engine that a case can do without, and how each is turned off: by another scenario.
+
+Off means the plainest form of the same thing: a launch at its own size in place of a padded one, one page a request in
+place of many, a naive twin in place of a kernel (switches.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from draftproof.fuzz.shrinking.fields import get, put
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.scenario import RoundWish, Scenario, States
+from draftproof.properties.values.validate import InvalidScenario, validate
+
+KERNEL = "kernel "
+"""What the name of a kernel's part begins with."""
+
+
+class Part(NamedTuple):
+    """A part of the engine: `on` says what runs with it, `off` is the scenario without it."""
+
+    name: str
+    on: str
+    off: Callable[[Scenario], Scenario]
+
+
+def _eager(scenario: Scenario) -> Scenario:
+    """The same shapes, run eagerly."""
+    return put(scenario, "graphs.capture", False)
+
+
+def _unpadded(scenario: Scenario) -> Scenario:
+    """A captured size for every batch that fitted one."""
+    sizes = scenario.graphs.sizes
+    top = min(scenario.schedule.max_batch, max(sizes)) if sizes else 0
+    return put(scenario, "graphs.sizes", tuple(range(1, top + 1)))
+
+
+def _one_page(scenario: Scenario) -> Scenario:
+    """A page that holds the longest request, and one for each of them."""
+    paged = put(scenario, "memory.page_size", scenario.memory.max_len)
+    return put(paged, "memory.pages", len(scenario.requests))
+
+
+def _unchunked(scenario: Scenario) -> Scenario:
+    longest = max(len(request.prompt) for request in scenario.requests)
+    return put(scenario, "schedule.chunk", max(longest, scenario.schedule.chunk))
+
+
+def _dense(scenario: Scenario) -> Scenario:
+    if get(scenario, "model.linear") is None:
+        return scenario
+    dense = put(put(scenario, "model.layer_types", ()), "model.linear", None)
+    return _same_commit(put(dense, "states", States()))
+
+
+def _same_commit(scenario: Scenario) -> Scenario:
+    """A dense target has one way to commit only, and nothing to compare it with."""
+    return put(scenario, "relation", "none") if scenario.relation == "other_commit" else scenario
+
+
+def _without_drafts(scenario: Scenario) -> Scenario:
+    none = RoundWish(drafts=0, accept=0)
+    requests = tuple(
+        msgspec.structs.replace(request, rounds=(none,) * len(request.rounds)) for request in scenario.requests
+    )
+    return msgspec.structs.replace(scenario, requests=requests)
+
+
+def _without_model(scenario: Scenario) -> Scenario:
+    """What was said before in place of what the draft's layers say; they keep entries even of rounds without drafts."""
+    return scenario if isinstance(scenario.draft, Ngram) else put(scenario, "draft", Ngram(max_n=1))
+
+
+def _only(scenario: Scenario, number: int) -> Scenario:
+    if len(scenario.requests) == 1:
+        return scenario
+    request = scenario.requests[number]
+    return put(scenario, "requests", (msgspec.structs.replace(request, arrival=0),))
+
+
+def engine_parts(lone: int) -> tuple[Part, ...]:
+    """Every part but the kernels. With a single request, that is number `lone`."""
+    return (
+        Part("graphs", "launches are replayed", _eager),
+        Part("padding", "launches are padded to captured sizes", _unpadded),
+        Part("requests", "several requests", lambda scenario: _only(scenario, lone)),
+        Part("batching", "requests decode together", lambda scenario: put(scenario, "schedule.max_batch", 1)),
+        Part("paging", "a request has several pages", _one_page),
+        Part("chunks", "prompts are prefilled in chunks", _unchunked),
+        Part("replay commit", "states are committed by replay", lambda s: put(s, "states.commit", "snapshot")),
+        Part("checkpoints", "states are kept on the way", lambda scenario: put(scenario, "states.checkpoint", 0)),
+        Part("linear layers", "a hybrid target", _dense),
+        Part("adaptive", "the step count changes", lambda scenario: put(scenario, "adaptive", None)),
+        Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
+        Part("drafts", "rounds have drafts", _without_drafts),
+        Part("draft model", "the draft has layers and entries of its own", _without_model),
+        Part("relation", "a second, related run", lambda scenario: put(scenario, "relation", "none")),
+        Part("taps", "taps inside of launches", lambda scenario: put(scenario, "taps", False)),
+    )
+
+
+def lone_requests(scenario: Scenario) -> list[Scenario]:
+    """The scenario with each of its requests alone."""
+    return [_only(scenario, number) for number in range(len(scenario.requests))]
+
+
+def present(scenario: Scenario, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts that are on in a scenario and can be turned off: by that it becomes another one, which is valid."""
+    return tuple(part for part in parts if _switchable(scenario, part))
+
+
+def _switchable(scenario: Scenario, part: Part) -> bool:
+    if part.name == "graphs" and not scenario.graphs.sizes:
+        return False
+    try:
+        off = validate(msgspec.convert(msgspec.to_builtins(part.off(scenario)), Scenario))
+    except (InvalidScenario, msgspec.ValidationError):
+        return False
+    return off != scenario
+
+
+def with_parts(scenario: Scenario, parts: Sequence[Part], on: frozenset[str]) -> Scenario:
+    """The scenario with all parts off but those named in `on`.
+
+    What has turned out to be nothing by then stays as it is: with one request left there is nothing to batch.
+    """
+    for part in parts:
+        if part.name not in on:
+            scenario = part.off(scenario)
+    return validate(scenario)

@@ -1,0 +1,209 @@
+"""Which parts of the engine must be on for a case to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from draftproof.fuzz.bisect.ddmin import Cached, Needs, Parts, closed, ddmin
+from draftproof.fuzz.bisect.parts import KERNEL, Part, engine_parts, lone_requests, present, with_parts
+from draftproof.fuzz.workers.messages import Answer, Identity
+from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.scenario import Scenario
+
+Twins = tuple[str, ...]
+"""Kernels that are replaced by their naive twins."""
+Run = Callable[[Sequence[tuple[Twins, Scenario]]], Sequence[Answer]]
+"""run(scenarios, each with its twins) -> an answer each, in their order"""
+TOGETHER = "A twin works on the host and cannot be captured: with any kernel off, graphs were off as well"
+_KERNELS = "kernels"
+
+
+class Alone(StrEnum):
+    """What turning off a part alone does to the failure; UNTRIED: no run with only this part off was needed."""
+
+    GONE = "gone"
+    STAYS = "stays"
+    OTHER = "another failure"
+    BROKEN = "no verdict"
+    UNTRIED = ""
+
+
+class PartResult(Value, frozen=True, kw_only=True):
+    """A part that was on in the case. `alone`: what became of the failure with only this part off; `other` is what
+    failed then instead. `needed`: it is in the smallest set."""
+
+    name: str
+    on: str
+    needed: bool
+    alone: Alone
+    other: str = ""
+
+
+class Bisection(Value, frozen=True, kw_only=True):
+    """The smallest set `needed`, and every part that was on. `fixed` are parts that stay on, with the reason; `notes`
+    say what could not be tried apart. `answer` is that of the case with just the needed parts."""
+
+    identity: Identity
+    needed: tuple[str, ...]
+    parts: tuple[PartResult, ...]
+    fixed: dict[str, str]
+    notes: tuple[str, ...]
+    runs: int
+    answer: Answer
+
+
+def same(answer: Answer, identity: Identity) -> bool:
+    """Whether it is the same failure: that of the same contract.
+
+    The channel may be another one: without a part, what the contract judges is often reported elsewhere.
+    """
+    return answer.identity is not None and answer.identity.contract == identity.contract
+
+
+def bisect(
+    scenario: Scenario, answer: Answer, kernels: Sequence[str], run: Run, *, device: str = "cpu", width: int = 2
+) -> Bisection:
+    """The smallest set of parts that must be on for the scenario to fail as `answer` does.
+
+    `kernels` are those that the run uses. Raises ValueError if `answer` is no failure, and
+    NotFailing if it does not come again.
+    """
+    if answer.identity is None:
+        raise ValueError(f"outcome is {answer.outcome}, allowed: FAIL, CRASH or HANG")
+    return _Bisect(scenario, answer, answer.identity, kernels, run, device, width).result()
+
+
+class _Bisect:
+    def __init__(
+        self,
+        scenario: Scenario,
+        answer: Answer,
+        identity: Identity,
+        kernels: Sequence[str],
+        run: Run,
+        device: str,
+        width: int,
+    ) -> None:
+        self._scenario, self._answer, self._identity = scenario, answer, identity
+        self._run, self._width = run, width
+        self._kernels = tuple(KERNEL + name for name in kernels)
+        self._fixed = _fixed(answer)
+        self._answers: dict[Parts, Answer] = {}
+        parts = present(scenario, engine_parts(self._lone()))
+        self._parts = tuple(part for part in parts if part.name not in self._fixed)
+        self._names = tuple(part.name for part in self._parts)
+        self._needs = self._dependencies(device)
+        self._fails = Cached(self._ask)
+
+    def _lone(self) -> int:
+        """A request that fails on its own; if none does, that of the divergence."""
+        scenarios = lone_requests(self._scenario)
+        if len(scenarios) > 1:
+            for number, answer in enumerate(self._run([((), scenario) for scenario in scenarios])):
+                if same(answer, self._identity):
+                    return number
+        return max(0, self._answer.first.request) if self._answer.first else 0
+
+    def _dependencies(self, device: str) -> dict[str, tuple[str, ...]]:
+        """A twin works on the host, so that on a GPU no launch can be captured with one."""
+        needs: dict[str, tuple[str, ...]] = {"batching": ("requests",)} if "requests" in self._names else {}
+        if device == "cuda" and self._kernels:
+            needs["graphs"] = self._kernels
+        return needs
+
+    def _ask(self, sets: Sequence[Parts]) -> list[bool]:
+        """Run the scenario with each of these sets of parts on."""
+        wanted = [(self._twins(on), with_parts(self._scenario, self._parts, on)) for on in sets]
+        self._answers.update(zip(sets, self._run(wanted), strict=True))
+        return [same(self._answers[on], self._identity) for on in sets]
+
+    def _twins(self, on: Parts) -> Twins:
+        return tuple(name.removeprefix(KERNEL) for name in self._kernels if name not in on)
+
+    def result(self) -> Bisection:
+        """Parts first with all kernels or none, then which kernels, until neither can do with less."""
+        everything = frozenset((*self._names, *self._kernels))
+        alone = {name: self._off_alone(everything, name) for name in self._names}
+        needed = frozenset(self._minimal((*self._names, *((_KERNELS,) if self._kernels else ())), frozenset()))
+        if _KERNELS in needed:
+            needed = self._with_kernels(needed - {_KERNELS})
+            alone |= {name: self._off_alone(everything, name) for name in self._kernels if name in needed}
+        return Bisection(
+            identity=self._identity,
+            needed=tuple(name for name in (*self._names, *self._kernels) if name in needed),
+            parts=tuple(self._row(part, alone, needed) for part in (*self._parts, *self._kernel_parts())),
+            fixed=self._fixed,
+            notes=(TOGETHER,) if "graphs" in self._needs and "graphs" in self._names else (),
+            runs=self._fails.runs,
+            answer=self._answers[self._closed(needed)],
+        )
+
+    def _minimal(self, names: Sequence[str], beside: Parts) -> tuple[str, ...]:
+        """The smallest set of these parts, with those of `beside` on as well."""
+        spread = lambda on: self._closed(self._spread(on) | beside)  # noqa: E731
+        asked = lambda sets: self._fails([spread(on) for on in sets])  # noqa: E731
+        return ddmin(names, asked, needs=self._within(names), width=self._width)
+
+    def _within(self, names: Sequence[str]) -> Needs:
+        """What parts need, where all kernels may be one part."""
+        if _KERNELS in names:
+            return {
+                name: tuple(dict.fromkeys(_KERNELS if one in self._kernels else one for one in needed))
+                for name, needed in self._needs.items()
+            }
+        return {name: tuple(one for one in needed if one in names) for name, needed in self._needs.items()}
+
+    def _spread(self, on: Parts) -> Parts:
+        return on - {_KERNELS} | frozenset(self._kernels if _KERNELS in on else ())
+
+    def _closed(self, on: Parts) -> Parts:
+        return closed(on, self._needs)
+
+    def _with_kernels(self, engine: Parts) -> Parts:
+        """Which kernels beside these parts, then which parts beside those kernels, and again until nothing changes."""
+        kernels = frozenset(self._kernels)
+        while True:
+            fewer = frozenset(self._minimal([name for name in self._kernels if name in kernels], engine))
+            left = frozenset(self._minimal([name for name in self._names if name in engine], fewer))
+            if (fewer, left) == (kernels, engine):
+                return fewer | left
+            kernels, engine = fewer, left
+
+    def _off_alone(self, everything: Parts, name: str) -> Answer:
+        on = self._closed(everything - {name})
+        self._fails([on])
+        return self._answers[on]
+
+    def _kernel_parts(self) -> tuple[Part, ...]:
+        return tuple(Part(name, "in place of its twin", lambda scenario: scenario) for name in self._kernels)
+
+    def _row(self, part: Part, alone: dict[str, Answer], needed: Parts) -> PartResult:
+        answer = alone.get(part.name)
+        effect = _effect(answer, self._identity) if answer else Alone.UNTRIED
+        other = answer.identity.text if answer and answer.identity and effect is Alone.OTHER else ""
+        return PartResult(name=part.name, on=part.on, needed=part.name in needed, alone=effect, other=other)
+
+
+def _effect(answer: Answer, identity: Identity) -> Alone:
+    if same(answer, identity):
+        return Alone.STAYS
+    if answer.failing:
+        return Alone.OTHER
+    return Alone.GONE if answer.outcome.value == "PASS" else Alone.BROKEN
+
+
+def _fixed(answer: Answer) -> dict[str, str]:
+    """Parts without which the failure could not show, whatever causes it."""
+    first = answer.first
+    if first is None:
+        return {}
+    fixed = {}
+    contract = BY_NAME.get(first.contract)
+    if first.channel in TAPPED or (contract and not contract.fits(frozenset(CHANNELS) - TAPPED)):
+        fixed["taps"] = f"without them {first.contract} has nothing to judge"
+    if first.contract.startswith("relation."):
+        fixed["relation"] = f"{first.contract} compares the two runs"
+    return fixed

@@ -1,0 +1,187 @@
+"""The directory of a campaign: its paths, its lock, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, read, resumed
+from draftproof.fuzz.catalogue import FaultFile
+from draftproof.fuzz.copies import write_copy
+from draftproof.properties.values.codec import encode
+
+_OURS = frozenset({"campaign.json", "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file so that a crash at any time leaves the old one or the new one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    """A rename is lost with the power unless the folder is written, too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Files:
+    """Files that are to be written, sooner or later: what fails is reported, kept and tried again."""
+
+    def __init__(self, trouble: Callable[[str], None]) -> None:
+        self._trouble = trouble
+        self._waiting: dict[Path, str] = {}
+
+    def write(self, path: Path, text: str) -> None:
+        self._waiting[path] = text
+        self.retry()
+
+    def retry(self) -> None:
+        """Try all that wait."""
+        for path, text in list(self._waiting.items()):
+            try:
+                write(path, text)
+            except OSError as error:
+                self._trouble(f"{path.name} cannot be written: {error.strerror or error}; it is tried again later")
+            else:
+                del self._waiting[path]
+
+    @property
+    def waiting(self) -> tuple[Path, ...]:
+        return tuple(self._waiting)
+
+
+class RunDir:
+    """A campaign's directory, locked for as long as the value is open. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the directory if it is missing, and lock it.
+
+        Raises BadRun if it cannot be made, is another campaign's at the moment, or holds other things.
+        """
+        self.path = path
+        self._lock = -1
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            names = {entry.name for entry in path.iterdir()}
+            if not names & {"campaign.json", "lock"} and names - _OURS:
+                raise BadRun(
+                    f"--run is {path}, which holds other things; allowed: a campaign's directory, or a new one"
+                )
+            self._lock = self._locked()
+        except OSError as error:
+            raise BadRun(f"--run is {path}, which cannot be used: {error.strerror}") from None
+
+    def _locked(self) -> int:
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(handle)
+            raise BadRun(
+                f"--run is {self.path}, in which process {owner} runs a campaign; allowed: a directory of its own"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        return handle
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the directory free. The lock also falls with the process."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def database(self) -> Path:
+        return self.path / "results.sqlite"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def corpus(self) -> Path:
+        return self.path / "corpus"
+
+    @property
+    def workers(self) -> Path:
+        return self.path / "workers"
+
+    @property
+    def subject(self) -> Path:
+        return self.path / "subject"
+
+    def finding(self, slug: str) -> Path:
+        return self.path / "findings" / slug
+
+    @property
+    def settings(self) -> Settings | None:
+        """What the campaign in it is; None if it has not begun. Raises BadRun for a broken file."""
+        try:
+            return read((self.path / "campaign.json").read_bytes(), str(self.path / "campaign.json"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadRun(f"{self.path / 'campaign.json'} cannot be read: {error.strerror}") from None
+
+    @property
+    def patch(self) -> Path:
+        """The fault that was brought in, as a file for `--patch`."""
+        return self.path / "fault.patch"
+
+    def begin(self, asked: Asked, sources: dict[str, str], fault: FaultFile | None = None) -> Settings:
+        """The settings of the campaign that goes on here, or of a new one, for which they are written.
+
+        A fault is brought into a copy of the sources once, so that a campaign that goes on has the same subject
+        whatever became of the sources. Raises BadRun, and Stale or BadPatch for a fault that does not fit the sources.
+        """
+        kept = self.settings
+        if kept is not None:
+            if kept.fault and not self.subject.is_dir():
+                raise BadRun(f"{self.subject} is missing, allowed: the copy of the sources with the fault {kept.fault}")
+            return resumed(kept, asked)
+        names = self._copy(sources, fault) if fault else ()
+        settings = msgspec.structs.replace(fresh(asked), hunks=names)
+        try:
+            write(self.path / "campaign.json", encode(settings) + "\n")
+        except OSError as error:
+            raise BadRun(f"--run is {self.path}, which cannot be written: {error.strerror}") from None
+        return settings
+
+    def _copy(self, sources: dict[str, str], fault: FaultFile) -> tuple[str, ...]:
+        new = self.path / "subject.new"
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(self.subject, ignore_errors=True)
+        try:
+            names = write_copy(new, sources, fault.hunks()).hunks
+            os.replace(new, self.subject)
+            write(self.patch, Path(fault.path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadRun(f"{self.subject} cannot be written: {error.strerror}") from None
+        return names

@@ -1,0 +1,124 @@
+"""What a campaign is, and for how long it runs this time."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from draftproof.properties.strategies.scenarios import VERSION as STRATEGIES
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.codec import decode
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.validate import InvalidScenario
+
+Until = Literal["closure", "stall"]
+UNTIL: tuple[Until, ...] = ("closure", "stall")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = {"M": 1 << 20, "G": 1 << 30}
+# Below this an interpreter with torch in it cannot live.
+LEAST_MEMORY = 512 << 20
+_LONGEST = 1000 * 3600.0
+
+
+class BadRun(ValueError):
+    """A campaign cannot run as asked, or not in this directory; the message says what is allowed."""
+
+
+class Settings(Value, frozen=True, kw_only=True):
+    """What stays the same for the life of a campaign; kept in campaign.json.
+
+    `fault` is the id of what was brought into the copy of the sources in RUN/subject ("": nothing was), `patch` a
+    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: "package.module:name" of a
+    subject of the user's own ("": the engine). `strategies` is the version of what generates scenarios.
+    """
+
+    seed: int = 0
+    drafts: tuple[Algorithm, ...] = ALGORITHMS
+    device: Literal["cpu", "cuda"] = "cpu"
+    fault: str = ""
+    patch: str = ""
+    hunks: tuple[str, ...] = ()
+    subject: str = ""
+    guided: bool = True
+    strategies: int = STRATEGIES
+
+
+class Limits(NamedTuple):
+    """How long a campaign goes on this time. `time`: seconds from now; `examples`: scenarios in all, over every call;
+    `until`: "closure" ends it when no bin that can be covered is missing, "stall" when nothing new came for long."""
+
+    time: float
+    until: Until | None = None
+    examples: int | None = None
+
+
+class Asked(NamedTuple):
+    """Settings as a user gave them; None where nothing was said, so that a campaign's own hold."""
+
+    seed: int | None = None
+    drafts: tuple[Algorithm, ...] | None = None
+    device: Literal["cpu", "cuda"] | None = None
+    fault: str | None = None
+    patch: str | None = None
+    subject: str | None = None
+    guided: bool | None = None
+
+
+def resumed(kept: Settings, asked: Asked) -> Settings:
+    """The settings of a campaign that goes on. Raises BadRun for any that was given and is another."""
+    for field, value in asked._asdict().items():
+        if value is not None and value != getattr(kept, field):
+            raise BadRun(
+                f"{'draft' if field == 'drafts' else field} is {_shown(value)}, allowed: {_allowed(kept, field)}"
+            )
+    if kept.strategies != STRATEGIES:
+        raise BadRun(
+            f"the version of the strategies is {STRATEGIES}, allowed: {kept.strategies}, with which this campaign began"
+        )
+    return kept
+
+
+def _allowed(kept: Settings, field: str) -> str:
+    return f"{_shown(getattr(kept, field))}, as in this campaign so far, or a new directory"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return "all" if value == ALGORITHMS else ", ".join(value)
+    return "none" if value == "" else str(value)
+
+
+def fresh(asked: Asked) -> Settings:
+    """The settings of a new campaign."""
+    given = {field: value for field, value in asked._asdict().items() if value is not None}
+    return msgspec.structs.replace(Settings(), **given)
+
+
+def seconds(text: str) -> float:
+    """90s, 10m or 2h in seconds. Raises BadRun."""
+    found = re.fullmatch(r"(\d{1,7}(?:\.\d{1,3})?)([smh])", text.strip())
+    value = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    if not 0 < value <= _LONGEST:
+        raise BadRun(f"--time is {text!r}, allowed: a number with s, m or h, as in 90s, 10m or 2h, at most 1000h")
+    return value
+
+
+def memory(text: str | None) -> int | None:
+    """500M or 4G in bytes; None: no limit. Raises BadRun."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5}(?:\.\d{1,3})?)([MG])", text.strip())
+    value = int(float(found[1]) * _BYTES[found[2]]) if found else 0
+    if value < LEAST_MEMORY:
+        raise BadRun(f"--memory is {text!r}, allowed: a number with M or G, as in 900M or 4G, at least 512M")
+    return value
+
+
+def read(text: bytes, name: str) -> Settings:
+    """Settings from campaign.json. Raises BadRun."""
+    try:
+        return decode(text, Settings, name=name)
+    except InvalidScenario as error:
+        raise BadRun(f"{error}; it is no campaign's") from None

@@ -1,0 +1,94 @@
+"""What a campaign says of each contract, from the sums that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draftproof.fuzz.campaign.settings import Settings
+from draftproof.fuzz.campaign.store import Memory
+from draftproof.fuzz.checking import RUNS, WORK
+from draftproof.properties import draft_counts
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.forms import DRAFTED, Form
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.judge import COMMON
+from draftproof.properties.values.drafts import BY_NAME, Algorithm
+from draftproof.properties.values.verdict import Outcome, Verdict, worst
+
+_BROKEN = (Outcome.ERROR, Outcome.CRASH, Outcome.HANG)
+
+
+def verdicts(memory: Memory, settings: Settings) -> tuple[Verdict, ...]:
+    """`runs`, one `runs.<draft>` each, and one a contract, as `check` gives them: FAIL, INCONCLUSIVE where a minimum
+    was not reached or nothing was judged, PASS, and SKIP for what no scenario of these drafts can show."""
+    each = [_of_draft(name, memory) for name in settings.drafts]
+    return (_runs(memory, settings), *each, *(_contract(contract, memory, settings) for contract in ALL))
+
+
+def _runs(memory: Memory, settings: Settings) -> Verdict:
+    """Whether every scenario ran to its end, and whether there was work in them."""
+    broken = {outcome: memory.outcomes[outcome] for outcome in _BROKEN if memory.outcomes[outcome]}
+    if broken:
+        told = ", ".join(f"{count} {outcome}" for outcome, count in broken.items())
+        reason = f"{told} of {memory.done}"
+        return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=memory.done, reason=reason)
+    beyond = _beyond(settings)
+    missing = _missing(dict.fromkeys(WORK, 1), memory.counts, beyond)
+    verdict = Outcome.INCONCLUSIVE if missing or not memory.done else Outcome.PASS
+    return Verdict(name=RUNS, verdict=verdict, scenarios=memory.done, missing=missing)
+
+
+def _of_draft(name: Algorithm, memory: Memory) -> Verdict:
+    """Whether the scenarios of one draft reached what proves something of it."""
+    counts = {count: value for (draft, count), value in memory.draft_counts.items() if draft == name}
+    missing = _missing(dict.fromkeys((*COMMON, *BY_NAME[name].minimum), 1), counts, _beyond_draft(name))
+    verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
+    return Verdict(name=f"{RUNS}.{name}", verdict=verdict, scenarios=counts.get("scenarios", 0), missing=missing)
+
+
+def _contract(contract: Contract, memory: Memory, settings: Settings) -> Verdict:
+    judged, failed = memory.contracts.get(contract.name, (0, 0))
+    if failed:
+        reason = f"{failed} of {judged}"
+        return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=judged, reason=reason)
+    if not judged and (why := _silent(contract, settings)):
+        return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=why)
+    reached = {name: value for (of, name), value in memory.minimums.items() if of == contract.name}
+    missing = _missing(contract.minimum, reached, _beyond(settings))
+    if not judged:
+        missing = missing or ("scenarios >= 1",)
+    verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
+    return Verdict(name=contract.name, verdict=verdict, scenarios=judged, missing=missing)
+
+
+def _silent(contract: Contract, settings: Settings) -> str:
+    """Why no scenario of this campaign can be held to a contract; "" if one can."""
+    asked = contract.needs | contract.reads
+    if not any(_reports(contract, name) for name in settings.drafts):
+        return f"the draft does not report {', '.join(sorted(asked & DRAFTED))}"
+    unreachable = contract.minimum.keys() & _beyond(settings)
+    if unreachable:
+        return f"no scenario of this draft has {', '.join(sorted(unreachable))}"
+    return "no run of this subject could be held to it" if settings.subject else ""
+
+
+def _reports(contract: Contract, draft: Algorithm) -> bool:
+    """Whether a run with this draft reports what a contract needs, as far as that is the draft's."""
+    lacking = DRAFTED - BY_NAME[draft].tapped
+    if contract.whole:
+        return not (contract.needs | contract.reads) & lacking
+    return bool(contract.needs - lacking)
+
+
+def _missing(minimum: Mapping[str, int], reached: Mapping[str, int], beyond: frozenset[str]) -> tuple[str, ...]:
+    asked = {name: least for name, least in minimum.items() if name not in beyond}
+    return tuple(f"{name} >= {least}" for name, least in asked.items() if reached.get(name, 0) < least)
+
+
+def _beyond(settings: Settings) -> frozenset[str]:
+    """The counts that no scenario of these drafts can reach."""
+    return frozenset.intersection(*(_beyond_draft(name) for name in settings.drafts))
+
+
+def _beyond_draft(name: Algorithm) -> frozenset[str]:
+    return draft_counts.beyond(Form(BY_NAME[name], 1), real=False)

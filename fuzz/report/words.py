@@ -1,0 +1,55 @@
+"""Numbers and times as a report writes them."""
+
+from __future__ import annotations
+
+import time
+
+
+def duration(seconds: float) -> str:
+    """0.42 s, 12 s, 3 min 5 s, 2 h 10 min."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def count(number: float) -> str:
+    """12,345; 3.2 below a hundred if it is not whole."""
+    if number == int(number):
+        return f"{int(number):,}"
+    return f"{number:.2g}" if abs(number) < 10 else f"{number:,.1f}" if abs(number) < 100 else f"{number:,.0f}"
+
+
+def short(number: int) -> str:
+    """A count in at most four characters: 7, 412, 3.1k, 18k, 2.4M."""
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if number >= size:
+            part = number / size
+            return f"{part:.1f}{unit}" if part < 9.95 else f"{part:.0f}{unit}"
+    return str(number)
+
+
+def share(part: float, whole: float) -> str:
+    """A part in per cent, never 100 % unless it is all of it, nor 0 % unless it is nothing."""
+    if not whole:
+        return "-"
+    exact = 100 * part / whole
+    if 0 < part < whole:
+        exact = min(max(exact, 0.1), 99.9)
+    return f"{exact:.1f} %" if exact not in (0, 100) else f"{exact:.0f} %"
+
+
+def date(unix: float) -> str:
+    """A moment, in UTC, so that a report is the same wherever it is written."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(unix))
+
+
+def plural(number: int, noun: str, many: str = "") -> str:
+    """1 finding, 2 findings."""
+    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"

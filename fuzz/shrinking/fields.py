@@ -1,0 +1,45 @@
+"""Reading and replacing fields of nested frozen values by a dotted path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def get(value: Any, path: str) -> Any:
+    """The field at "a.b.c"; None where a part of the path is None or is not a field of what is there."""
+    for name in path.split("."):
+        value = getattr(value, name) if name in getattr(value, "__struct_fields__", ()) else None
+    return value
+
+
+def put(value: T, path: str, new: Any) -> T:
+    """The value with the field at "a.b.c" replaced. Raises AttributeError if there is no such field."""
+    name, _, rest = path.partition(".")
+    return msgspec.structs.replace(value, **{name: put(getattr(value, name), rest, new) if rest else new})
+
+
+def lower(value: int, least: int) -> Iterator[int]:
+    """What to try in place of a number: the least, half way, three quarters, one less."""
+    for one in dict.fromkeys((least, (value + least) // 2, (3 * value + least) // 4, value - 1)):
+        if least <= one < value:
+            yield one
+
+
+def without(count: int) -> Iterator[list[int]]:
+    """Which places of `count` to keep: each alone, then all but a half, all but a quarter, .. all but one."""
+    seen: set[tuple[int, ...]] = set()
+    chosen = [[place] for place in range(count)] if count > 1 else []
+    width = count // 2
+    while width:
+        starts = range(0, count, width)
+        chosen += [[place for place in range(count) if not start <= place < start + width] for start in starts]
+        width //= 2
+    for places in chosen:
+        if places and tuple(places) not in seen:
+            seen.add(tuple(places))
+            yield places

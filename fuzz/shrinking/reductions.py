@@ -1,0 +1,78 @@
+"""Smaller scenarios to try in place of one: every pass yields its boldest first, and only what is valid and smaller.
+
+A pass changes one thing, and beside it only what that leaves without a meaning: memory grows where it must, tokens are
+brought below a smaller vocabulary, features of layers that are gone are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+import msgspec
+
+from draftproof.fuzz.shrinking import of_engine, of_requests
+from draftproof.fuzz.shrinking.size import size
+from draftproof.properties.values.scenario import Scenario, pages_needed
+from draftproof.properties.values.validate import InvalidScenario, validate
+
+Pass = Callable[[Scenario], Iterable[Scenario]]
+
+
+def candidates(scenario: Scenario) -> Iterator[Scenario]:
+    """Valid scenarios that are smaller by `size`, of every pass in turn; some may occur twice."""
+    return chain.from_iterable(of_pass(one, scenario) for one in PASSES)
+
+
+def of_pass(one: Pass, scenario: Scenario) -> Iterator[Scenario]:
+    """What a pass yields, as far as it is valid and smaller."""
+    limit = size(scenario)
+    for made in one(scenario):
+        fitted = _fitted(made)
+        if size(fitted) < limit and _valid(fitted):
+            yield fitted
+
+
+def _valid(scenario: Scenario) -> bool:
+    """By the types of the fields, and as a whole."""
+    try:
+        validate(msgspec.convert(msgspec.to_builtins(scenario), Scenario))
+    except (InvalidScenario, msgspec.ValidationError):
+        return False
+    return True
+
+
+def _fitted(scenario: Scenario) -> Scenario:
+    """As many rows and pages as the requests need at least."""
+    memory = scenario.memory
+    at_once = max(Counter(request.arrival for request in scenario.requests).values())
+    rows = max(memory.request_slots, scenario.schedule.max_batch, at_once)
+    pages = max(memory.pages, *(pages_needed(scenario, request) for request in scenario.requests))
+    if (rows, pages) == (memory.request_slots, memory.pages):
+        return scenario
+    return msgspec.structs.replace(scenario, memory=msgspec.structs.replace(memory, request_slots=rows, pages=pages))
+
+
+PASSES: tuple[Pass, ...] = (
+    of_requests.fewer_requests,
+    of_engine.plain,
+    of_requests.fewer_rounds,
+    of_engine.settings(of_engine.OFF),
+    of_engine.fewer_layers,
+    of_requests.shorter_prompts,
+    of_engine.fewer_steps,
+    of_engine.fewer_choices,
+    of_engine.fewer_graphs,
+    of_engine.smaller_draft,
+    of_requests.each_request(of_requests.fewer_wishes),
+    of_requests.each_request(of_requests.no_stops),
+    of_engine.smaller_batches,
+    of_requests.each_request(of_requests.simpler_wishes),
+    of_requests.each_request(of_requests.sooner),
+    of_engine.smaller_pages,
+    of_engine.smaller_sizes,
+    of_engine.less_memory,
+    of_engine.settings(of_engine.PLAIN),
+    of_requests.plainer_tokens,
+)

@@ -1,0 +1,114 @@
+"""What shrinking makes smaller: numbers in the order of what a reader would rather have less of."""
+
+from __future__ import annotations
+
+from draftproof.fuzz.shrinking.fields import get
+from draftproof.properties.values.scenario import Request, Scenario, wish
+
+_TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")
+_DRAFT = ("draft.heads", "draft.kv_heads", "draft.key_dim", "draft.value_dim", "draft.lanes", "draft.max_n")
+_LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "start")
+_SEEDS = ("model.seed", "draft.seed", "memory.page_seed", "schedule.row_seed", "memory.poison")
+
+
+def rounds(request: Request, max_len: int) -> int:
+    """Decode rounds that a request has if what is not forced is rejected, and nothing but its wish limits a round."""
+    emitted, count = 1, 0
+    last = min(request.budget, max_len - len(request.prompt))
+    if request.stop_at >= 0:
+        last = min(last, request.stop_at + 1)
+    while emitted < last:
+        count += 1
+        emitted += 1 + max(0, wish(request, count).accept)
+    return count
+
+
+def tokens_of(request: Request, count: int) -> int:
+    """The budget with which a request has exactly `count` rounds, as `rounds` counts them."""
+    return 1 + sum(1 + max(0, wish(request, number).accept) for number in range(1, count + 1))
+
+
+def size(scenario: Scenario) -> tuple[int, ...]:
+    """Compared from the left: requests, rounds, prompt tokens, layers, K, graphs, machinery that is on, the draft, what
+    the requests want, batches and pages, sizes of the models, memory, tokens and seeds."""
+    return (*_work(scenario), *_machinery(scenario), *_wanted(scenario), *_layout(scenario), *_rest(scenario))
+
+
+def _work(scenario: Scenario) -> tuple[int, ...]:
+    requests = scenario.requests
+    return (
+        len(requests),
+        sum(rounds(request, scenario.memory.max_len) for request in requests),
+        sum(len(request.prompt) for request in requests),
+        _number(scenario, "model.layers"),
+        scenario.steps,
+        len(scenario.graphs.sizes),
+    )
+
+
+def _machinery(scenario: Scenario) -> tuple[int, ...]:
+    """One where something is on that need not be."""
+    return (
+        int(scenario.relation != "none"),
+        int(scenario.adaptive is not None),
+        int(scenario.schedule.draft_batch > 0),
+        _linear_layers(scenario),
+        int(not scenario.taps),
+        int(scenario.states.commit == "replay"),
+        int(scenario.states.checkpoint > 0),
+        _number(scenario, "draft.layers") + len(get(scenario, "draft.features") or ()),
+    )
+
+
+def _wanted(scenario: Scenario) -> tuple[int, ...]:
+    requests = scenario.requests
+    wishes = [wish for request in requests for wish in request.rounds]
+    return (
+        len(wishes),
+        sum(request.budget for request in requests),
+        sum(request.stop_at >= 0 for request in requests),
+        sum(wish.drafts for wish in wishes),
+        sum(wish.accept < 0 for wish in wishes),
+        sum(max(0, wish.accept) for wish in wishes),
+        sum(request.arrival for request in requests),
+    )
+
+
+def _layout(scenario: Scenario) -> tuple[int, ...]:
+    schedule, adaptive = scenario.schedule, scenario.adaptive
+    chunks = sum(-(-len(request.prompt) // schedule.chunk) for request in scenario.requests)
+    return (
+        chunks - len(scenario.requests),
+        scenario.memory.page_size,
+        schedule.max_batch,
+        sum(scenario.graphs.sizes),
+        len(adaptive.candidates) + adaptive.interval + adaptive.warmup if adaptive else 0,
+        scenario.states.checkpoint,
+    )
+
+
+def _rest(scenario: Scenario) -> tuple[int, ...]:
+    linear = get(scenario, "model.linear")
+    memory = scenario.memory
+    return (
+        sum(_number(scenario, path) for path in _TARGET),
+        sum(_number(scenario, path) for path in _DRAFT),
+        sum(_number(linear, path) for path in _LINEAR),
+        memory.request_slots,
+        memory.pages,
+        memory.max_len,
+        scenario.schedule.chunk,
+        sum(token for request in scenario.requests for token in request.prompt),
+        scenario.model.vocab,
+        23 - (_number(scenario, "model.logit_bits") or 23),
+        *(_number(scenario, path) for path in _SEEDS),
+    )
+
+
+def _linear_layers(scenario: Scenario) -> int:
+    return sum(kind == "linear_attention" for kind in get(scenario, "model.layer_types") or ())
+
+
+def _number(value: object, path: str) -> int:
+    """A number of the scenario; 0 where there is none."""
+    return int(get(value, path) or 0)

@@ -1,0 +1,126 @@
+"""What functional coverage is measured over: coverpoints with their bins, and the crosses of them.
+
+`P` page size, `K` drafts of a round, a of them accepted, n the context length before it, `M` the checkpoint interval.
+A bin is named "<cross>: <point>=<value>, <point>=<value>"; a coverpoint by itself is a cross of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.scenario import RELATIONS
+
+_FIRST = "first round"
+_ACCEPTS = ("no drafts", "none", "partial", "all")
+REQUEST_POINTS: dict[str, tuple[str, ...]] = {
+    "draft": ALGORITHMS,
+    "layers": ("dense", "snapshot", "replay"),
+    "page size": ("1", "2", "3", "4", "5 and more"),
+    "relation": ("none", *RELATIONS),
+    # Off: graphs as they ship, in the run itself or in the related one.
+    "taps": ("on", "off", "on and off"),
+    "poison": ("0", "1"),
+    "control": ("fixed", "adaptive", "draft batch", "adaptive and draft batch"),
+    # What a state slot begins with.
+    "start": ("zero", "other"),
+    "chain": ("one layer", "chained", "unchained", "layers to spare"),
+    "end": ("stop in run", "stop as bonus", "stop at prefill", "stop on budget", "budget", "max_len", "at prefill"),
+    "pages": ("fresh", "after shorter", "after longer"),
+    "state": ("fresh", "after shorter", "after longer"),
+    "chunks": ("one", "full", "short tail", "tail of one"),
+    "joined": ("alone", "beside decode"),
+    "waited": ("no", "yes"),
+}
+"""Those of a scenario or of a whole request."""
+ROUND_POINTS: dict[str, tuple[str, ...]] = {
+    "accept": _ACCEPTS,
+    "before": (_FIRST, *_ACCEPTS),
+    "K": ("0", "1", "2", "3", "4", "5", "6 and more"),
+    "stage": ("first", "middle", "last", "only"),
+    "rows": ("eager", "exact", "padded", "oversized"),
+    "bucket": ("first", "same", "fewer rows", "more rows", "smaller", "larger"),
+    "batch": ("1", "2", "3", "4 and more"),
+    "mix": ("alone", "equal", "unequal", "zero among"),
+    "switch": ("first", "same", "up", "down", "to none", "from none", "still none"),
+    "page": ("every", "at", "after", "before", "inside"),
+    "crossing": ("none", "one", "more"),
+    "beside": ("nothing", "prefill"),
+    "proposals": ("none", "forced", "own"),
+    "limit": ("none", "budget", "max_len", "steps", "batch", "found"),
+    "cut": ("whole", "stop", "max_len"),
+    "tie": ("no", "yes"),
+    "checkpoint": ("off", "none yet", "kept", "one", "two and more"),
+    "block": ("none", "cut", "whole"),
+    "match": ("nothing", "fewer", "full", "unused"),
+}
+"""Those of a decode round."""
+POINTS = {**REQUEST_POINTS, **ROUND_POINTS}
+"""point -> its bins."""
+
+_CROSSED: tuple[tuple[str, ...], ...] = (
+    ("accept", "rows", "draft"),
+    ("accept", "layers", "draft"),
+    ("accept", "before", "layers"),
+    ("accept", "rows", "page"),
+    ("accept", "crossing"),
+    ("accept", "K"),
+    ("accept", "bucket"),
+    ("accept", "mix"),
+    ("accept", "cut"),
+    ("accept", "proposals"),
+    ("accept", "checkpoint", "layers"),
+    ("accept", "chain"),
+    ("accept", "block"),
+    ("accept", "match"),
+    ("before", "draft"),
+    ("K", "page"),
+    ("K", "draft"),
+    ("crossing", "page size"),
+    ("draft", "bucket"),
+    ("draft", "switch"),
+    ("draft", "beside"),
+    ("draft", "limit"),
+    ("control", "switch"),
+    ("draft", "control"),
+    ("draft", "relation"),
+    ("draft", "end"),
+    ("draft", "pages"),
+    ("draft", "chunks"),
+    ("layers", "relation"),
+    ("layers", "switch"),
+    ("layers", "rows"),
+    ("layers", "end"),
+    ("layers", "control"),
+    ("layers", "state"),
+    ("state", "start"),
+    ("rows", "bucket"),
+    ("rows", "batch"),
+    ("rows", "switch"),
+    ("rows", "relation"),
+    ("rows", "cut"),
+    ("stage", "limit"),
+    ("waited", "pages"),
+    ("joined", "chunks"),
+)
+CROSSES: dict[str, tuple[str, ...]] = {
+    **{point: (point,) for point in POINTS},
+    **{" x ".join(points): points for points in _CROSSED},
+}
+"""cross -> its points."""
+
+
+def name_of(cross: str, values: tuple[str, ...]) -> str:
+    """The name of the bin of a cross in which its points, in their order, have these values."""
+    pairs = zip(CROSSES[cross], values, strict=True)
+    return f"{cross}: {', '.join(f'{point}={value}' for point, value in pairs)}"
+
+
+def split(name: str) -> tuple[str, Mapping[str, str]]:
+    """The cross of a bin, and the value of each of its points. Raises ValueError for what is no bin's name."""
+    cross, _, rest = name.partition(": ")
+    pairs = dict(part.partition("=")[::2] for part in rest.split(", "))
+    known = cross in CROSSES and tuple(pairs) == CROSSES[cross]
+    if not known or any(value not in POINTS[point] for point, value in pairs.items()):
+        raise ValueError(f"bin is {name!r}, allowed: <cross>: <point>=<value>, .. with crosses as in CROSSES")
+    return cross, pairs

@@ -1,0 +1,142 @@
+"""Aims at who runs with whom: batch sizes and captured ones, arrivals, slots that are used again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import Graphs, Request, Scenario
+
+Draw = st.DrawFn
+Wanted = Mapping[str, str]
+BATCHES = frozenset({"rows", "bucket", "batch", "beside", "joined", "waited", "pages", "state"})
+# Batches of several rows, whatever else there is to be.
+_SEVERAL = {
+    "mix": ("equal", "unequal", "zero among"),
+    "rows": ("oversized",),
+    "control": ("draft batch", "adaptive and draft batch"),
+    "limit": ("batch",),
+    "relation": ("rows_permuted",),
+}
+_LONG, _SHORT = 14, 4
+
+
+def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """Arrivals and budgets first, then sizes for the batches that come of them."""
+    if {"pages", "state", "waited"} & set(wanted):
+        return _in_turn(draw, scenario, wanted)
+    if {"beside", "joined"} & set(wanted):
+        return _joining(draw, scenario, wanted)
+    count = _count(draw, wanted)
+    if count is None:
+        return _with_sizes(draw, scenario, wanted, scenario.schedule.max_batch)
+    bucket = wanted.get("bucket", "same")
+    requests = _copies(scenario, count)
+    for index, request in enumerate(requests):
+        changes: dict[str, Any] = {"arrival": 0, "stop_at": -1}
+        if bucket in ("larger", "more rows"):
+            changes = {**changes, "arrival": min(index, 1) * 3, "budget": _LONG if not index else 8}
+        elif bucket in ("smaller", "fewer rows"):
+            # One goes on by itself or with another when the rest have ended together.
+            changes["budget"] = _LONG if index < draw(st.integers(1, 2)) else _SHORT
+        else:
+            changes["budget"] = max(request.budget, 8)
+        requests[index] = msgspec.structs.replace(request, **changes)
+    schedule = msgspec.structs.replace(scenario.schedule, max_batch=count, chunk=16)
+    return _with_sizes(draw, _serving(scenario, requests, schedule=schedule), wanted, count)
+
+
+def _count(draw: Draw, wanted: Wanted) -> int | None:
+    """How many requests decode together; None if that does not matter."""
+    if "batch" in wanted:
+        return int(wanted["batch"][0])
+    if wanted.get("mix") == "alone":
+        return 1
+    if wanted.get("bucket", "first") != "first":
+        return draw(st.integers(3, 4))
+    several = any(wanted.get(point) in values for point, values in _SEVERAL.items())
+    return draw(st.integers(2, 4)) if several else None
+
+
+def _copies(scenario: Scenario, count: int) -> list[Request]:
+    """So many requests, alike but for their tokens where there are too few."""
+    vocab, given = scenario.model.vocab, scenario.requests
+    return [_shifted(given[index % len(given)], index // len(given), vocab) for index in range(count)]
+
+
+def _shifted(request: Request, shift: int, vocab: int) -> Request:
+    return msgspec.structs.replace(request, prompt=tuple((token + shift) % vocab for token in request.prompt))
+
+
+def _serving(scenario: Scenario, requests: list[Request], **changes: Any) -> Scenario:
+    return msgspec.structs.replace(scenario, requests=tuple(requests), **changes)
+
+
+def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Scenario:
+    """Captured sizes for batches of up to `most` rows."""
+    rows, bucket = wanted.get("rows"), wanted.get("bucket", "")
+    if rows is None and not bucket:
+        return scenario
+    every = tuple(range(1, most + 1))
+    moved = bucket in ("smaller", "larger")
+    sizes: dict[str, tuple[tuple[int, ...], ...]] = {
+        "eager": ((),),
+        "exact": (every,) if moved else ((most,), every) if bucket != "more rows" else ((most,), (2, most)),
+        "padded": ((2, most + 1), (3, most + 2)) if moved else ((most + 1,), (most + 2,)),
+        "oversized": tuple((size,) for size in every[:-1]) or ((1,),),
+    }
+    fitting = sizes[rows] if rows else sizes["exact"] + sizes["padded"]
+    made = tuple(sorted(set(draw(st.sampled_from(fitting)))))
+    return msgspec.structs.replace(scenario, graphs=Graphs(sizes=made))
+
+
+def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """One request after the other, on the memory that the one before had: the later ones wait, or come too late to."""
+    reuse = {wanted.get("pages"), wanted.get("state")} - {None}
+    if wanted.get("waited") == "yes" and reuse == {"fresh"}:
+        return _overtaken(scenario)
+    if reuse == {"fresh"}:
+        return _serving(scenario, _copies(scenario, draw(st.integers(1, 2))))
+    long, short = sorted(_copies(scenario, 2), key=lambda one: len(one.prompt), reverse=True)
+    long, short = (msgspec.structs.replace(one, budget=budget, stop_at=-1) for one, budget in ((long, 9), (short, 3)))
+    order = [short, long] if "after shorter" in reuse else [long, short]
+    late = 40 if wanted.get("waited") == "no" else 1
+    requests = [msgspec.structs.replace(one, arrival=index * late) for index, one in enumerate(order)]
+    return _serving(scenario, requests, **_slots(scenario, 1))
+
+
+def _overtaken(scenario: Scenario) -> Scenario:
+    """Two requests of one page end together; of two that wait, the first takes both pages."""
+    first = _copies(scenario, 1)[0]
+    vocab, chunk = scenario.model.vocab, 16
+    short = msgspec.structs.replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
+    longer = msgspec.structs.replace(first, prompt=tuple(range(min(vocab, 4))) * 3, budget=4, stop_at=-1, arrival=1)
+    requests = [short, _shifted(short, 1, vocab), longer, _shifted(short, 2, vocab)]
+    requests[3] = msgspec.structs.replace(requests[3], arrival=1)
+    changes = _slots(scenario, 2)
+    changes["schedule"] = msgspec.structs.replace(changes["schedule"], chunk=chunk)
+    changes["memory"] = msgspec.structs.replace(changes["memory"], page_size=5)
+    return _serving(scenario, requests, **changes)
+
+
+def _slots(scenario: Scenario, count: int) -> dict[str, Any]:
+    """Room for so many requests at a time."""
+    return {
+        "schedule": msgspec.structs.replace(scenario.schedule, max_batch=count, draft_batch=0),
+        "memory": msgspec.structs.replace(scenario.memory, request_slots=count),
+    }
+
+
+def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """A request that comes when another one decodes already, or none."""
+    joins = wanted.get("beside") == "prefill" or wanted.get("joined") == "beside decode"
+    requests = _copies(scenario, 2 if joins else draw(st.integers(1, 2)))
+    requests[0] = msgspec.structs.replace(requests[0], arrival=0, budget=12, stop_at=-1)
+    if len(requests) > 1:
+        late = draw(st.integers(2, 4)) if joins else 0
+        requests[1] = msgspec.structs.replace(requests[1], arrival=late)
+    schedule = msgspec.structs.replace(scenario.schedule, max_batch=2)
+    return _with_sizes(draw, _serving(scenario, requests, schedule=schedule), wanted, 2)

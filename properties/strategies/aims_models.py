@@ -1,0 +1,197 @@
+"""Aims at what concerns a whole scenario: layers, steps, the controller, the relation, the draft.
+
+`P` page size, `K` drafts of a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from draftproof.properties.strategies.drafts import with_draft, with_steps
+from draftproof.properties.strategies.models import models
+from draftproof.properties.values.drafts import Algorithm, Eagle, Ngram, algorithm
+from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, States, pages_needed
+
+Draw = st.DrawFn
+Wanted = Mapping[str, str]
+MODELS = frozenset(
+    {"draft", "layers", "start", "page size", "relation", "taps", "poison", "control", "chain", "tie", "checkpoint"}
+)
+# Points that say which draft is meant.
+_IMPLIED: dict[str, Algorithm] = {"chain": "mtp", "block": "dflash", "match": "ngram"}
+# What wishes decide is best aimed at where nothing else changes how many drafts there are.
+_FREE = frozenset({"draft", "layers", "start", "page size", "relation", "taps", "poison", "control", "tie"})
+_NEED_SIZES = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
+_TURNS = 60
+
+
+def implied(wanted: Wanted) -> Algorithm | None:
+    """The draft that these values ask for, if they ask for one."""
+    if wanted.get("limit") == "found":
+        return "ngram"
+    return wanted.get("draft") or next((name for point, name in _IMPLIED.items() if point in wanted), None)  # type: ignore[return-value]
+
+
+def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """All of it, in this order: a draft is made for the steps that there are."""
+    name = implied(wanted) or algorithm(scenario.draft)
+    scenario = _eagle(draw, scenario)
+    for edit in (_layers, _control, _steps, _memory, _relation):
+        scenario = edit(draw, scenario, wanted)
+    turns = [turn for turn in range(_TURNS) if _CHAINS.get(wanted.get("chain", ""), _any_turn)(turn)]
+    scenario = with_draft(fitted(scenario), name, draw(st.sampled_from(turns)))
+    return _decided(scenario, wanted)
+
+
+def fitted(scenario: Scenario, *, tight: bool = False) -> Scenario:
+    """With room for everything: pages for all at once, or only for the one that needs most."""
+    memory, requests = scenario.memory, scenario.requests
+    most = max(memory.max_len, max(len(request.prompt) for request in requests) + 1)
+    scenario = msgspec.structs.replace(scenario, memory=msgspec.structs.replace(memory, max_len=most))
+    needs = [pages_needed(scenario, request) for request in requests]
+    arrivals = [request.arrival for request in requests]
+    at_once = max(arrivals.count(step) for step in arrivals)
+    made: Memory = msgspec.structs.replace(
+        scenario.memory,
+        pages=max(needs) if tight else max(sum(needs), memory.pages),
+        request_slots=max(memory.request_slots, at_once, scenario.schedule.max_batch),
+    )
+    return msgspec.structs.replace(scenario, memory=made)
+
+
+def _replace(scenario: Scenario, part: str, **changes: Any) -> Scenario:
+    made = msgspec.structs.replace(getattr(scenario, part), **changes)
+    return msgspec.structs.replace(scenario, **{part: made})
+
+
+def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
+    """With an EAGLE draft of the sizes that the draft has, to be exchanged for another."""
+    draft = scenario.draft
+    if isinstance(draft, Ngram):
+        made = draw(models(False))[1]
+    else:
+        made = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
+    return msgspec.structs.replace(scenario, draft=made)
+
+
+def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    layers = wanted.get("layers", "")
+    need = layers in ("snapshot", "replay") or bool({"checkpoint", "state", "start"} & set(wanted))
+    hybrid = scenario.model.linear is not None  # type: ignore[union-attr]  # a probe's
+    if need != hybrid and (need or layers == "dense"):
+        model = msgspec.structs.replace(draw(models(need))[0], vocab=scenario.model.vocab)
+        states = States(checkpoint=draw(st.sampled_from((2, 3, 0)))) if need else States()
+        scenario = msgspec.structs.replace(scenario, model=model, states=states)
+    if layers in ("snapshot", "replay"):
+        scenario = _replace(scenario, "states", commit=layers)
+    linear = scenario.model.linear  # type: ignore[union-attr]  # a probe's
+    if "start" in wanted and linear is not None:
+        linear = msgspec.structs.replace(linear, start=wanted["start"] == "other")
+        scenario = _replace(scenario, "model", linear=linear)
+    if "checkpoint" in wanted:
+        every = {"off": (0,), "two and more": (1,), "one": (2, 3), "none yet": (16,), "kept": (7,)}[
+            wanted["checkpoint"]
+        ]
+        scenario = _replace(scenario, "states", checkpoint=draw(st.sampled_from(every)))
+    return scenario
+
+
+def _control(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """A controller that moves after the first round; batches too large for drafts are those of two rows and more."""
+    asked = wanted.get("control") or _needed_control(wanted)
+    if asked is None:
+        return scenario
+    scenario = _replace(scenario, "schedule", draft_batch=1 if "draft batch" in asked else 0)
+    if "adaptive" not in asked:
+        return msgspec.structs.replace(scenario, adaptive=None)
+    initial = 3 if wanted.get("switch") == "down" else 1
+    candidates = draw(st.sampled_from(((1, 3), (1, 2, 3))))
+    made = Adaptive(initial=initial, candidates=candidates, alpha=0.75, interval=1, warmup=0, down=0.0, up=0.0)
+    return msgspec.structs.replace(with_steps(scenario, 3), adaptive=made, steps=3)
+
+
+def _needed_control(wanted: Wanted) -> str | None:
+    if wanted.get("switch") in ("up", "down") or wanted.get("limit") == "steps":
+        return "adaptive"
+    if wanted.get("limit") == "batch":
+        return "draft batch"
+    return None if set(wanted) <= _FREE else "fixed"
+
+
+def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """As many drafts a round as the wishes will need."""
+    if scenario.adaptive is not None:
+        return scenario
+    if wanted.get("chain") == "one layer":
+        return with_steps(scenario, 1)
+    least = max(_least(draw, wanted), scenario.steps)
+    return msgspec.structs.replace(scenario, steps=least)
+
+
+def _least(draw: Draw, wanted: Wanted) -> int:
+    least = {"6 and more": draw(st.sampled_from((6, 7)))}.get(wanted.get("K", "0")) or int(wanted.get("K", "0"))
+    if wanted.get("crossing") == "more":
+        least = max(least, int(wanted.get("page size", "2")[0]) + 1)
+    if "limit" in wanted or "block" in wanted or wanted.get("stage") == "only":
+        least = max(least, 4)
+    several = {"partial", "unequal", "chained", "unchained", "layers to spare", "stop", "stop in run", "max_len"}
+    return max(least, 3 if several & set(wanted.values()) else 2)
+
+
+def _memory(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    if "page size" in wanted:
+        size = int(wanted["page size"][0])
+    else:
+        sizes = {"every": (1,), "inside": (4, 5), "after": (3, 4, 5), "before": (2, 3, 4), "at": (2, 3, 4)}
+        crossing = {"more": (1, 2), "none": (3, 4, 5)}.get(wanted.get("crossing", ""), (scenario.memory.page_size,))
+        size = draw(st.sampled_from(sizes.get(wanted.get("page", ""), crossing)))
+    poison = int(wanted.get("poison", scenario.memory.poison))
+    return _replace(scenario, "memory", page_size=size, poison=poison)
+
+
+def _relation(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """Graphs if it needs any; a relation that is left to the scenario may not fit it any longer."""
+    relation = wanted.get("relation", scenario.relation)
+    dense = scenario.model.linear is None  # type: ignore[union-attr]  # a probe's
+    if relation == "other_commit" and dense and "relation" in wanted:
+        model = msgspec.structs.replace(draw(models(True))[0], vocab=scenario.model.vocab)
+        scenario = msgspec.structs.replace(scenario, model=model)
+    elif relation == "other_commit" and dense:
+        relation = "none"
+    taps = wanted.get("taps", "on")
+    relation = {"off": "none", "on and off": "taps_off"}.get(taps, relation)
+    if relation in _NEED_SIZES and "relation" in wanted and not scenario.graphs.sizes:
+        scenario = msgspec.structs.replace(scenario, graphs=Graphs(sizes=(scenario.schedule.max_batch + 1,)))
+    return msgspec.structs.replace(scenario, relation=relation, taps=taps != "off")
+
+
+def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:
+    """What a draft may bring along with it: how alike logits are, and how often a head is right."""
+    model = scenario.model
+    if "tie" in wanted:
+        model = msgspec.structs.replace(model, logit_bits=2 if wanted["tie"] == "yes" else 23)
+    ngram = isinstance(scenario.draft, Ngram)
+    if ngram and (wanted.get("end", "").startswith("stop") or wanted.get("cut") == "stop"):
+        # More tokens, so that the one to stop at does not come at once.
+        model = msgspec.structs.replace(model, vocab=37, logit_bits=23, agreement=192)
+    own = {"all": 256, "none": 0, "partial": 128}.get(wanted.get("accept", ""))
+    if wanted.get("proposals") == "own" and own is not None and not ngram:
+        model = msgspec.structs.replace(model, agreement=own)
+    return msgspec.structs.replace(scenario, model=model)
+
+
+def _any_turn(_turn: int) -> bool:
+    return True
+
+
+# The turns at which with_draft makes a chain of that form.
+_CHAINS: dict[str, Callable[[int], bool]] = {
+    "one layer": lambda turn: turn // 7 % 2 == 0,
+    "chained": lambda turn: turn % 7 != 5 and turn % 4 != 3 and turn % 5 in (0, 2, 4),
+    "unchained": lambda turn: turn % 7 != 5 and turn % 4 == 3,
+    "layers to spare": lambda turn: turn % 7 != 5 and turn % 4 != 3 and turn % 5 in (1, 3),
+}

@@ -1,0 +1,205 @@
+"""Aims at single rounds: how many drafts, what becomes of them, where in a page, and how a request ends.
+
+`P` page size, `K` drafts of a round, a of them accepted, n the context length before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import Request, RoundWish, Scenario
+
+Draw = st.DrawFn
+Wanted = Mapping[str, str]
+ROUNDS = frozenset(
+    {"accept", "before", "K", "stage", "mix", "switch", "page", "crossing", "proposals", "limit", "cut", "end"}
+    | {"chunks", "block", "match"}
+)
+_NOTHING = RoundWish(drafts=0, accept=0)
+
+
+class _Round(NamedTuple):
+    """The round that is aimed at, and the one before it, if it is to be another."""
+
+    wish: RoundWish
+    before: RoundWish | None
+
+    @property
+    def first(self) -> bool:
+        return self.before is None
+
+
+def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """Wishes, then prompts, then ends."""
+    if not ({*wanted} - {"checkpoint"}) & ROUNDS and "checkpoint" not in wanted:
+        return scenario
+    aimed = _round(draw, scenario, wanted)
+    requests = []
+    for index, request in enumerate(scenario.requests):
+        rounds = _rounds(aimed, index, wanted, scenario)
+        request = msgspec.structs.replace(
+            request, rounds=rounds, stop_at=-1, budget=max(request.budget, _lasting(rounds))
+        )
+        requests.append(_prompted(draw, scenario, request, aimed, wanted))
+    chunk = _chunk(wanted, scenario.schedule.chunk)
+    schedule = msgspec.structs.replace(scenario.schedule, chunk=chunk)
+    made = msgspec.structs.replace(scenario, requests=tuple(requests), schedule=schedule)
+    return _ended(draw, made, aimed, wanted)
+
+
+def _round(draw: Draw, scenario: Scenario, wanted: Wanted) -> _Round:
+    before = wanted.get("before", "first round")
+    if before == "first round" and "before" not in wanted and wanted.get("stage") != "first":
+        # As well in a later round, where nothing speaks against it.
+        before = draw(st.sampled_from(("first round", "all", "none")))
+    wish = _wish(draw, scenario.steps, wanted, wanted.get("accept", ""))
+    return _Round(wish, None if before == "first round" else _wish(draw, scenario.steps, {}, before))
+
+
+def _wish(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundWish:
+    """With as many drafts as asked for, of which so many are right."""
+    if accept == "no drafts" or wanted.get("K") == "0" or wanted.get("proposals") == "none":
+        return _NOTHING
+    low = 2 if accept == "partial" and steps > 1 else 1
+    drafts = min(int(wanted["K"][0]), steps) if wanted.get("K", "6")[0] != "6" else 0
+    if wanted.get("K", "")[:1] == "6" or {"limit", "block", "cut", "end"} & set(wanted):
+        drafts = steps
+    drafts = drafts or draw(st.integers(low, steps))
+    if wanted.get("crossing") == "none":
+        drafts = min(drafts, 2)
+    if wanted.get("crossing") == "more":
+        drafts = steps
+    if wanted.get("proposals") == "own" or wanted.get("match", "unused") != "unused" or wanted.get("limit") == "found":
+        return RoundWish(drafts=drafts, accept=-1)
+    right = {"none": 0, "all": drafts, "partial": draw(st.integers(1, max(1, drafts - 1)))}
+    return RoundWish(drafts=drafts, accept=right[accept] if accept in right else draw(st.integers(0, drafts)))
+
+
+def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tuple[RoundWish, ...]:
+    """The wishes of request number `index`: rows of one batch are alike, or not, as they are to be."""
+    some, steps = aimed.wish if aimed.wish.drafts else RoundWish(drafts=1, accept=1), scenario.steps
+    switches = {
+        "to none": (some, _NOTHING),
+        "from none": (_NOTHING, some),
+        "still none": (some, _NOTHING, _NOTHING),
+        "up": (RoundWish(drafts=steps, accept=steps),),
+        "down": (RoundWish(drafts=steps, accept=0),),
+        "same": (some,),
+    }
+    if wanted.get("switch") in switches:
+        return switches[wanted["switch"]]
+    wish = _beside(aimed.wish, index, wanted.get("mix"), steps)
+    return (wish,) if aimed.before is None else (aimed.before, wish)
+
+
+def _beside(wish: RoundWish, index: int, mix: str | None, steps: int) -> RoundWish:
+    if mix == "zero among" and index % 2:
+        return _NOTHING if wish.drafts else RoundWish(drafts=steps, accept=1)
+    if mix == "unequal" and index % 2:
+        drafts = wish.drafts - 1 if wish.drafts > 1 else min(2, steps)
+        # Right in the same way: all, some or none.
+        accept = drafts if wish.accept == wish.drafts else min(wish.accept, max(drafts - 1, 0))
+        return RoundWish(drafts=drafts, accept=accept)
+    return wish
+
+
+def _lasting(rounds: tuple[RoundWish, ...]) -> int:
+    """A budget that all of these rounds fit into, with one more to come."""
+    return 2 * len(rounds) + 2 + sum(max(wish.accept, 0) for wish in rounds) + max(wish.drafts for wish in rounds)
+
+
+def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, wanted: Wanted) -> Request:
+    """A prompt of the length at which the round begins where it is to begin."""
+    length = _length(draw, scenario, len(request.prompt), aimed, wanted)
+    return msgspec.structs.replace(request, prompt=(request.prompt * length)[:length])
+
+
+def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: Wanted) -> int:
+    if "chunks" in wanted:
+        return draw(
+            st.sampled_from({"one": (1, 2, 3), "full": (6, 9), "tail of one": (4, 7)}.get(wanted["chunks"], (5, 8)))
+        )
+    if wanted.get("checkpoint") in ("none yet", "kept"):
+        return 7 if wanted["checkpoint"] == "kept" else draw(st.integers(1, 3))
+    size = scenario.memory.page_size
+    offset = _offset(draw, size, aimed.wish.drafts, wanted)
+    if offset is None:
+        return length
+    passed = 0 if aimed.before is None else max(aimed.before.accept, 0) + 1
+    least = (offset - passed) % size
+    return (least or size) + size * draw(st.integers(0, 1))
+
+
+def _offset(draw: Draw, size: int, drafts: int, wanted: Wanted) -> int | None:
+    """n modulo P; None if it does not matter."""
+    page, crossing = wanted.get("page"), wanted.get("crossing")
+    if page is not None:
+        offsets = {"at": 0, "every": 0, "after": 1 % size, "before": size - 1}
+        return offsets[page] if page in offsets else draw(st.integers(2, max(2, size - 2)))
+    if crossing is None:
+        return None
+    return 0 if crossing == "none" else (size - 1 if crossing == "more" or drafts <= size else 0)
+
+
+def _chunk(wanted: Wanted, chunk: int) -> int:
+    return 3 if "chunks" in wanted else chunk
+
+
+def _ended(draw: Draw, scenario: Scenario, aimed: _Round, wanted: Wanted) -> Scenario:
+    """Budgets, stop tokens and the longest length."""
+    changes = _end(draw, aimed, wanted)
+    room = changes.pop("room", None)
+    requests = tuple(msgspec.structs.replace(request, **changes) for request in scenario.requests)
+    memory = scenario.memory
+    longest = max(len(request.prompt) for request in requests)
+    if room is not None:
+        # Prompts of one length, so that each of them is as near to the longest length.
+        requests = tuple(msgspec.structs.replace(one, prompt=(one.prompt * longest)[:longest]) for one in requests)
+        memory = msgspec.structs.replace(memory, max_len=max(4, longest + room))
+        short = max(0, 4 - longest - room)
+        requests = tuple(
+            msgspec.structs.replace(one, prompt=(*one.prompt, *one.prompt[:1] * short)) for one in requests
+        )
+    else:
+        totals = [len(request.prompt) + request.budget for request in requests]
+        memory = msgspec.structs.replace(memory, max_len=max(memory.max_len, max(totals) + scenario.steps))
+    return msgspec.structs.replace(scenario, requests=requests, memory=memory)
+
+
+def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
+    """What of a request makes it end so; `room` is how far max_len is above the prompt."""
+    end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.wish.drafts
+    right, stage = max(aimed.wish.accept, 0), wanted.get("stage", "")
+    budget = draw(st.integers(4, 8))
+    if end:
+        ends: dict[str, dict[str, Any]] = {
+            "stop in run": {"stop_at": draw(st.integers(1, max(1, right)))},
+            "stop as bonus": {"stop_at": right + 1},
+            "stop at prefill": {"stop_at": 0},
+            "stop on budget": {"stop_at": budget - 1, "budget": budget},
+            "budget": {"budget": budget},
+            "max_len": {"room": draw(st.integers(3, 6)), "budget": 20},
+            "at prefill": draw(st.sampled_from(({"budget": 1}, {"room": 1}))),
+        }
+        return ends[end]
+    if wanted.get("cut") == "stop":
+        return {"stop_at": draw(st.integers(1, max(1, right)))}
+    if wanted.get("cut") == "max_len":
+        return {"room": drafts + 1 + (0 if aimed.first else max(aimed.before.accept, 0) + 1), "budget": 20}  # type: ignore[union-attr]
+    if limit == "found" and stage in ("only", "last"):
+        # Whoever found fewer than there was room for ends with a stop token, or in the very last place.
+        return {"stop_at": draw(st.integers(1, 2) if stage == "only" else st.integers(3, 7)), "budget": 20}
+    if limit == "max_len":
+        return {"room": 2 if stage == "only" else 4, "budget": 20}
+    if limit == "budget" or wanted.get("block") == "cut":
+        return {"budget": 2 if stage == "only" and limit else 4}
+    return _whole(drafts, wanted) if stage == "only" else {}
+
+
+def _whole(drafts: int, wanted: Wanted) -> dict[str, Any]:
+    """A budget that one round spends, whatever limits it."""
+    return {"budget": {"batch": 2, "steps": 3}.get(wanted.get("limit", ""), drafts + 2)}

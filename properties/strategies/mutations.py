@@ -1,0 +1,108 @@
+"""Small changes of a scenario that somebody kept: seeds, lengths, sizes and wishes, one to three at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import Graphs, Request, Scenario
+
+Draw = st.DrawFn
+Change = Callable[[Draw, Scenario], Scenario]
+
+
+def mutated(draw: Draw, scenario: Scenario) -> Scenario:
+    """Changed in one to three ways; what comes of it may need more memory than it has, and be validated."""
+    for _ in range(draw(st.integers(1, 3))):
+        scenario = draw(st.sampled_from(_CHANGES))(draw, scenario)
+    return scenario
+
+
+def _part(scenario: Scenario, part: str, **changes: Any) -> Scenario:
+    made = msgspec.structs.replace(getattr(scenario, part), **changes)
+    return msgspec.structs.replace(scenario, **{part: made})
+
+
+def _request(draw: Draw, scenario: Scenario, change: Callable[[Request], dict[str, Any]]) -> Scenario:
+    """One of the requests, changed."""
+    index = draw(st.integers(0, len(scenario.requests) - 1))
+    requests = list(scenario.requests)
+    requests[index] = msgspec.structs.replace(requests[index], **change(requests[index]))
+    return msgspec.structs.replace(scenario, requests=tuple(requests))
+
+
+def _seeds(draw: Draw, scenario: Scenario) -> Scenario:
+    scenario = _part(scenario, "schedule", row_seed=draw(st.integers(0, 3)))
+    return _part(scenario, "memory", page_seed=draw(st.integers(0, 3)), poison=draw(st.integers(0, 1)))
+
+
+def _page(draw: Draw, scenario: Scenario) -> Scenario:
+    return _part(scenario, "memory", page_size=draw(st.integers(1, 6)))
+
+
+def _chunk(draw: Draw, scenario: Scenario) -> Scenario:
+    return _part(scenario, "schedule", chunk=draw(st.sampled_from((2, 3, 4, 5, 16))))
+
+
+def _sizes(draw: Draw, scenario: Scenario) -> Scenario:
+    most = scenario.schedule.max_batch + 2
+    return msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(sorted(draw(st.sets(st.integers(1, most)))))))
+
+
+def _prompt(draw: Draw, scenario: Scenario) -> Scenario:
+    """One token more or less."""
+    more = draw(st.booleans())
+    return _request(
+        draw, scenario, lambda one: {"prompt": (*one.prompt, one.prompt[0]) if more else one.prompt[:-1] or one.prompt}
+    )
+
+
+def _budget(draw: Draw, scenario: Scenario) -> Scenario:
+    change = draw(st.sampled_from((1, -1, 3)))
+    return _request(draw, scenario, lambda one: {"budget": max(1, one.budget + change)})
+
+
+def _arrival(draw: Draw, scenario: Scenario) -> Scenario:
+    change = draw(st.sampled_from((1, -1, 2)))
+    return _request(draw, scenario, lambda one: {"arrival": max(0, one.arrival + change)})
+
+
+def _stop(draw: Draw, scenario: Scenario) -> Scenario:
+    place = draw(st.integers(-1, 6))
+    return _request(draw, scenario, lambda one: {"stop_at": place})
+
+
+def _wishes(_draw: Draw, scenario: Scenario) -> Scenario:
+    """All requests begin one wish later."""
+    requests = tuple(msgspec.structs.replace(one, rounds=(*one.rounds[1:], one.rounds[0])) for one in scenario.requests)
+    return msgspec.structs.replace(scenario, requests=requests)
+
+
+def _another(_draw: Draw, scenario: Scenario) -> Scenario:
+    """The last request once more, a little later."""
+    last = scenario.requests[-1]
+    return msgspec.structs.replace(
+        scenario, requests=(*scenario.requests[:3], msgspec.structs.replace(last, arrival=last.arrival + 1))
+    )
+
+
+def _fewer(_draw: Draw, scenario: Scenario) -> Scenario:
+    return msgspec.structs.replace(scenario, requests=scenario.requests[:-1] or scenario.requests)
+
+
+_CHANGES: tuple[Change, ...] = (
+    _seeds,
+    _page,
+    _chunk,
+    _sizes,
+    _prompt,
+    _budget,
+    _arrival,
+    _stop,
+    _wishes,
+    _another,
+    _fewer,
+)

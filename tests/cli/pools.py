@@ -1,0 +1,67 @@
+"""A pool without processes, whose answers a test gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Divergence, Outcome
+
+Answering = Callable[[SubjectSpec, Scenario], Answer]
+FIRST = Divergence(
+    contract="draft.positions",
+    channel="draft.step.positions",
+    phase="draft",
+    request=0,
+    round=1,
+    step=1,
+    layer=-1,
+    row=-1,
+    index=-1,
+    expected="5",
+    got="6",
+    relation="1 ahead",
+)
+FAILS = Answer(number=0, outcome=Outcome.FAIL, first=FIRST)
+GONE = Answer(number=0, outcome=Outcome.PASS)
+
+
+def pool_of(answering: Answering) -> type:
+    """A class to stand in for Pool. Pools of it that were left open are in `open`."""
+
+    class Here:
+        open: list[SubjectSpec] = []  # noqa: RUF012  # of the class, to be looked at by a test
+
+        def __init__(self, spec: SubjectSpec, count: int, folder: Path, *, deadline: float | None = None) -> None:
+            self._spec, self.deadline = spec, deadline or 1.0
+            self._queue: list[Order] = []
+
+        def __enter__(self) -> Self:
+            self.open.append(self._spec)
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.open.remove(self._spec)
+
+        @property
+        def busy(self) -> int:
+            return len(self._queue)
+
+        def submit(self, order: Order) -> None:
+            self._queue.append(order)
+
+        def poll(self, timeout: float) -> list[Answer]:
+            orders, self._queue = self._queue, []
+            return self.run(orders)
+
+        def run(self, orders: Sequence[Order]) -> list[Answer]:
+            return [
+                msgspec.structs.replace(answering(self._spec, order.scenario), number=order.number) for order in orders
+            ]
+
+    return Here

@@ -1,0 +1,204 @@
+"""`draftproof fuzz` as a user meets it, with the engine in workers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from draftproof.cli import live
+from draftproof.cli.app import run
+from draftproof.fuzz.campaign.events import Facts
+from draftproof.fuzz.campaign.rundir import RunDir
+from draftproof.fuzz.campaign.settings import Asked
+from draftproof.properties.values.codec import read_case
+
+FAULT = "draft-positions-advanced-early"
+FACTS = Facts(
+    at=75.2,
+    left=3725.0,
+    scenarios=412,
+    rate=5.31,
+    hit=300,
+    possible=400,
+    last_new="draft x end: draft=eagle, end=stop in run",
+    since=4.0,
+    findings=1,
+    crashes=2,
+    hangs=0,
+    errors=0,
+    stability=0.875,
+    stability_runs=8,
+    troubles=3,
+    replaced=2,
+    workers=4,
+    corpus=77,
+    unwritten=0,
+    doing="running",
+)
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    code = run(["fuzz", *arguments])
+    lines = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--time", "10"], ["--time is '10'", "90s, 10m or 2h"]),
+        (["--time", "0s"], ["--time is '0s'"]),
+        (["--memory", "4"], ["--memory is '4'", "as in 900M or 4G"]),
+        (["--until", "closed"], ["--until is 'closed'", "closure, stall", "did you mean closure?"]),
+        (["--draft", "eagl"], ["draft is 'eagl'", "did you mean eagle?"]),
+        (["--device", "gpu"], ["device is 'gpu'", "cpu, cuda"]),
+        (["--subject", "module"], ["--subject is 'module'", "package.module:name"]),
+        (["--subject", "a:b", "--fault", FAULT], ["--subject is a:b", "without --fault"]),
+        (["--fault", "draft-positions-advanced"], [f"did you mean {FAULT}?"]),
+        (["--fault", FAULT, "--patch", "x.patch"], ["--patch is x.patch", "not both"]),
+        (["--patch", "none.patch"], ["none.patch: cannot be read"]),
+        (["--workers", "0"], ["--workers"]),
+        (["--seed", "-1"], ["--seed"]),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, capsys, arguments: list[str], parts: list[str]):
+    message = error_of(capsys, "--run", str(tmp_path / "run"), *arguments)
+    for part in parts:
+        assert part in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_is_needed(capsys):
+    assert "--run" in error_of(capsys)
+
+
+def test_a_fault_of_triton_needs_a_gpu(tmp_path: Path, capsys):
+    patch = tmp_path / "one.patch"
+    patch.write_text('+++\npatches = "triton"\n+++\n--- a/kernels/x.py\n+++ b/kernels/x.py\n@@ -1,1 +1,1 @@\n-a\n+b\n')
+    message = error_of(capsys, "--run", str(tmp_path / "run"), "--patch", str(patch))
+    assert "fault one is of Triton kernels and --device cpu, allowed: with --device cuda" in message
+
+
+def test_a_stale_patch_begins_nothing(tmp_path: Path, capsys):
+    patch = tmp_path / "one.patch"
+    patch.write_text("--- a/engine/engine.py\n+++ b/engine/engine.py\n@@ -1,1 +1,1 @@\n-a\n+b\n")
+    message = error_of(capsys, "--run", str(tmp_path / "run"), "--patch", str(patch))
+    assert "engine/engine.py:1: the lines of the hunk are not there" in message
+    assert not (tmp_path / "run" / "campaign.json").exists()
+
+
+def test_directories_of_others_are_refused(tmp_path: Path, capsys):
+    with RunDir(tmp_path / "run"):
+        assert "runs a campaign; allowed: a directory of its own" in error_of(capsys, "--run", str(tmp_path / "run"))
+    (tmp_path / "notes.txt").write_text("")
+    assert "holds other things" in error_of(capsys, "--run", str(tmp_path))
+
+
+def test_other_settings_are_refused(tmp_path: Path, capsys):
+    with RunDir(tmp_path) as directory:
+        directory.begin(Asked(seed=3, drafts=("mtp",)), {})
+    for arguments, said in (
+        (["--seed", "4"], "seed is 4, allowed: 3, as in this campaign so far, or a new directory"),
+        (["--draft", "all"], "draft is all, allowed: mtp, as"),
+        (["--unguided"], "guided is False, allowed: True, as"),
+        (["--fault", FAULT], f"fault is {FAULT}, allowed: none, as"),
+    ):
+        assert said in error_of(capsys, "--run", str(tmp_path), *arguments)
+
+
+def test_a_damaged_database_is_named(tmp_path: Path, capsys):
+    with RunDir(tmp_path) as directory:
+        directory.begin(Asked(), {})
+    (tmp_path / "results.sqlite").write_text("nonsense" * 1000)
+    assert "results.sqlite cannot be used: file is not a database" in error_of(capsys, "--run", str(tmp_path))
+
+
+def report(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def states(folder: Path) -> list[tuple[int, str]]:
+    with closing(sqlite3.connect(folder / "results.sqlite")) as db:
+        return db.execute("SELECT number, outcome FROM scenarios WHERE state = 'done' ORDER BY number").fetchall()
+
+
+def test_a_healthy_engine_has_no_finding(tmp_path: Path, capsys):
+    path, folder = tmp_path / "report.json", tmp_path / "run"
+    code = run(["fuzz", "--run", str(folder), "--time", "5m", "--workers", "2", "--examples", "7", "--json", str(path)])
+    said, out = report(path), capsys.readouterr().out
+    assert code == 125
+    assert (said["verdict"], said["reason"], said["findings"], said["lost"]) == ("INCONCLUSIVE", "examples", [], "")
+    assert states(folder) == [(number, "PASS") for number in range(7)]
+    assert 100 < said["bins"] < said["possible"]
+    assert len(said["holes"]) == said["possible"] - said["bins"]
+    assert said["stability"] == 1.0
+    rows = {row["name"]: row["verdict"] for row in said["contracts"]}
+    assert "FAIL" not in rows.values()
+    assert rows["verify.positions"] in ("PASS", "INCONCLUSIVE")
+    assert f"holes, the first: {said['holes'][0]}" in out
+    assert f"Go on: draftproof fuzz --run {folder} --time 5m --workers 2" in out
+
+
+def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys):
+    path, folder = tmp_path / "report.json", tmp_path / "run"
+    common = ["fuzz", "--run", str(folder), "--time", "60s", "--workers", "2", "--json", str(path)]
+    assert run([*common, "--fault", FAULT, "--examples", "2"]) == 1
+    (found,) = report(path)["findings"]
+    assert found["identity"].startswith("draft.positions | draft.step.positions")
+    assert (found["state"], found["runs"]) == ("confirmed", "3/3")
+    assert found["requests"] <= 2
+    assert found["rounds"] <= 3
+    assert report(path)["settings"]["drafts"] == ["eagle"]
+    out = capsys.readouterr().out
+    assert "expected position" in out
+    assert f"replay: draftproof replay {found['case']} --fault {FAULT}" in out
+    assert f"parts: draftproof bisect parts {found['case']} --fault {FAULT}" in out
+    scenario, script = read_case(Path(found["case"]))
+    assert script is not None
+    assert len(scenario.requests) == found["requests"]
+    assert (Path(found["case"]).parent / "timeline.json").exists()
+    # Healthy again, as nothing of the fault is in the installed engine; the campaign keeps its own copy.
+    assert run(["replay", found["case"]]) == 0
+    assert run([*common, "--examples", "4"]) == 1
+    assert [number for number, _ in states(folder)] == list(range(4))
+    (again,) = report(path)["findings"]
+    assert (again["identity"], again["state"]) == (found["identity"], "confirmed")
+    assert again["hits"] > found["hits"]
+    assert report(path)["settings"]["fault"] == FAULT
+
+
+def test_the_screen_says_how_it_stands():
+    out = io.StringIO()
+    Console(file=out, width=120).print(live.table(FACTS))
+    shown = " ".join(out.getvalue().split())
+    for part in (
+        "1:15 min, 1:02:05 h left",
+        "412, 5.3 a second, corpus of 77",
+        "300 of 400 bins (75.0 %)",
+        "4 s ago: draft x end",
+        "findings 1",
+        "crashes, hangs 2, 0",
+        "87.5 % of 8",
+        "4, replaced 2",
+    ):
+        assert part in shown
+    assert "not written" not in shown
+    assert live.line(FACTS).startswith("1:15 min running, 412 scenarios (5.3/s), bins 300/400, 1 findings, 2 crashes")
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    with live.watching() as watch:
+        for now[0] in (100.0, 110.0, 129.9, 130.1, 131.0):
+            watch(FACTS)
+    assert len(capsys.readouterr().err.splitlines()) == 2

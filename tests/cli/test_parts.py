@@ -1,0 +1,106 @@
+"""`draftproof bisect parts`: what it says and ends with, and its workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from draftproof.cli import parts as command
+from draftproof.cli.parts import said
+from draftproof.fuzz.workers.messages import Answer, SubjectSpec
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import encode
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome
+from tests.cli.pools import FAILS, GONE, Answering, pool_of
+
+SCENARIO = next(one for one in generate(3, 25) if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
+USED = ("gdn_verify", "greedy_accept", "kv_write", "rope")
+
+
+@pytest.fixture
+def case(tmp_path) -> Path:
+    path = tmp_path / "case.json"
+    path.write_text(encode(SCENARIO), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    def use(answering: Answering) -> type:
+        made = pool_of(answering)
+        monkeypatch.setattr(command, "Pool", made)
+        monkeypatch.setattr(command, "kernels_used", lambda *_: USED)
+        return made
+
+    return use
+
+
+def parts(case: Path, **options) -> int:
+    with pytest.raises(typer.Exit) as ended:
+        command.parts(case, workers=2, **options)
+    return ended.value.exit_code
+
+
+def kernel_in_a_graph(spec: SubjectSpec, scenario: Scenario) -> Answer:
+    return FAILS if scenario.graphs.capture and "gdn_verify" not in spec.twins else GONE
+
+
+def test_the_parts_that_it_takes_are_told(case, answers, capsys):
+    made = answers(kernel_in_a_graph)
+    report = case.with_name("report.json")
+    assert parts(case, json=report) == 1
+    out = capsys.readouterr().out
+    for told in (
+        "It takes: graphs + kernel gdn_verify.",
+        "Not needed together: greedy_accept, kv_write, rope.",
+        "Stays on: taps; without them draft.positions has nothing to judge.",
+        "draft step 1, request 0, round 1: expected position 5, got 6 (one ahead)",
+        f"FAIL. Again: draftproof bisect parts {case} --device cpu",
+    ):
+        assert told in out
+    found = json.loads(report.read_text())["found"]
+    assert found["needed"] == ["graphs", "kernel gdn_verify"]
+    assert {part["name"]: part["alone"] for part in found["parts"]}["graphs"] == "gone"
+    assert made.open == []
+
+
+def test_no_more_processes_than_wanted(case, answers):
+    most = 0
+
+    def counted(spec: SubjectSpec, scenario: Scenario) -> Answer:
+        nonlocal most
+        most = max(most, len(made.open))
+        return kernel_in_a_graph(spec, scenario)
+
+    made = answers(counted)
+    assert parts(case) == 1
+    assert most == 3  # the plain one, and one for each of two sets of twins
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(Outcome.PASS, 0), (Outcome.INCONCLUSIVE, 125)])
+def test_a_case_that_does_not_fail(case, answers, capsys, outcome, code):
+    answers(lambda *_: Answer(number=0, outcome=outcome))
+    assert parts(case) == code
+    assert f"does not fail: {outcome}" in capsys.readouterr().out
+
+
+def test_a_case_that_fails_once(case, answers, capsys):
+    once = iter((FAILS,))
+    answers(lambda *_: next(once, GONE))
+    assert parts(case) == 125
+    assert "is FLAKY" in capsys.readouterr().out
+
+
+def test_our_own_error_is_raised(case, answers):
+    answers(lambda *_: Answer(number=0, outcome=Outcome.ERROR, detail="what happened"))
+    with pytest.raises(RuntimeError, match="what happened"):
+        command.parts(case, workers=1)
+
+
+def test_nothing_may_be_needed():
+    assert said(()) == "It takes none of these parts: it fails with all of them off."
+    assert said(("graphs", "drafts")) == "It takes: graphs + drafts."

@@ -1,0 +1,216 @@
+"""`draftproof shrink`: what it writes, says and ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from draftproof.cli import shrink as command
+from draftproof.cli import subjects
+from draftproof.cli.app import run
+from draftproof.cli.inputs import BadInput
+from draftproof.cli.shrink import describe
+from draftproof.fuzz.shrinking.size import size
+from draftproof.fuzz.workers.messages import Answer, Place
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import Case, decode, encode, read_case
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solve import solve
+from tests.cli.pools import FAILS, GONE, Answering, pool_of
+
+SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
+
+
+@pytest.fixture
+def case(tmp_path) -> Path:
+    path = tmp_path / "case.json"
+    path.write_text(encode(SCENARIO), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Have scenarios answered in this process."""
+
+    def use(answering: Answering) -> type:
+        made = pool_of(answering)
+        monkeypatch.setattr(command, "Pool", made)
+        return made
+
+    return use
+
+
+def in_a_graph(_spec, scenario: Scenario) -> Answer:
+    return FAILS if scenario.graphs.sizes else GONE
+
+
+def test_a_smaller_case_is_written_and_told(case, answers, capsys):
+    made = answers(in_a_graph)
+    report = case.with_name("report.json")
+    assert run(["shrink", str(case), "--json", str(report)]) == 1
+    shrunk = case.with_name("case.shrunk.json")
+    kept = decode(shrunk.read_bytes(), Case)
+    assert kept.script == solve(kept.scenario)
+    assert kept.origin == f"shrunk from {case}"
+    assert (len(kept.scenario.requests), kept.scenario.graphs.sizes) == (1, (1,))
+    out = capsys.readouterr().out
+    for said in (
+        "1 request, 1 prompt token, eagle with at most 1 draft a round, page size 1, graphs of 1, 1 layer.",
+        "nothing smaller fails alike",
+        "draft step 1, request 0, round 1: expected position 5, got 6 (one ahead)",
+        "Failed again in 3 of 3 runs.",
+        f"FAIL. Again: draftproof replay {shrunk} --device cpu",
+    ):
+        assert said in out
+    told = json.loads(report.read_text())
+    assert (told["verdict"], told["requests"], told["rounds"], told["confirmed"], told["done"]) == (
+        "FAIL",
+        1,
+        [0],
+        3,
+        True,
+    )
+    assert made.open == []
+    assert [path.name for path in sorted(case.parent.iterdir())] == ["case.json", "case.shrunk.json", "report.json"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"), [(Outcome.PASS, 0), (Outcome.INCONCLUSIVE, 125)], ids=["passes", "inconclusive"]
+)
+def test_a_case_that_does_not_fail(case, answers, capsys, outcome, code):
+    answers(lambda *_: Answer(number=0, outcome=outcome))
+    assert run(["shrink", str(case)]) == code
+    assert f"does not fail: {outcome}" in capsys.readouterr().out
+    assert not case.with_name("case.shrunk.json").exists()
+
+
+def test_a_crash_ends_as_one(case, answers, capsys):
+    crash = Answer(number=0, outcome=Outcome.CRASH, error="IndexError", place=Place(run="base", step=3, launch="draft"))
+    answers(lambda *_: crash)
+    assert run(["shrink", str(case), "--time", "1s"]) == 3
+    assert "CRASH IndexError in the base, engine step 3, draft" in capsys.readouterr().out
+
+
+def test_our_own_error_is_no_finding(case, answers, capsys):
+    answers(lambda *_: Answer(number=0, outcome=Outcome.ERROR, detail="ValueError: what"))
+    assert run(["shrink", str(case)]) == 2
+    assert "ValueError: what" in capsys.readouterr().err
+
+
+def test_a_flaky_case_is_kept_as_such(case, answers, capsys):
+    count = 0
+
+    def once(_spec, _scenario) -> Answer:
+        nonlocal count
+        count += 1
+        return FAILS if count == 1 else GONE
+
+    answers(once)
+    assert run(["shrink", str(case), "--time", "0.5s"]) == 125
+    assert "FLAKY: it failed in none of 3 runs more" in capsys.readouterr().out
+    assert read_case(case.with_name("case.shrunk.json"))[0] == SCENARIO
+
+
+def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
+    count = 0
+
+    def stopped(spec, scenario: Scenario) -> Answer:
+        nonlocal count
+        count += 1
+        if count == 12:
+            raise KeyboardInterrupt
+        return in_a_graph(spec, scenario)
+
+    answers(stopped)
+    assert run(["shrink", str(case)]) in (2, 130)  # some versions of typer end by themselves
+    shrunk = case.with_name("case.shrunk.json")
+    assert f"Interrupted. The smallest case so far is {shrunk}." in capsys.readouterr().out
+    first = read_case(shrunk)[0]
+    assert size(first) < size(SCENARIO)
+    seen: list[Scenario] = []
+    answers(lambda spec, scenario: seen.append(scenario) or in_a_graph(spec, scenario))
+    assert run(["shrink", str(case)]) == 1
+    assert f"Goes on from {shrunk}." in capsys.readouterr().out
+    assert seen[:2] == [SCENARIO, first]
+    assert all(size(scenario) < size(first) for scenario in seen[2:])
+
+
+def test_what_is_there_is_looked_at_first(case, answers, capsys):
+    shrunk = case.with_name("case.shrunk.json")
+    shrunk.write_text(encode(generate(4, 1)[0]), encoding="utf-8")
+    answers(lambda _, scenario: FAILS if scenario.model.seed == SCENARIO.model.seed else GONE)
+    assert run(["shrink", str(case), "--time", "0s"]) == 1
+    assert "does not fail like this case" in capsys.readouterr().out
+    shrunk.write_text("{", encoding="utf-8")
+    assert run(["shrink", str(case), "--time", "0s"]) == 1
+    assert "is not gone on from:" in capsys.readouterr().out
+    assert read_case(shrunk)[0] == SCENARIO
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--time", "soon"], "--time is 'soon', allowed: a number with s, m or h"),
+        (["--fault", "chain-guess"], "did you mean chain-guess-survives?"),
+        (["--fault", "chain-guess-survives", "--patch", "a.patch"], "--fault and --patch are both given"),
+        (["--patch", "nowhere.patch"], "nowhere.patch: cannot be read"),
+        (["--device", "tpu"], "device is 'tpu', allowed: cpu, cuda"),
+        (["--out", "CASE"], "allowed: any other file than the case"),
+        (["--out", "nowhere/at/all.json"], "cannot be written"),
+    ],
+)
+def test_bad_input(case, answers, capsys, arguments, message):
+    answers(lambda *_: FAILS)
+    given = [str(case) if one == "CASE" else one for one in arguments]
+    assert run(["shrink", str(case), *given]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_case_that_cannot_be_read(tmp_path, capsys):
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"requests": 1}', encoding="utf-8")
+    for path in (broken, tmp_path / "nowhere.json"):
+        assert run(["shrink", str(path)]) == 2
+        assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90", 90.0), ("60s", 60.0), ("1.5h", 5400.0), (" 10m ", 600.0)])
+def test_durations(text, expected):
+    assert subjects.seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1m30s", "inf"])
+def test_no_durations(text):
+    with pytest.raises(BadInput, match="allowed: a number"):
+        subjects.seconds(text)
+
+
+def test_a_stale_fault_is_bad_input(tmp_path):
+    text = "--- engine/engine.py\n+++ engine/engine.py\n@@ -1,1 +1,1 @@\n-no such line\n+another\n"
+    patch = tmp_path / "stale.patch"
+    patch.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInput, match="is stale"), subjects.subject("cpu", patch=patch):
+        pass
+
+
+def test_what_a_scenario_is_in_words():
+    adaptive = next(one for one in generate(3, 25) if one.adaptive and one.relation != "none")
+    assert f"adaptive, relation {adaptive.relation}" in describe(adaptive)
+
+
+@pytest.mark.parametrize("fault", ["padding-rows-keep-live-slots"])
+def test_a_fault_is_shrunk_in_workers(tmp_path, capsys, fault):
+    """Two requests are needed: one whose rows the padding keeps, and one beside it."""
+    case, report = tmp_path / "case.json", tmp_path / "report.json"
+    case.write_text(encode(generate(0, 1)[0]), encoding="utf-8")
+    arguments = ["shrink", str(case), "--fault", fault, "--workers", "1", "--time", "15s", "--json", str(report)]
+    assert run(arguments) == 1
+    told = json.loads(report.read_text())
+    assert told["identity"]["contract"] == "memory.written"
+    assert told["confirmed"] == 3
+    assert told["requests"] <= 2
+    assert max(told["rounds"]) <= 3
+    assert f"--fault {fault}" in capsys.readouterr().out

@@ -1,0 +1,477 @@
+"""Campaigns with stand-ins for workers: what is kept, how findings are worked out, how a campaign ends and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from draftproof.fuzz.campaign import drive
+from draftproof.fuzz.campaign.drive import AGAIN, Campaign, End
+from draftproof.fuzz.campaign.findings import EXTRA
+from draftproof.fuzz.campaign.rundir import RunDir
+from draftproof.fuzz.campaign.settings import Asked, Limits, Until
+from draftproof.fuzz.campaign.store import Finding
+from draftproof.fuzz.lockstep import solved
+from draftproof.fuzz.workers.messages import Answer, Order
+from draftproof.properties.values.codec import read_case
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome
+from tests.fuzz.doubles import BLOCK, POSSIBLE, Plain, Pool, crashing, failing, passing
+
+HERE = Path(__file__).parent
+EXACT = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "again")
+"""Tables that are the same however a campaign came to its end, times left out."""
+
+
+def campaign(
+    folder: Path,
+    pool: Pool | None = None,
+    *,
+    examples: int | None = 40,
+    until: Until | None = None,
+    seconds: float = 60,
+    possible: tuple[str, ...] = POSSIBLE,
+) -> End:
+    """One call."""
+    pool = pool or Pool()
+    with RunDir(folder) as directory:
+        settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
+        limits = Limits(seconds, until, examples)
+        return Campaign(directory, settings, limits, pool, Plain(3), possible=possible, width=2).go()
+
+
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(folder / "results.sqlite")) as db:
+        return db.execute(query).fetchall()
+
+
+def known(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """What must not depend on kills, workers and the order of answers."""
+    tables = {table: sorted(rows(folder, f"SELECT * FROM {table}"), key=repr) for table in EXACT if table != "bins"}
+    tables["bins"] = sorted(rows(folder, "SELECT name, hits, first FROM bins"))
+    columns = "number, hash, origin, draft, state, outcome, identity, new_bins"
+    tables["scenarios"] = rows(folder, f"SELECT {columns} FROM scenarios ORDER BY number")
+    tables["findings"] = sorted(rows(folder, "SELECT identity, slug, state, hits, first, runs, merged FROM findings"))
+    return tables
+
+
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def wrong_pages(order: Order) -> Answer:
+    """A bug that needs a page size of at least 3."""
+    return failing(order) if order.scenario.memory.page_size >= 3 else passing(order)
+
+
+def test_a_campaign_keeps_every_scenario_once(tmp_path: Path):
+    end = campaign(tmp_path)
+    assert (end.reason, end.facts.scenarios, end.lost) == ("examples", 40, "")
+    done = rows(tmp_path, "SELECT number, outcome, identity, scenario FROM scenarios WHERE state = 'done'")
+    assert [row[0] for row in done] == list(range(40))
+    assert {row[1:] for row in done} == {("PASS", "", None)}
+    assert end.facts.hit + len(end.holes) == len(POSSIBLE)
+    assert {path.stem for path in (tmp_path / "corpus").iterdir()} == {
+        row[0] for row in rows(tmp_path, "SELECT hash FROM entries")
+    }
+    assert rows(tmp_path, "SELECT value FROM counts WHERE name = 'rounds'") == [(80,)]
+    assert rows(tmp_path, "SELECT judged, failed FROM contracts WHERE name = 'verify.positions'") == [(40, 0)]
+    assert [event["kind"] for event in (*events(tmp_path, "start"), *events(tmp_path, "end"))] == ["start", "end"]
+    assert events(tmp_path, "end")[0]["verdict"] == end.verdict == Outcome.INCONCLUSIVE
+
+
+def test_the_next_block_is_planned_from_all_before_it(tmp_path: Path):
+    guide = Plain(3)
+    with RunDir(tmp_path) as directory:
+        settings = directory.begin(Asked(seed=3), {})
+        Campaign(directory, settings, Limits(60, None, 3 * BLOCK), Pool(), guide, possible=POSSIBLE, width=2).go()
+    assert [number for number, _, _ in guide.asked] == [0, 1, 2]
+    firsts = rows(tmp_path, "SELECT name, first FROM bins")
+    for number, seen, entries in guide.asked:
+        assert set(seen) == {name for name, first in firsts if first < number * BLOCK}
+        assert entries == len({first for _, first in firsts if first < number * BLOCK})
+
+
+def test_a_campaign_goes_on_where_it_was(tmp_path: Path):
+    campaign(tmp_path / "one", examples=40)
+    before = 0.0
+    for examples in (5, 13, 40):
+        end = campaign(tmp_path / "two", examples=examples)
+        assert end.facts.scenarios == examples
+        assert end.facts.at > before
+        before = end.facts.at
+    assert known(tmp_path / "one") == known(tmp_path / "two")
+
+
+class Killed(BaseException):
+    """What a kill is to a process: nothing more is done."""
+
+
+class Fragile(Pool):
+    """Ends the process after so many answers have been asked for."""
+
+    def __init__(self, answer: Callable[[Order], Answer], polls: int, width: int) -> None:
+        super().__init__(answer, width)
+        self._polls = polls
+
+    def poll(self, timeout: float) -> list[Answer]:
+        self._polls -= 1
+        if self._polls < 0:
+            raise Killed
+        return super().poll(timeout)
+
+
+def test_a_campaign_that_is_stopped_anywhere_ends_like_one_that_never_was(tmp_path: Path):
+    whole = campaign(tmp_path / "whole", Pool(wrong_pages))
+    for polls in (1, 2, 0, 3, 5, 8, 4, 1, 13, 2):
+        try:
+            campaign(tmp_path / "stopped", Fragile(wrong_pages, polls, width=1 + polls % 4))
+        except Killed:
+            continue
+    end = campaign(tmp_path / "stopped", Pool(wrong_pages))
+    assert known(tmp_path / "stopped") == known(tmp_path / "whole")
+    assert [one.state for one in end.findings] == [one.state for one in whole.findings] == ["confirmed"]
+    assert (tmp_path / "stopped" / "findings" / end.findings[0].slug / "case.json").exists()
+
+
+def test_a_killed_process_loses_nothing(tmp_path: Path):
+    """Processes that run a campaign are killed at random; the last one is left to end."""
+    script = f"import sys; sys.path.append({str(HERE.parent.parent)!r}); from tests.fuzz import killing; killing.main()"
+    command = [sys.executable, "-P", "-c", script, str(tmp_path / "killed"), "8", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["kills"] == 8
+    assert said["engine"] == [], "a process that makes scenarios imports no engine"
+    campaign(tmp_path / "whole", Pool(wrong_pages), examples=60)
+    assert known(tmp_path / "killed") == known(tmp_path / "whole")
+    for line in (tmp_path / "killed" / "events.jsonl").read_text().splitlines()[-3:]:
+        json.loads(line)
+
+
+def only(end: End) -> Finding:
+    (found,) = (one for one in end.findings if not one.merged)
+    return found
+
+
+def test_a_thousand_hits_are_one_finding_shrunk_and_confirmed(tmp_path: Path):
+    end = campaign(tmp_path, Pool(wrong_pages))
+    found = only(end)
+    failing_ = rows(tmp_path, "SELECT number FROM scenarios WHERE outcome = 'FAIL'")
+    assert end.verdict is Outcome.FAIL
+    assert (found.hits, found.first) == (len(failing_), failing_[0][0])
+    assert (found.state, found.runs, found.requests) == ("confirmed", "3/3", 1)
+    folder = tmp_path / "findings" / found.slug
+    first, script = read_case(folder / "case.json")
+    assert script == solved(first).script
+    small, _ = read_case(folder / "shrunk.json")
+    assert small.memory.page_size == 3
+    assert small.relation == "none"
+    assert "expected 3, got 4" in (folder / "detail.txt").read_text()
+    assert not (folder / "best.json").exists()
+    assert f"scenario {found.first}: draft.positions" in json.loads((folder / "case.json").read_text())["origin"]
+    assert [event["identity"] for event in events(tmp_path, "finding")] == [found.identity]
+    shrunk = [event for event in events(tmp_path, "shrunk") if "tried" in event]
+    assert shrunk[0]["done"]
+
+
+def related(order: Order) -> Answer:
+    """A bug that a relation shows as its own, and the plain run as a wrong position."""
+    if order.scenario.memory.page_size < 3:
+        return passing(order)
+    relation = order.scenario.relation
+    return failing(order) if relation == "none" else failing(order, f"relation.{relation}", "differs")
+
+
+def test_what_fails_without_its_relation_is_that_finding(tmp_path: Path):
+    end = campaign(tmp_path, Pool(related))
+    found = only(end)
+    assert found.contract == "draft.positions"
+    assert found.state == "confirmed"
+    shadows = [one for one in end.findings if one.merged]
+    assert len(shadows) > 1
+    assert {(one.merged, one.state) for one in shadows} == {(found.identity, "merged")}
+    for one in shadows:
+        assert (tmp_path / "findings" / one.slug / "case.json").exists()
+    assert sum(one.hits for one in end.findings) == len(
+        rows(tmp_path, "SELECT 1 FROM scenarios WHERE outcome = 'FAIL'")
+    )
+
+
+def slipping(order: Order) -> Answer:
+    """How a bug shows depends on the size of the scenario."""
+    requests = len(order.scenario.requests)
+    return failing(order, relation="stale" if requests > 2 else "2 ahead" if requests > 1 else "request's own")
+
+
+def test_a_finding_is_what_its_smallest_case_shows(tmp_path: Path):
+    end = campaign(tmp_path, Pool(slipping))
+    assert only(end).relation == "request's own"
+    assert only(end).state == "confirmed"
+    assert len(end.findings) == 3
+
+
+def two_contracts(order: Order) -> Answer:
+    """One bug that two contracts notice; which is first depends on the graphs."""
+    if order.scenario.memory.page_size < 2:
+        return passing(order)
+    contract = "memory.written" if len(order.scenario.requests) > 2 else "draft.positions"
+    return msgspec.structs.replace(failing(order, contract), failed=("draft.positions", "memory.written"))
+
+
+def test_a_case_that_fails_the_contract_of_another_finding_is_its_shadow(tmp_path: Path):
+    end = campaign(tmp_path, Pool(two_contracts))
+    assert len(end.findings) == 2
+    assert [one.runs for one in end.findings] == ["3/3", "3/3"]
+    assert only(end).state == "confirmed"
+
+
+def test_two_bugs_are_two_findings(tmp_path: Path):
+    def two(order: Order) -> Answer:
+        if order.scenario.memory.page_size >= 4:
+            return failing(order)
+        return failing(order, "verify.positions") if order.scenario.steps >= 3 else passing(order)
+
+    end = campaign(tmp_path, Pool(two))
+    assert {(one.contract, one.state) for one in end.findings} == {
+        ("draft.positions", "confirmed"),
+        ("verify.positions", "confirmed"),
+    }
+
+
+def test_crashes_have_a_place_and_the_campaign_goes_on(tmp_path: Path):
+    def crash(order: Order) -> Answer:
+        return crashing(order) if order.scenario.memory.page_size >= 3 else passing(order)
+
+    end = campaign(tmp_path, Pool(crash))
+    found = only(end)
+    assert end.verdict is Outcome.CRASH
+    assert (found.outcome, found.contract, found.channel, found.phase) == ("CRASH", "crash", "IndexError", "verify")
+    assert found.place == "base, engine step 3, verify"
+    assert found.state == "confirmed"
+    assert "page 9 is out of range" in (tmp_path / "findings" / found.slug / "detail.txt").read_text()
+    assert end.facts.scenarios == 40
+    assert {event["place"] for event in events(tmp_path, "crash")} == {"base, engine step 3, verify"}
+    assert end.contracts[0].reason == f"{end.facts.crashes} CRASH of 40"
+
+
+@pytest.mark.parametrize(("deadline", "smaller"), [(0.01, True), (50.0, False)])
+def test_hangs_are_shrunk_if_that_takes_not_too_long(tmp_path: Path, deadline: float, smaller: bool):
+    def hang(order: Order) -> Answer:
+        hanging = order.scenario.memory.page_size >= 3
+        return crashing(order, Outcome.HANG) if hanging else passing(order)
+
+    pool = Pool(hang)
+    pool.deadline = deadline
+    end = campaign(tmp_path, pool)
+    assert end.verdict is Outcome.HANG
+    assert (only(end).contract, only(end).state) == ("hang", "confirmed")
+    assert (read_case(tmp_path / "findings" / only(end).slug / "shrunk.json")[0].memory.page_size == 3) is smaller
+
+
+@pytest.mark.parametrize(("failures", "state"), [(0, "flaky"), (2, "unstable")])
+def test_a_finding_that_does_not_always_fail_is_kept(tmp_path: Path, failures: int, state: str):
+    left = [failures]
+
+    def sometimes(order: Order) -> Answer:
+        if not EXTRA <= order.number < AGAIN:
+            return failing(order) if order.number == 7 else passing(order)
+        left[0] -= 1
+        return failing(order) if left[0] >= 0 else passing(order)
+
+    end = campaign(tmp_path, Pool(sometimes))
+    assert (only(end).state, only(end).runs) == (state, f"{failures}/3")
+    assert end.verdict is Outcome.FAIL
+    folder = tmp_path / "findings" / only(end).slug
+    assert read_case(folder / "case.json")[0]
+    assert "run 1: PASS d" in (folder / "detail.txt").read_text()
+
+
+def test_two_runs_that_differ_are_a_finding(tmp_path: Path):
+    seen: set[Scenario] = set()
+
+    def drifting(order: Order) -> Answer:
+        again = order.scenario in seen
+        seen.add(order.scenario)
+        return msgspec.structs.replace(passing(order), digest="other" if again and order.digest else "one")
+
+    end = campaign(tmp_path, Pool(drifting), examples=60)
+    assert (only(end).contract, only(end).state, only(end).first) == ("stability", "unstable", 0)
+    assert end.facts.stability == 0.0
+    assert end.facts.stability_runs == 2
+    assert only(end).hits == 2
+    detail = (tmp_path / "findings" / only(end).slug / "detail.txt").read_text()
+    assert "first run: PASS one" in detail
+    assert "second run: PASS other" in detail
+    assert rows(tmp_path, "SELECT * FROM again") == []
+
+
+def test_what_is_run_twice_and_agrees_is_counted(tmp_path: Path):
+    end = campaign(tmp_path, examples=101)
+    assert (end.facts.stability, end.facts.stability_runs) == (1.0, 3)
+    assert end.findings == ()
+
+
+def test_a_campaign_ends_with_its_time(tmp_path: Path):
+    end = campaign(tmp_path, examples=None, seconds=1.0)
+    assert end.reason == "time"
+    assert 1.0 <= end.facts.at < 30
+    states = dict(rows(tmp_path, "SELECT state, count(*) FROM scenarios GROUP BY state"))
+    assert states["done"] == end.facts.scenarios
+    assert float(dict(rows(tmp_path, "SELECT key, value FROM campaign"))["seconds"]) == pytest.approx(
+        end.facts.at, abs=1
+    )
+
+
+def test_a_campaign_ends_when_no_hole_is_left(tmp_path: Path):
+    reachable = tuple(row[0] for row in _covered(tmp_path / "first"))
+    end = campaign(tmp_path / "second", examples=400, until="closure", possible=reachable)
+    assert end.reason == "closure"
+    assert end.holes == ()
+    assert end.facts.scenarios <= 48
+
+
+def _covered(folder: Path) -> list[tuple[Any, ...]]:
+    campaign(folder, examples=40)
+    return rows(folder, "SELECT name FROM bins")
+
+
+def test_a_campaign_ends_when_nothing_new_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(drive, "LEAST_STALL", 10)
+    end = campaign(tmp_path, until="stall", examples=None, possible=POSSIBLE[:1])
+    assert end.reason == "stall"
+    # At the end of the block in which it has been long enough.
+    assert 10 < end.facts.scenarios - end.facts.hit <= 10 + 2 * BLOCK
+
+
+def test_bins_that_were_declared_impossible_are_told(tmp_path: Path):
+    end = campaign(tmp_path, possible=POSSIBLE[2:])
+    assert any("was declared impossible: draft: draft=eagle" in trouble for trouble in end.troubles)
+    assert ("draft: draft=eagle",) in rows(tmp_path, "SELECT name FROM bins")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_campaign_that_is_interrupted_ends_in_order(tmp_path: Path, number: signal.Signals):
+    def answer(order: Order) -> Answer:
+        if order.number == 11:
+            os.kill(os.getpid(), number)
+        return wrong_pages(order)
+
+    before = signal.getsignal(number)
+    end = campaign(tmp_path / "one", Pool(answer))
+    assert signal.getsignal(number) == before
+    assert end.reason == "interrupted"
+    assert end.verdict is Outcome.FAIL
+    assert 11 < end.facts.scenarios < 20
+    campaign(tmp_path / "one", Pool(wrong_pages))
+    campaign(tmp_path / "two", Pool(wrong_pages))
+    assert known(tmp_path / "one") == known(tmp_path / "two")
+
+
+def test_errors_of_our_own_end_with_2(tmp_path: Path):
+    def broken(order: Order) -> Answer:
+        return Answer(number=order.number, outcome=Outcome.ERROR, error="KeyError", detail="Traceback\nKeyError: 'x'")
+
+    end = campaign(tmp_path, Pool(broken))
+    assert (end.reason, end.verdict) == ("errors", Outcome.ERROR)
+    assert 20 <= end.facts.errors < 20 + 3
+    assert any("error of our own in scenario 0: KeyError: 'x'" in trouble for trouble in end.troubles)
+
+    def once(order: Order) -> Answer:
+        return broken(order) if order.number == 5 else passing(order)
+
+    end = campaign(tmp_path / "once", Pool(once))
+    assert (end.reason, end.verdict, end.facts.errors) == ("examples", Outcome.ERROR, 1)
+
+
+def test_workers_that_cannot_start_end_it(tmp_path: Path):
+    class Dead(Pool):
+        def poll(self, timeout: float) -> list[Answer]:
+            raise RuntimeError("a worker could not start")
+
+    end = campaign(tmp_path, Dead())
+    assert (end.reason, end.verdict) == ("workers", Outcome.ERROR)
+    assert "a worker could not start" in end.troubles
+    assert campaign(tmp_path).facts.scenarios == 40
+
+
+def on_a_full_disk(folder: Path, last: int) -> End:
+    """The disk is full from scenario 20 to scenario `last`."""
+
+    def answer(order: Order) -> Answer:
+        if order.number in (20, last):
+            db = one.store._db
+            pages = db.execute("PRAGMA page_count").fetchone()[0] if order.number == 20 else 100_000
+            db.execute(f"PRAGMA max_page_count = {pages}")
+        return wrong_pages(order)
+
+    with RunDir(folder) as directory:
+        settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
+        limits = Limits(60, None, 80)
+        one = Campaign(directory, settings, limits, Pool(answer), Plain(3), possible=POSSIBLE, width=2)
+        return one.go()
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path: Path):
+    end = on_a_full_disk(tmp_path / "full", 60)
+    assert end.facts.scenarios == 80
+    assert any("database or disk is full" in trouble for trouble in end.troubles)
+    assert (end.lost, end.verdict) == ("", Outcome.FAIL)
+    campaign(tmp_path / "never", Pool(wrong_pages), examples=80)
+    assert known(tmp_path / "full") == known(tmp_path / "never")
+
+
+def test_a_disk_that_stays_full_is_an_error_that_says_what_is_lost(tmp_path: Path):
+    end = on_a_full_disk(tmp_path, 10_000)
+    assert end.facts.scenarios == 80
+    assert end.verdict is Outcome.ERROR
+    assert "transactions of results.sqlite" in end.lost
+    # What was written is whole, and the campaign goes on from there.
+    done = {row[0] for row in rows(tmp_path, "SELECT number FROM scenarios WHERE state = 'done'")}
+    assert done == set(range(len(done)))
+    assert campaign(tmp_path, Pool(wrong_pages), examples=80).lost == ""
+    campaign(tmp_path / "never", Pool(wrong_pages), examples=80)
+    assert known(tmp_path)["scenarios"] == known(tmp_path / "never")["scenarios"]
+
+
+def test_damaged_files_of_findings_are_told_and_made_again(tmp_path: Path):
+    found = only(campaign(tmp_path, Pool(wrong_pages)))
+    folder = tmp_path / "findings" / found.slug
+    before = {name: (folder / name).read_text() for name in ("case.json", "shrunk.json")}
+    (folder / "case.json").write_bytes(b"\xff\x00")
+    (folder / "shrunk.json").write_text('{"scenario": 3}')
+    next((tmp_path / "corpus").iterdir()).write_text("{")
+    end = campaign(tmp_path, Pool(wrong_pages))
+    assert [trouble.split(" ")[0].split("/")[-1] for trouble in end.troubles[1:]] == ["case.json", "shrunk.json"]
+    assert "corpus/" in end.troubles[0]
+    assert {name: (folder / name).read_text() for name in before} == before
+    assert only(end).state == "confirmed"
+    for path in (tmp_path / "corpus").iterdir():
+        assert read_case(path)[0]
+
+
+def test_contracts_have_verdicts_of_their_own(tmp_path: Path):
+    end = campaign(tmp_path, Pool(wrong_pages))
+    of = {one.name: one for one in end.contracts}
+    failed = len(rows(tmp_path, "SELECT 1 FROM scenarios WHERE outcome = 'FAIL'"))
+    assert of["draft.positions"].verdict is Outcome.FAIL
+    assert of["draft.positions"].reason == f"{failed} of 40"
+    assert of["verify.positions"].verdict is Outcome.INCONCLUSIVE
+    assert of["verify.positions"].missing
+    assert of["slots"].missing
+    assert of["block.ids"].verdict is Outcome.SKIP
+    assert of["chain.ids"].verdict is Outcome.SKIP
+    assert [name for name in of if name.startswith("runs")] == ["runs", "runs.eagle"]
+    assert "accept_all >= 1" in of["runs"].missing

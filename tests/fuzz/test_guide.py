@@ -1,0 +1,191 @@
+"""Blocks are a function of their arguments, aim at what is missing, and starve nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.campaign.corpus import name_of
+from draftproof.fuzz.campaign.guide import BLOCK, Guide, Proposed
+from draftproof.fuzz.lockstep import evidence
+from draftproof.properties.coverage import POINTS, bins, split, universe
+from draftproof.properties.strategies.aims import AIMED, aim, aimed, near
+from draftproof.properties.strategies.profiles import ROTATION
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
+from draftproof.properties.values.scenario import ProbeModel, Scenario
+from draftproof.properties.values.validate import validate
+from tests.properties.ideal import IdealSubject
+
+CORPUS = generate(4, 10, ALGORITHMS)
+
+
+def scenarios_of(strategy: st.SearchStrategy[Scenario], count: int, seed_: int = 0) -> list[Scenario]:
+    found: list[Scenario] = []
+
+    @seed(seed_)
+    @settings(
+        max_examples=count + 1,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(scenario: Scenario) -> None:
+        found.append(scenario)
+
+    collect()
+    return found[1:]
+
+
+def aims(block: list[Proposed]) -> set[str]:
+    return {one.origin.removeprefix("aimed at ") for one in block if one.origin.startswith("aimed at ")}
+
+
+def all_but(*missing: str) -> dict[str, int]:
+    return {name: 5 for name in universe(ALGORITHMS) if name not in missing}
+
+
+def test_a_block_is_a_function_of_its_arguments() -> None:
+    one, other = Guide(0, ALGORITHMS), Guide(0, ALGORITHMS)
+    other.block(4, {}, CORPUS)
+    assert one.block(2, {}, CORPUS) == other.block(2, {}, CORPUS)
+    assert one.block(2, {}, CORPUS) != one.block(3, {}, CORPUS)
+    assert one.block(2, {}, CORPUS) != Guide(1, ALGORITHMS).block(2, {}, CORPUS)
+    assert len(one.block(2, {}, CORPUS)) == BLOCK
+
+
+def test_a_block_imports_no_engine_and_does_not_depend_on_what_is_imported() -> None:
+    code = (
+        "import sys\n"
+        "from draftproof.fuzz.campaign.guide import Guide\n"
+        "from draftproof.properties.strategies.scenarios import generate\n"
+        "from draftproof.properties.values.codec import encode\n"
+        "from draftproof.properties.values.drafts import ALGORITHMS\n"
+        "for one in Guide(0, ALGORITHMS).block(1, {}, generate(4, 10, ALGORITHMS)):\n"
+        "    print(encode(one.scenario), one.origin)\n"
+        "loaded = [name for name in sys.modules if name.startswith(('draftproof.engine', 'draftproof.kernels'))]\n"
+        "assert not loaded, loaded\n"
+    )
+    assert EngineSubject.name == "engine"
+    alone = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    here = [f"{encode(one.scenario)} {one.origin}" for one in Guide(0, ALGORITHMS).block(1, {}, CORPUS)]
+    assert alone.rstrip("\n") == "\n".join(here)
+
+
+@pytest.mark.parametrize("guided", [True, False])
+def test_scenarios_are_valid_and_survive_json(guided: bool) -> None:
+    for number in range(3):
+        for scenario, origin in Guide(0, ALGORITHMS, guided=guided).block(number, {}, CORPUS):
+            assert validate(scenario) == scenario
+            assert decode(encode(scenario), Scenario) == scenario
+            assert origin.split()[0] in (("profile", "aimed", "near") if guided else ("profile",))
+
+
+def test_without_a_guide_every_profile_and_draft_has_its_turn() -> None:
+    guide = Guide(0, ALGORITHMS, guided=False)
+    block = guide.block(0, all_but(), CORPUS)
+    assert sorted(one.origin for one in block) == sorted(f"profile {profile.name}" for profile in ROTATION)
+    assert {algorithm(one.scenario.draft) for one in block} == set(ALGORITHMS)
+    by_name = {f"profile {profile.name}": profile for profile in ROTATION}
+    for scenario, origin in (one for number in range(4) for one in guide.block(number, {}, ())):
+        assert isinstance(scenario.model, ProbeModel)
+        assert (scenario.model.linear is not None) == by_name[origin].hybrid
+        assert (scenario.adaptive is not None) == by_name[origin].adaptive
+    blocks = [encode(one.scenario) for number in range(4) for one in guide.block(number, {}, ())]
+    assert len(set(blocks)) > 0.9 * len(blocks)
+
+
+def test_part_of_a_guided_block_aims_at_nothing() -> None:
+    """The same that come without a guide, so that nothing starves."""
+    plain = [one for number in range(3) for one in Guide(0, ALGORITHMS, guided=False).block(number, {}, ())]
+    guided = [one for number in range(3) for one in Guide(0, ALGORITHMS).block(number, {}, CORPUS)]
+    free = [one for one in guided if one.origin.startswith("profile")]
+    assert free == plain[: len(free)]
+    assert len(guided) / 4 < len(free) < len(guided) / 2
+
+
+def test_what_is_missing_is_aimed_at() -> None:
+    hole = "accept x layers x draft: accept=partial, layers=replay, draft=mtp"
+    block = Guide(0, ALGORITHMS).block(0, all_but(hole), ())
+    assert hole in aims(block)
+    rest = Guide(0, ALGORITHMS).block(0, {**all_but(), hole: 1}, ())
+    assert aims(rest) <= set(universe(ALGORITHMS)), "with nothing missing, what was hit least often"
+    assert len(rest) == BLOCK
+
+
+def test_no_hole_starves() -> None:
+    missing = set(universe(ALGORITHMS)[100:120])
+    guide, seen = Guide(0, ALGORITHMS), all_but(*missing)
+    aimed_at = {name for number in range(3) for name in aims(guide.block(number, seen, ()))}
+    assert missing <= aimed_at
+
+
+def test_neighbours_are_of_the_corpus() -> None:
+    blocks = [one for number in range(3) for one in Guide(0, ALGORITHMS).block(number, {}, CORPUS)]
+    hashes = {one.origin.removeprefix("near ") for one in blocks if one.origin.startswith("near ")}
+    assert hashes
+    assert hashes <= {name_of(scenario) for scenario in CORPUS}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_only_drafts_that_were_asked_for_come(name: Algorithm) -> None:
+    own = [one for one in CORPUS if algorithm(one.draft) == name]
+    for number in range(2):
+        block = Guide(0, [name]).block(number, {}, own)
+        assert {algorithm(one.scenario.draft) for one in block} == {name}
+
+
+def test_every_coverpoint_has_an_aim() -> None:
+    assert frozenset(POINTS) == AIMED
+    with pytest.raises(ValueError, match="point is 'colour'"):
+        scenarios_of(st.composite(lambda draw: aim(draw, CORPUS[0], {"colour": "red"}))(), 1)
+
+
+# What the rotation reaches seldom or never, each with an aim that does.
+SELDOM = (
+    "K x draft: K=6 and more, draft=mtp",
+    "K x page: K=6 and more, page=inside",
+    "crossing x page size: crossing=more, page size=5 and more",
+    "taps: taps=off",
+    "accept x rows x draft: accept=partial, rows=eager, draft=mtp",
+    "accept x rows x page: accept=partial, rows=oversized, page=at",
+    "accept x checkpoint x layers: accept=no drafts, checkpoint=none yet, layers=snapshot",
+    "accept x chain: accept=none, chain=one layer",
+    "accept x bucket: accept=partial, bucket=larger",
+    "accept x cut: accept=partial, cut=stop",
+    "draft x limit: draft=dflash, limit=max_len",
+    "draft x end: draft=ngram, end=at prefill",
+    "draft x end: draft=ngram, end=stop at prefill",
+    "layers x switch: layers=snapshot, switch=up",
+    "layers x switch: layers=snapshot, switch=down",
+    "layers x control: layers=snapshot, control=adaptive and draft batch",
+    "rows x switch: rows=oversized, switch=still none",
+    "rows x relation: rows=oversized, relation=other_bucket",
+    "stage x limit: stage=first, limit=max_len",
+    "stage x limit: stage=only, limit=batch",
+    "waited x pages: waited=yes, pages=fresh",
+    "joined x chunks: joined=beside decode, chunks=tail of one",
+)
+
+
+@pytest.mark.parametrize("name", SELDOM)
+def test_an_aim_reaches_what_the_rotation_seldom_does(name: str) -> None:
+    wanted: Mapping[str, str] = split(name)[1]
+    tried = scenarios_of(aimed(wanted, ALGORITHMS), 8)
+    assert any(name in bins(evidence(IdealSubject(), scenario)) for scenario in tried)
+
+
+def test_a_neighbour_of_a_scenario_keeps_its_draft() -> None:
+    for scenario in CORPUS[:5]:
+        for one in scenarios_of(near(scenario, {"accept": "partial"}), 4):
+            assert algorithm(one.draft) == algorithm(scenario.draft)
+            assert validate(one) == one

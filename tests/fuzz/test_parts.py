@@ -1,0 +1,349 @@
+"""Which parts a failure takes: delta debugging by exhaustion, parts that can be turned off, kernels by their twins."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+import torch
+
+from draftproof import kernels
+from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.bisect import search
+from draftproof.fuzz.bisect.ddmin import Cached, NotFailing, Parts, closed, ddmin
+from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
+from draftproof.fuzz.bisect.search import Alone, Bisection, bisect, same
+from draftproof.fuzz.bisect.switches import KERNELS, kernels_used, twins, use_twins
+from draftproof.fuzz.lockstep import SubjectCrashed, evidence
+from draftproof.fuzz.shrinking.size import size
+from draftproof.fuzz.workers.messages import Answer, SubjectSpec
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.scenario import Graphs, Scenario
+from draftproof.properties.values.validate import validate
+from draftproof.properties.values.verdict import Divergence, Outcome
+
+SCENARIOS = generate(3, 25, ALGORITHMS)
+NAMES = ("a", "b", "c", "d")
+
+
+def subsets(names: Sequence[str]) -> list[Parts]:
+    return [frozenset(some) for size in range(len(names) + 1) for some in itertools.combinations(names, size)]
+
+
+def by(failing: set[Parts], asked: list[Parts] | None = None) -> Callable[[Sequence[Parts]], list[bool]]:
+    def fails(sets: Sequence[Parts]) -> list[bool]:
+        if asked is not None:
+            asked.extend(sets)
+        return [one in failing for one in sets]
+
+    return fails
+
+
+def monotone(names: Sequence[str]) -> Iterator[set[Parts]]:
+    """Every function that fails with more parts if it fails with fewer, as the sets with which it fails."""
+    everything = subsets(names)
+    seen: set[frozenset[Parts]] = set()
+    for count in range(1, 7):
+        for minimal in itertools.combinations(everything, count):
+            failing = frozenset(one for one in everything if any(least <= one for least in minimal))
+            if failing not in seen:
+                seen.add(failing)
+                yield set(failing)
+
+
+def test_of_every_monotone_function_a_minimal_set_is_found():
+    functions = list(monotone(NAMES))
+    assert len(functions) == 167  # Dedekind's number for four, less the function that never fails
+    for failing in functions:
+        minimal = {one for one in failing if not any(other < one for other in failing)}
+        for width in (1, 3):
+            found = frozenset(ddmin(NAMES, by(failing), width=width))
+            assert found in minimal
+
+
+def test_of_every_function_a_set_is_found_that_no_single_part_can_leave():
+    names = NAMES[:3]
+    everything = subsets(names)
+    for mask in range(1 << (len(everything) - 1)):
+        failing = {one for place, one in enumerate(everything[:-1]) if mask >> place & 1} | {everything[-1]}
+        found = frozenset(ddmin(names, by(failing)))
+        assert found in failing
+        if frozenset() not in failing:
+            assert not any(found - {part} in failing for part in found)
+
+
+def test_no_set_is_asked_for_twice():
+    chance = random.Random(5)
+    everything = subsets("abcdef")
+    for _ in range(50):
+        failing = {one for one in everything if chance.random() < 0.3} | {everything[-1]}
+        asked: list[Parts] = []
+        cached = Cached(by(failing, asked))
+        ddmin("abcdef", cached, width=2)
+        assert len(asked) == len(set(asked)) == cached.runs
+
+
+def test_parts_go_with_what_they_need():
+    needs = {"b": ("a",), "c": ("b",)}
+    assert closed(frozenset("bcd"), needs) == frozenset("d")
+    asked: list[Parts] = []
+    failing = {one for one in subsets(NAMES) if "c" in one}
+    assert ddmin(NAMES, by(failing, asked), needs=needs) == ("a", "b", "c")
+    assert all(one == closed(one, needs) for one in asked)
+
+
+def test_what_does_not_fail_cannot_be_bisected():
+    with pytest.raises(NotFailing, match="every part on"):
+        ddmin(NAMES, by(set()))
+    assert ddmin(NAMES, by(set(subsets(NAMES)))) == ()
+
+
+def names_of(scenario: Scenario) -> set[str]:
+    return {part.name for part in present(scenario, engine_parts(0))}
+
+
+def test_every_part_is_there_in_some_scenario_and_off_in_another():
+    found = [names_of(scenario) for scenario in SCENARIOS]
+    every = {part.name for part in engine_parts(0)}
+    assert set().union(*found) == every
+    assert set.intersection(*found) == {"requests", "drafts", "batching", "paging", "taps"}
+
+
+@pytest.mark.parametrize("number", range(0, len(SCENARIOS), 4))
+def test_any_parts_can_be_off_together(number):
+    scenario = SCENARIOS[number]
+    parts = present(scenario, engine_parts(len(scenario.requests) - 1))
+    names = [part.name for part in parts]
+    chance = random.Random(number)
+    assert with_parts(scenario, parts, frozenset(names)) == scenario
+    for _ in range(30):
+        on = frozenset(name for name in names if chance.random() < 0.5)
+        off = with_parts(scenario, parts, on)
+        assert validate(off) == off
+        left = {part.name for part in present(off, engine_parts(0))}
+        assert left <= on | {"batching", "padding", "chunks"}
+
+
+def test_what_is_off_already_is_not_there():
+    scenario = next(one for one in SCENARIOS if one.graphs.sizes)
+    plain = msgspec.structs.replace(scenario, graphs=Graphs(), relation="none", adaptive=None)
+    assert not names_of(plain) & {"graphs", "padding", "relation", "adaptive"}
+    exact = msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(range(1, scenario.schedule.max_batch + 1))))
+    assert "graphs" in names_of(exact)
+    assert "padding" not in names_of(exact)
+
+
+def test_each_request_alone():
+    scenario = max(SCENARIOS, key=lambda one: len(one.requests))
+    lone = lone_requests(scenario)
+    assert [one.requests[0].prompt for one in lone] == [request.prompt for request in scenario.requests]
+    assert {(len(one.requests), one.requests[0].arrival) for one in lone} == {(1, 0)}
+
+
+def divergence(**fields: object) -> Divergence:
+    told = {"contract": "lengths", "channel": "commit.length", "phase": "commit", "relation": "", **fields}
+    place = {"request": 0, "round": 1, "step": -1, "layer": -1, "row": -1, "index": -1}
+    return Divergence(expected="1", got="2", **place, **told)  # type: ignore[arg-type]
+
+
+FAILS = Answer(number=0, outcome=Outcome.FAIL, first=divergence())
+GONE = Answer(number=0, outcome=Outcome.PASS)
+OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept"))
+BROKEN = Answer(number=0, outcome=Outcome.ERROR)
+RICH = next(one for one in SCENARIOS if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
+
+
+def bisected(answer: Callable[[frozenset[str], Scenario], Answer], **options) -> Bisection:
+    """`answer` is told which kernels are replaced by their twins."""
+
+    def run(wanted):
+        return [answer(frozenset(replaced), scenario) for replaced, scenario in wanted]
+
+    return bisect(RICH, answer(frozenset(), RICH), ("kv_write", "gdn_verify", "rope"), run, **options)
+
+
+def hybrid_in_a_graph(replaced: frozenset[str], scenario: Scenario) -> Answer:
+    broken = scenario.model.linear and scenario.graphs.capture and "gdn_verify" not in replaced
+    return FAILS if broken else GONE
+
+
+def row(found: Bisection, name: str):
+    return next(part for part in found.parts if part.name == name)
+
+
+def test_parts_and_kernels_that_it_takes():
+    found = bisected(hybrid_in_a_graph)
+    assert found.needed == ("graphs", "linear layers", f"{KERNEL}gdn_verify")
+    assert row(found, "graphs").alone is Alone.GONE
+    assert row(found, f"{KERNEL}gdn_verify").alone is Alone.GONE
+    assert row(found, "requests").alone is Alone.STAYS
+    assert row(found, f"{KERNEL}rope").alone is Alone.UNTRIED
+    assert {part.name for part in found.parts if part.needed} == set(found.needed)
+    assert found.answer == FAILS
+
+
+def test_on_a_gpu_no_twin_runs_beside_graphs():
+    asked: list[tuple[frozenset[str], bool]] = []
+
+    def answer(replaced: frozenset[str], scenario: Scenario) -> Answer:
+        asked.append((replaced, scenario.graphs.capture))
+        return hybrid_in_a_graph(replaced, scenario)
+
+    found = bisected(answer, device="cuda")
+    assert not any(replaced and capture for replaced, capture in asked)
+    assert found.needed == (
+        "graphs",
+        "linear layers",
+        *(f"{KERNEL}{name}" for name in ("kv_write", "gdn_verify", "rope")),
+    )
+    assert found.notes == (search.TOGETHER,)
+
+
+def test_a_gpu_kernel_is_found_where_no_graph_is_needed():
+    found = bisected(lambda replaced, _: GONE if "rope" in replaced else FAILS, device="cuda")
+    assert found.needed == (f"{KERNEL}rope",)
+
+
+def test_it_may_take_none_or_all_of_two_ways():
+    assert bisected(lambda *_: FAILS).needed == ()
+    either = bisected(lambda _, one: FAILS if one.model.linear or one.graphs.capture else GONE)
+    assert either.needed in (("graphs",), ("linear layers",))
+    assert {row(either, name).alone for name in ("graphs", "linear layers")} == {Alone.STAYS}
+
+
+def test_another_failure_is_shown_as_such():
+    def answer(_: frozenset[str], scenario: Scenario) -> Answer:
+        if not scenario.model.linear:
+            return OTHER
+        return FAILS if scenario.graphs.capture else BROKEN
+
+    found = bisected(answer)
+    assert found.needed == ("graphs", "linear layers")
+    assert row(found, "linear layers").alone is Alone.OTHER
+    assert row(found, "linear layers").other.startswith("accept | ")
+    assert row(found, "graphs").alone is Alone.BROKEN
+
+
+def test_what_shows_the_failure_stays_on():
+    tapped = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="verify.ids", channel="verify.ids"))
+    related = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="relation.taps_off"))
+    for answer, name in ((tapped, "taps"), (related, "relation")):
+        found = bisected(lambda _, one, answer=answer: answer if one.taps and one.relation == RICH.relation else GONE)
+        assert name in found.fixed
+        assert name not in {part.name for part in found.parts}
+
+
+def test_the_lone_request_is_one_that_fails_alone():
+    prompt = RICH.requests[-1].prompt
+    found = bisected(lambda _, one: FAILS if any(r.prompt == prompt for r in one.requests) else GONE)
+    assert found.needed == ()
+
+
+def test_only_failures_of_the_same_contract_are_the_same():
+    identity = FAILS.identity
+    assert identity is not None
+    assert same(Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")), identity)
+    assert not same(OTHER, identity)
+    assert not same(GONE, identity)
+
+
+def test_what_passes_or_does_not_fail_again_is_refused():
+    with pytest.raises(ValueError, match="outcome is PASS"):
+        bisected(lambda *_: GONE)
+    once = iter((FAILS,))
+    with pytest.raises(NotFailing):
+        bisected(lambda *_: next(once, GONE))
+
+
+@contextmanager
+def wrong(name: str, implementation: Callable[..., None]) -> Iterator[None]:
+    """A broken kernel."""
+    library = torch.library.Library("draftproof", "IMPL")
+    library.impl(name, implementation, "CPU", allow_override=True)
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def all_right(correct_len, bonus, ids, choice, counts):
+    """Whatever was drafted is accepted."""
+    correct_len.copy_(torch.where(counts < 0, -1, counts))
+    bonus.copy_(torch.where(counts < 0, 0, choice.gather(1, counts.clamp(min=0)[:, None])[:, 0]))
+
+
+def judged(wanted: Sequence[tuple[tuple[str, ...], Scenario]]) -> list[Answer]:
+    answers = []
+    for replaced, scenario in wanted:
+        try:
+            with twins(replaced, "cpu"):
+                found = judge(evidence(EngineSubject(), scenario))
+        except SubjectCrashed as error:
+            answers.append(Answer(number=0, outcome=Outcome.CRASH, error=error.error))
+            continue
+        outcome = Outcome.PASS if found.first is None else Outcome.FAIL
+        answers.append(Answer(number=0, outcome=outcome, first=found.first))
+    return answers
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_a_broken_kernel_of_the_engine_is_named():
+    scenario = next(one for one in SCENARIOS if not one.model.linear and one.graphs.sizes and len(one.requests) < 3)
+    with wrong("greedy_accept", all_right):
+        answer = judged([((), scenario)])[0]
+        assert answer.failing
+        found = bisect(scenario, answer, ("assign_slots", "greedy_accept", "kv_write"), judged)
+        assert found.needed == ("drafts", f"{KERNEL}greedy_accept")
+    assert judged([((), scenario)])[0].outcome is Outcome.PASS
+
+
+def test_an_engine_of_twins_is_right():
+    for scenario in sorted(SCENARIOS, key=size)[:2]:
+        assert judged([(KERNELS, scenario)])[0].outcome is Outcome.PASS
+
+
+@pytest.mark.gpu
+def test_an_engine_of_twins_is_right_on_a_gpu():
+    scenario = min((one for one in SCENARIOS if not one.graphs.sizes), key=size)
+    with twins(KERNELS, "cuda"):
+        assert judge(evidence(EngineSubject(device="cuda"), scenario)).passed
+
+
+def test_twins_serve_until_they_are_let_go():
+    used: list[str] = []
+    choice, logits = torch.full((1,), 9), torch.tensor([[1.0, 3.0, 2.0]])
+    with wrong("greedy_choice", lambda choice, logits: used.append("wrong")):
+        with twins(("greedy_choice",), "cpu"):
+            kernels.greedy_choice(choice, logits)
+            assert (choice.item(), used) == (1, [])
+        kernels.greedy_choice(choice, logits)
+        assert used == ["wrong"]
+
+
+def test_a_twin_on_the_host_writes_what_the_kernel_would():
+    from draftproof.fuzz.bisect.switches import _on_host
+    from draftproof.reference import ops
+
+    choice = torch.full((2,), 9)
+    _on_host(ops.greedy_choice, kernels.greedy_choice)(choice, torch.tensor([[1.0, 3.0], [4.0, 2.0]]))
+    assert choice.tolist() == [1, 0]
+
+
+def test_a_twin_that_there_is_not():
+    with pytest.raises(ValueError, match="twin is 'kv_writ', allowed: add_rms_norm"):
+        use_twins(("kv_writ",), "cpu")
+
+
+def test_kernels_that_a_scenario_uses(monkeypatch):
+    spec = SubjectSpec()
+    used = kernels_used(spec, RICH, 120.0)
+    assert {"kv_write", "paged_attention", "greedy_accept", "conv_update"} <= set(used) < set(KERNELS)
+    monkeypatch.setattr("draftproof.fuzz.bisect.switches.sys.executable", "true")
+    with pytest.raises(RuntimeError, match="called no kernel"):
+        kernels_used(spec, RICH, 120.0)

@@ -1,0 +1,258 @@
+"""Shrinking: every candidate is valid and smaller, and what is left is as small as its failure lets it be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from draftproof.fuzz.shrinking.fields import get, lower, put, without
+from draftproof.fuzz.shrinking.reductions import PASSES, candidates, of_pass
+from draftproof.fuzz.shrinking.shrink import alike, confirm, shrink
+from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
+from draftproof.fuzz.workers.messages import Answer, Identity, Place
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
+from draftproof.properties.values.scenario import Checkpoint, Request, RoundWish, Scenario
+from draftproof.properties.values.validate import validate
+from draftproof.properties.values.verdict import Divergence, Outcome
+
+SCENARIOS = generate(3, 25, ALGORITHMS)
+LARGE = max(SCENARIOS, key=size)
+
+
+def divergence(contract: str = "accept", channel: str = "accept.bonus", relation: str = "one ahead") -> Divergence:
+    place = {"request": 0, "round": 1, "step": -1, "layer": -1, "row": -1, "index": -1}
+    return Divergence(
+        contract=contract, channel=channel, phase="accept", expected="1", got="2", relation=relation, **place
+    )
+
+
+PASSES_ = Answer(number=0, outcome=Outcome.PASS)
+FAILS = Answer(number=0, outcome=Outcome.FAIL, first=divergence())
+
+
+def failing(holds: Callable[[Scenario], bool], log: list[Scenario] | None = None):
+    """A run in which a scenario fails if `holds` says so."""
+
+    def run(scenarios: Sequence[Scenario]) -> list[Answer]:
+        if log is not None:
+            log.extend(scenarios)
+        return [FAILS if holds(scenario) else PASSES_ for scenario in scenarios]
+
+    return run
+
+
+def shrunk(scenario: Scenario, holds: Callable[[Scenario], bool], **options):
+    return shrink(scenario, FAILS, failing(holds), budget=60.0, **options)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS[::3], ids=range(len(SCENARIOS[::3])))
+def test_candidates_are_valid_and_smaller(scenario):
+    made = list(candidates(scenario))
+    assert len(made) > 20
+    for candidate in made:
+        assert validate(decode(encode(candidate), Scenario)) == candidate
+        assert size(candidate) < size(scenario)
+
+
+def test_every_pass_has_something_to_try():
+    idle = [one for one in PASSES if not any(True for scenario in SCENARIOS for _ in of_pass(one, scenario))]
+    assert idle == []
+
+
+def test_the_boldest_comes_first():
+    assert len(LARGE.requests) > 1
+    assert len(next(candidates(LARGE)).requests) == 1
+    after = [next(of_pass(one, LARGE), None) for one in PASSES]
+    plain = after[1]
+    assert plain is not None
+    assert (plain.graphs.sizes, plain.relation, plain.memory.page_seed, plain.model.seed) == ((), "none", 0, 0)
+
+
+def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
+    for algorithm in ALGORITHMS:
+        scenario = next(one for one in SCENARIOS if type(one.draft).__name__.lower() == algorithm)
+        found = shrunk(scenario, lambda _: True)
+        left = found.scenario
+        assert found.done
+        assert type(left.draft) is type(scenario.draft)
+        assert [len(request.prompt) for request in left.requests] == [1]
+        assert left.requests[0].budget == 1
+        assert (left.steps, left.graphs.sizes, left.relation, left.adaptive) == (1, (), "none", None)
+        assert (left.model.layers, left.model.types, left.memory.page_size) == (1, ("full_attention",), 1)
+        assert (left.schedule.max_batch, left.memory.request_slots, left.model.vocab) == (1, 1, 4)
+        assert list(candidates(left)) == []
+
+
+CONDITIONS: dict[str, Callable[[Scenario], bool]] = {
+    "two requests in a graph": lambda s: len(s.requests) > 1 and bool(s.graphs.sizes) and s.graphs.sizes[-1] > 2,
+    "a later wish": lambda s: any(wish.accept not in (0, -1) for one in s.requests for wish in one.rounds),
+    "a prompt of three and a stop": lambda s: any(len(one.prompt) > 2 and one.stop_at >= 0 for one in s.requests),
+    "pages and seeds": lambda s: s.memory.page_size > 1 and s.memory.pages > 3,
+    "steps": lambda s: s.steps > 1 and any(rounds(one, s.memory.max_len) > 2 for one in s.requests),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+@pytest.mark.parametrize("width", [1, 3])
+def test_what_is_left_fails_and_nothing_smaller_that_is_tried_does(name, width):
+    holds = CONDITIONS[name]
+    scenario = next(one for one in sorted(SCENARIOS, key=size, reverse=True) if holds(one))
+    found = shrunk(scenario, holds, width=width)
+    assert found.done
+    assert holds(found.scenario)
+    assert not any(holds(candidate) for candidate in candidates(found.scenario))
+
+
+def test_it_is_shrunk_to_what_the_failure_needs():
+    holds = CONDITIONS["two requests in a graph"]
+    left = shrunk(next(one for one in SCENARIOS if holds(one)), holds).scenario
+    assert [len(request.prompt) for request in left.requests] == [1, 1]
+    assert left.graphs.sizes == (3,)
+    assert sum(rounds(request, left.memory.max_len) for request in left.requests) == 0
+
+
+def test_nothing_is_run_twice_and_saved_ones_get_smaller():
+    log: list[Scenario] = []
+    saved: list[Scenario] = []
+    found = shrink(LARGE, FAILS, failing(lambda s: s.steps > 1, log), budget=60.0, width=1, saved=saved.append)
+    assert len(log) == len(set(log)) == found.tried
+    sizes = [size(scenario) for scenario in (LARGE, *saved)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+    assert saved[-1] == found.scenario
+
+
+def test_another_failure_is_not_followed():
+    other = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="lengths", channel="commit.length"))
+
+    def run(scenarios: Sequence[Scenario]) -> list[Answer]:
+        return [FAILS if one.graphs.sizes else other for one in scenarios]
+
+    scenario = next(one for one in SCENARIOS if one.graphs.sizes)
+    assert shrink(scenario, FAILS, run, budget=60.0).scenario.graphs.sizes
+
+
+def crash(error: str, outcome: Outcome = Outcome.CRASH, launch: str = "verify") -> Answer:
+    return Answer(number=0, outcome=outcome, error=error, place=Place(run="base", step=2, launch=launch))
+
+
+@pytest.mark.parametrize(
+    ("answer", "like", "expected"),
+    [
+        (FAILS, FAILS, True),
+        (FAILS, Answer(number=1, outcome=Outcome.FAIL, first=divergence(relation="stale")), True),
+        (FAILS, Answer(number=1, outcome=Outcome.FAIL, first=divergence(channel="accept.index")), False),
+        (FAILS, crash("IndexError"), False),
+        (crash("IndexError"), crash("IndexError", launch="draft"), True),
+        (crash("IndexError"), crash("KeyError"), False),
+        (crash("deadline", Outcome.HANG), crash("", Outcome.HANG), True),
+        (crash("deadline", Outcome.HANG), crash("deadline"), False),
+        (PASSES_, FAILS, False),
+    ],
+)
+def test_what_is_alike(answer, like, expected):
+    identity = like.identity
+    assert identity is not None
+    assert alike(answer, identity) is expected
+
+
+def test_without_time_nothing_is_tried():
+    found = shrink(LARGE, FAILS, failing(lambda _: True), budget=0.0)
+    assert (found.scenario, found.tried, found.done) == (LARGE, 0, False)
+
+
+def test_it_goes_on_from_what_it_came_to():
+    holds = CONDITIONS["steps"]
+    count = 0
+
+    def run(scenarios: Sequence[Scenario]) -> list[Answer]:
+        nonlocal count
+        count += 1
+        if count > 6:
+            raise KeyboardInterrupt
+        return failing(holds)(scenarios)
+
+    saved: list[Scenario] = []
+    with pytest.raises(KeyboardInterrupt):
+        shrink(LARGE, FAILS, run, budget=60.0, saved=saved.append)
+    again = shrunk(saved[-1], holds)
+    assert again.done
+    assert size(again.scenario) < size(saved[-1]) < size(LARGE)
+
+
+def test_the_budget_is_kept(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr("draftproof.fuzz.shrinking.shrink.time.monotonic", lambda: float(next(clock)))
+    found = shrink(LARGE, FAILS, failing(lambda _: True), budget=5.0, width=1)
+    assert not found.done
+    assert found.tried == 4
+
+
+@pytest.mark.parametrize(("answer", "width", "message"), [(PASSES_, 1, "outcome is PASS"), (FAILS, 0, "width is 0")])
+def test_what_cannot_be_shrunk(answer, width, message):
+    with pytest.raises(ValueError, match=message):
+        shrink(LARGE, answer, failing(lambda _: True), budget=1.0, width=width)
+
+
+@pytest.mark.parametrize(("answers", "times"), [((1, 1, 1), 3), ((0, 1, 0), 1), ((0, 0, 0), 0)])
+def test_confirmed_by_three_runs(answers, times):
+    identity = FAILS.identity
+    assert identity is not None
+    made = [FAILS if fails else PASSES_ for fails in answers]
+    assert confirm(LARGE, identity, lambda scenarios: made[: len(scenarios)]) == times
+    assert confirm(LARGE, Identity(contract="other"), lambda scenarios: made[: len(scenarios)]) == 0
+
+
+def test_rounds_and_the_budget_for_them():
+    wishes = (RoundWish(drafts=3, accept=2), RoundWish(drafts=2, accept=-1))
+    request = Request(arrival=0, prompt=(1, 2), budget=9, rounds=wishes)
+    assert rounds(request, 64) == 4
+    assert [rounds(msgspec.structs.replace(request, budget=tokens_of(request, n)), 64) for n in range(4)] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert rounds(request, 4) == 1
+    assert rounds(msgspec.structs.replace(request, stop_at=3), 64) == 1
+
+
+def test_layers_of_a_chain_follow_its_steps():
+    scenario = next(one for one in SCENARIOS if isinstance(one.draft, Mtp) and one.steps > 2)
+    left = shrunk(scenario, lambda s: s.steps > 1).scenario
+    assert (left.steps, left.draft.layers) == (2, 2)
+
+
+def test_features_of_layers_that_are_gone_are_dropped():
+    scenario = next(one for one in SCENARIOS if isinstance(one.draft, DFlash) and one.model.layers > 1)
+    assert shrunk(scenario, lambda _: True).scenario.draft.features == (0,)
+
+
+def test_a_real_model_keeps_what_it_is():
+    model = Checkpoint(path="somewhere", vocab=99)
+    ngram = next(one for one in SCENARIOS if type(one.draft).__name__ == "Ngram")
+    scenario = validate(msgspec.structs.replace(ngram, model=model))
+    left = shrunk(scenario, lambda _: True).scenario
+    assert left.model == model
+    assert len(left.requests) == 1
+
+
+def test_fields_by_path():
+    assert get(LARGE, "memory.page_size") == LARGE.memory.page_size
+    assert get(LARGE, "adaptive.warmup") is None or LARGE.adaptive
+    assert get(LARGE, "memory.nothing") is None
+    assert put(LARGE, "memory.page_size", 7).memory.page_size == 7
+    with pytest.raises(AttributeError):
+        put(LARGE, "memory.nothing.more", 1)
+
+
+def test_numbers_and_places_to_try():
+    assert list(lower(9, 1)) == [1, 5, 7, 8]
+    assert list(lower(2, 1)) == [1]
+    assert list(lower(1, 1)) == []
+    assert list(without(1)) == []
+    assert list(without(3)) == [[0], [1], [2], [1, 2], [0, 2], [0, 1]]

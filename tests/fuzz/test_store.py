@@ -1,0 +1,337 @@
+"""What a campaign keeps: in any order, once, on a full disk, and what becomes of damaged files."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from draftproof.fuzz.campaign.corpus import Corpus, cover, name_of
+from draftproof.fuzz.campaign.events import Events, Troubles
+from draftproof.fuzz.campaign.findings import finding_of
+from draftproof.fuzz.campaign.rundir import Files, RunDir, write
+from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, memory, resumed, seconds
+from draftproof.fuzz.campaign.store import Store, Waiting
+from draftproof.fuzz.workers.messages import Answer, Order
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import encode
+from draftproof.properties.values.scenario import Scenario
+from tests.fuzz.doubles import failing, passing
+
+SCENARIOS = generate(5, 12)
+TABLES = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "findings", "again")
+
+
+def waiting() -> list[Waiting]:
+    return [Waiting(place, one, name_of(one), "test", "eagle") for place, one in enumerate(SCENARIOS)]
+
+
+def answer_to(number: int) -> Answer:
+    order = Order(number=number, scenario=SCENARIOS[number])
+    return failing(order) if number % 4 == 1 else passing(order)
+
+
+def take(store: Store, number: int) -> list[str]:
+    answer = answer_to(number)
+    return store.done(answer, 1.0, finding=finding_of(answer, SCENARIOS[number], number, 1.0))
+
+
+def rows(path: Path, table: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as db:
+        return sorted(db.execute(f"SELECT * FROM {table}"), key=repr)
+
+
+def filled(path: Path, numbers: list[int]) -> Store:
+    store = Store(path)
+    store.queue(0, waiting())
+    for number in numbers:
+        take(store, number)
+    store.write(store.settle(range(len(SCENARIOS))))
+    return store
+
+
+def test_the_order_of_answers_changes_nothing(tmp_path: Path):
+    orders = [list(range(12)), list(range(11, -1, -1)), random.Random(1).sample(range(12), 12)]
+    for place, numbers in enumerate(orders):
+        filled(tmp_path / f"{place}.sqlite", numbers).close()
+    for table in (*TABLES, "scenarios"):
+        first, *others = [rows(tmp_path / f"{place}.sqlite", table) for place in range(3)]
+        assert others == [first, first], table
+    assert len(rows(tmp_path / "0.sqlite", "findings")) == 1
+    assert rows(tmp_path / "0.sqlite", "findings")[0][8:10] == (3, 1)
+
+
+def test_what_is_read_again_is_what_was_known(tmp_path: Path):
+    store = filled(tmp_path / "one.sqlite", [0, 1, 2, 3, 5, 9])
+    store.close()
+    again = Store(tmp_path / "one.sqlite").memory
+    assert sorted(again.queued) == [4, 6, 7, 8, 10, 11]
+    assert [again.queued[number].scenario for number in sorted(again.queued)] == [
+        SCENARIOS[number] for number in sorted(again.queued)
+    ]
+    assert again == store.memory
+    assert list(again.kept) == [1]
+
+
+def test_an_answer_counts_once(tmp_path: Path):
+    store = filled(tmp_path / "one.sqlite", [0])
+    before = rows(store.path, "counts")
+    with pytest.raises(KeyError):
+        take(store, 0)
+    with pytest.raises(KeyError):
+        store.done(msgspec.structs.replace(answer_to(0), number=99), 1.0)
+    assert rows(store.path, "counts") == before
+    assert store.memory.done == 1
+
+
+def test_a_passing_scenario_is_let_go_of_and_a_failing_one_kept(tmp_path: Path):
+    store = filled(tmp_path / "one.sqlite", list(range(12)))
+    kept = {row[0] for row in rows(store.path, "scenarios") if row[-1] is not None}
+    assert kept == {1}
+    assert store.memory.kept == {1: SCENARIOS[1]}
+
+
+def test_an_answer_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = filled(tmp_path / "one.sqlite", [0])
+    before = {table: rows(store.path, table) for table in (*TABLES, "scenarios")}
+    monkeypatch.setattr(Store, "hit", lambda *_: [("INSERT INTO nowhere VALUES(?)", [(1,)])])
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        take(store, 1)
+    assert {table: rows(store.path, table) for table in (*TABLES, "scenarios")} == before
+
+
+def test_a_full_disk_is_told_and_everything_is_written_later(tmp_path: Path):
+    told: list[str] = []
+    store = Store(tmp_path / "one.sqlite", told.append)
+    store.queue(0, waiting())
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(12):
+        take(store, number)
+    assert "full" in told[0]
+    assert store.unwritten
+    assert store.memory.done == 12
+    assert not store.retry()
+    store._db.execute("PRAGMA max_page_count = 100000")
+    assert store.retry()
+    store.write(store.settle(range(12)))
+    filled(tmp_path / "other.sqlite", list(range(12))).close()
+    for table in (*TABLES, "scenarios"):
+        assert rows(store.path, table) == rows(tmp_path / "other.sqlite", table), table
+
+
+@pytest.mark.parametrize("damage", ["garbage", "header", "middle", "row"])
+def test_a_damaged_database_is_named(tmp_path: Path, damage: str):
+    path = tmp_path / "results.sqlite"
+    filled(path, list(range(12))).close()
+    raw = bytearray(path.read_bytes())
+    if damage == "garbage":
+        raw[:] = b"nonsense" * 600
+    elif damage == "header":
+        raw[:100] = bytes(100)
+    elif damage == "middle":
+        raw[4096:40960] = b"\xa5" * (40960 - 4096)
+    path.write_bytes(raw)
+    if damage == "row":
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE entries SET scenario = '{'")
+    with pytest.raises(BadRun, match=r"results\.sqlite cannot be used: .*; allowed: a whole database"):
+        Store(path)
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "folder" / "one.json"
+    write(path, "first\n")
+
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            write(path, "second\n")
+    assert path.read_text() == "first\n"
+    assert os.listdir(path.parent) == ["one.json"]
+
+
+def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    files = Files(told.append)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        files.write(tmp_path / "one.json", "1")
+        files.write(tmp_path / "two.json", "2")
+    assert files.waiting == (tmp_path / "one.json", tmp_path / "two.json")
+    assert "one.json cannot be written: No space left on device" in told[0]
+    files.retry()
+    assert not files.waiting
+    assert (tmp_path / "two.json").read_text() == "2"
+
+
+def test_two_campaigns_in_one_directory_are_refused(tmp_path: Path):
+    refused = pytest.raises(BadRun, match=rf"process {os.getpid()} runs a campaign; allowed: a directory of its own")
+    with RunDir(tmp_path / "run"), refused:
+        RunDir(tmp_path / "run")
+    RunDir(tmp_path / "run").close()
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(BadRun, match="holds other things"):
+        RunDir(tmp_path)
+    with pytest.raises(BadRun, match="cannot be used"):
+        RunDir(tmp_path / "thesis.tex")
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_a_campaign_begins_once(tmp_path: Path):
+    with RunDir(tmp_path) as directory:
+        begun = directory.begin(Asked(seed=7, drafts=("mtp",)), {})
+        assert begun == Settings(seed=7, drafts=("mtp",))
+        assert directory.begin(Asked(), {}) == begun
+        assert directory.begin(Asked(seed=7), {}) == begun
+        with pytest.raises(BadRun, match="seed is 8, allowed: 7, as in this campaign"):
+            directory.begin(Asked(seed=8), {})
+        (tmp_path / "campaign.json").write_text('{"seed": "x"}')
+        with pytest.raises(BadRun, match=r'campaign\.json: seed is "x"'):
+            directory.begin(Asked(), {})
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(drafts=("eagle",)), "draft is eagle, allowed: all"),
+        (Asked(device="cuda"), "device is cuda, allowed: cpu"),
+        (Asked(fault="pages-leak-on-finish"), "fault is pages-leak-on-finish, allowed: none"),
+        (Asked(patch="0a"), "patch is 0a, allowed: none"),
+        (Asked(subject="a:b"), "subject is a:b, allowed: none"),
+        (Asked(guided=False), "guided is False, allowed: True"),
+    ],
+)
+def test_other_settings_are_refused(asked: Asked, message: str):
+    with pytest.raises(BadRun, match=message):
+        resumed(Settings(), asked)
+    assert resumed(fresh(asked), asked) == fresh(asked)
+
+
+def test_scenarios_of_another_version_are_refused():
+    with pytest.raises(BadRun, match="version of the strategies"):
+        resumed(msgspec.structs.replace(Settings(), strategies=1), Asked())
+
+
+def test_times_and_sizes():
+    assert [seconds(text) for text in ("90s", "10m", "2h", "0.5m")] == [90, 600, 7200, 30]
+    assert [memory(text) for text in ("4G", "900M", None)] == [4 << 30, 900 << 20, None]
+    for text in ("10", "m", "-5s", "0s", "10 min", "2000h", "1e3s", ""):
+        with pytest.raises(BadRun, match="--time is"):
+            seconds(text)
+    for text in ("4", "1M", "4GB", "-1G"):
+        with pytest.raises(BadRun, match="--memory is"):
+            memory(text)
+
+
+def least(entries: dict[int, frozenset[str]]) -> int:
+    """How many entries are needed at all, by trying."""
+    everything = frozenset().union(*entries.values())
+    for count in range(len(entries) + 1):
+        for chosen in itertools.combinations(entries.values(), count):
+            if frozenset().union(*chosen) == everything:
+                return count
+    raise AssertionError
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cover_covers_and_is_small(seed: int):
+    draw = random.Random(seed)
+    entries = {number: frozenset(draw.sample("abcdefgh", draw.randint(1, 4))) for number in range(8)}
+    chosen = cover(entries)
+    assert frozenset().union(*(entries[number] for number in chosen)) == frozenset().union(*entries.values())
+    assert len(chosen) <= least(entries) + 1
+    assert cover(dict(reversed(entries.items()))) == chosen
+
+
+def corpus_of(folder: Path, told: list[str]) -> tuple[Store, Corpus]:
+    store = Store(folder / "one.sqlite")
+    if not store.memory.done:
+        store.queue(0, waiting())
+        for number in range(12):
+            take(store, number)
+    return store, Corpus(folder / "corpus", store, Files(told.append))
+
+
+def test_corpus_files_are_copies_of_what_the_database_holds(tmp_path: Path):
+    told: list[str] = []
+    store, corpus = corpus_of(tmp_path, told)
+    assert corpus.check() == []
+    corpus.sync()
+    files = {path.stem: path.read_text() for path in (tmp_path / "corpus").iterdir()}
+    assert files == {entry.hash: encode(entry.scenario) + "\n" for entry in store.memory.entries.values()}
+    covered = {name for entry in store.memory.entries.values() for name in entry.bins}
+    gone = corpus.minimise()
+    if gone is not None:
+        store.write(gone)
+    corpus.sync()
+    assert {name for entry in store.memory.entries.values() for name in entry.bins} == covered
+    assert {path.stem for path in (tmp_path / "corpus").iterdir()} == {
+        entry.hash for entry in store.memory.entries.values()
+    }
+    assert corpus.minimise() is None
+    store.close()
+    assert Store(tmp_path / "one.sqlite").memory.entries == store.memory.entries
+
+
+def test_a_damaged_or_missing_corpus_file_is_made_again(tmp_path: Path):
+    told: list[str] = []
+    store, corpus = corpus_of(tmp_path, told)
+    corpus.sync()
+    store.close()
+    damaged, missing, *_ = sorted((tmp_path / "corpus").iterdir())
+    before = damaged.read_text(), missing.read_text()
+    damaged.write_bytes(b"\xff{")
+    missing.unlink()
+    (tmp_path / "corpus" / "mine.json").write_text("{}")
+    _, again = corpus_of(tmp_path, told)
+    wrong = again.check()
+    again.sync()
+    assert [line.split(" ")[0] for line in wrong] == sorted([f"corpus/{damaged.name}", "corpus/mine.json"])
+    assert (damaged.read_text(), missing.read_text()) == before
+    assert (tmp_path / "corpus" / "mine.json").read_text() == "{}"
+
+
+def test_a_name_is_the_scenarios():
+    assert len({name_of(scenario) for scenario in SCENARIOS}) == len(set(SCENARIOS))
+    again = msgspec.json.decode(msgspec.json.encode(SCENARIOS[0]), type=Scenario)
+    assert name_of(again) == name_of(SCENARIOS[0])
+
+
+def test_events_begin_on_a_line_of_their_own(tmp_path: Path):
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"kind": "start"}\n{"kind": "prog')
+    events = Events(path, at=2.0)
+    events.say("end", verdict="PASS")
+    lines = path.read_text().splitlines()
+    assert lines[1] == '{"kind": "prog'
+    assert json.loads(lines[2])["verdict"] == "PASS"
+    assert json.loads(lines[2])["at"] == 2.0
+
+
+def test_the_same_trouble_is_one(tmp_path: Path):
+    troubles = Troubles(Events(tmp_path / "none" / "events.jsonl"))
+    for what in ("full", "full", "empty"):
+        troubles.say(what)
+    assert [what for _, what in troubles.kept] == ["full", "empty"]
+    assert troubles.take() == troubles.kept
+    assert troubles.take() == []

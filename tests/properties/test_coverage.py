@@ -1,0 +1,275 @@
+"""Coverage says what a run was, misses no value of it, and is told of bins that were declared impossible."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from draftproof.fuzz.campaign.guide import Guide
+from draftproof.fuzz.lockstep import evidence as lockstep
+from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.counts import counts
+from draftproof.properties.coverage import CROSSES, POINTS, bins, holes, impossible, split, universe
+from draftproof.properties.coverage.impossible import RULES, Rule, reason
+from draftproof.properties.coverage.points import name_of
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations
+from tests.properties.ideal import IdealSubject
+
+PLAIN = 55
+WRONG = (
+    Rule("partial accepts are never padded", {"accept": ("partial",), "rows": ("padded",)}),
+    Rule("no request waits", {"waited": ("yes",)}),
+    Rule("nothing is folded across pages", {"layers": ("replay",), "crossing": ("one",)}),
+    Rule("chains never switch", {"draft": ("mtp",), "switch": ("to none",)}),
+)
+
+
+class Ran(NamedTuple):
+    """What one scenario covered, and what was counted of it."""
+
+    draft: str
+    bins: frozenset[str]
+    counts: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def ran() -> list[Ran]:
+    """As many scenarios that aim at nothing as such as aim at what those have not covered."""
+    subject = IdealSubject()
+    done = [_run(subject, scenario) for scenario in generate(11, PLAIN, ALGORITHMS)]
+    guide, seen = Guide(11, ALGORITHMS), {name: 1 for one in done for name in one.bins}
+    blocks = (guide.block(number, seen, ()) for number in itertools.count())
+    aimed = (one.scenario for block in blocks for one in block if one.origin.startswith("aimed"))
+    return done + [_run(subject, scenario) for scenario in itertools.islice(aimed, PLAIN)]
+
+
+def _run(subject: IdealSubject, scenario) -> Ran:
+    of = lockstep(subject, scenario)
+    return Ran(algorithm(scenario.draft), bins(of), counts(of))
+
+
+def test_no_impossible_bin_is_hit_and_every_bin_is_known(ran: list[Ran]) -> None:
+    for one in ran:
+        assert [name for name in one.bins if impossible(name)] == []
+        assert one.bins <= set(universe([one.draft]))
+    assert len(ran) == 2 * PLAIN
+
+
+def test_scenarios_cover_most_of_it(ran: list[Ran]) -> None:
+    seen = frozenset().union(*(one.bins for one in ran))
+    missing = holes(seen, ALGORITHMS)
+    assert len(missing) < 0.15 * len(universe(ALGORITHMS))
+    assert not [name for name in missing if len(split(name)[1]) == 1 and split(name)[1].keys() - {"taps"}]
+
+
+@pytest.mark.parametrize("rule", WRONG, ids=lambda rule: rule.because)
+def test_a_wrong_rule_is_noticed(ran: list[Ran], rule: Rule) -> None:
+    """Where a cross has its points; a rule of two points that no cross has together excludes nothing."""
+    seen = frozenset().union(*(one.bins for one in ran))
+    hit = [name for name in seen if reason(split(name)[1], (*RULES, rule)) == rule.because]
+    crossed = any(rule.where.keys() <= set(points) for points in CROSSES.values())
+    assert bool(hit) == crossed
+
+
+def test_an_impossible_bin_that_is_hit_is_reported() -> None:
+    """A round of which nothing was accepted, and which committed three tokens."""
+    of = evidence(scenario=STATIC)
+    assert not any(map(impossible, bins(of)))
+    first = of.script.requests[0]
+    none = msgspec.structs.replace(first.rounds[0], correct_len=0, emitted=(1, 2, 3))
+    first = msgspec.structs.replace(first, rounds=(none, *first.rounds[1:]))
+    wrong = replace(of, script=msgspec.structs.replace(of.script, requests=(first, *of.script.requests[1:])))
+    hit = [name for name in bins(wrong) if impossible(name)]
+    assert hit == ["accept x checkpoint x layers: accept=none, checkpoint=two and more, layers=snapshot"]
+    assert impossible(hit[0]) == "one token completes one multiple at most"
+
+
+def test_steps_that_change_without_a_controller_are_impossible_and_reported() -> None:
+    of = evidence(scenario=ADAPTIVE)
+    assert "control x switch: control=adaptive and draft batch, switch=up" in bins(of)
+    without = msgspec.structs.replace(ADAPTIVE, adaptive=None)
+    hit = {name for name in bins(replace(of, scenario=without)) if impossible(name)}
+    assert "control x switch: control=draft batch, switch=up" in hit
+
+
+def test_every_rule_excludes_something_and_says_why() -> None:
+    every = [
+        dict(zip(points, values, strict=True))
+        for points in CROSSES.values()
+        for values in itertools.product(*(POINTS[point] for point in points))
+    ]
+    for rule in RULES:
+        assert rule.because
+        assert set(rule.where) <= set(POINTS)
+        assert all(set(values) <= set(POINTS[point]) for point, values in rule.where.items())
+        assert any(rule.excludes(values) for values in every), rule.because
+
+
+def test_names_are_unique_and_say_what_they_are_of() -> None:
+    names = universe(ALGORITHMS)
+    assert len(names) == len(set(names))
+    for name in names:
+        cross, values = split(name)
+        assert name_of(cross, tuple(values.values())) == name
+        assert tuple(values) == CROSSES[cross]
+        assert impossible(name) == ""
+    order = {cross: place for place, cross in enumerate(CROSSES)}
+    assert [order[split(name)[0]] for name in names] == sorted(order[split(name)[0]] for name in names)
+    assert impossible("accept x K: accept=partial, K=1") == "one draft is right or wrong, never in part"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "accept", "accept: accept=most", "accept: K=1", "accept x K: accept=none", "nothing: K=1"]
+)
+def test_what_is_no_bin_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="bin is"):
+        split(name)
+
+
+def test_the_universe_of_a_draft_is_its_own() -> None:
+    every = set(universe(ALGORITHMS))
+    for name in ALGORITHMS:
+        own = universe([name])
+        assert set(own) < every
+        assert all(split(one)[1].get("draft", name) == name for one in own)
+    assert "match: match=fewer" not in universe(["mtp", "eagle"])
+    assert "draft x limit: draft=eagle, limit=found" not in every
+    assert universe(["eagle", "mtp"]) == universe(["mtp", "eagle"])
+    for wrong in ([], ["medusa"]):
+        with pytest.raises(ValueError, match="drafts is"):
+            universe(wrong)
+
+
+def test_holes_are_what_was_not_seen() -> None:
+    names = universe(["eagle"])
+    assert holes((), ["eagle"]) == names
+    assert holes(set(names), ["eagle"]) == ()
+    assert holes(set(names) - {names[7]}, ["eagle"]) == (names[7],)
+
+
+# Bins that are hit in just the runs in which something was counted.
+_COUNTED = {
+    "accept_none": ("accept: accept=none",),
+    "accept_partial": ("accept: accept=partial",),
+    "accept_all": ("accept: accept=all",),
+    "rounds_without_drafts": ("accept: accept=no drafts",),
+    "unsteered_rounds": ("proposals: proposals=own",),
+    "page_crossings": ("crossing: crossing=one", "crossing: crossing=more"),
+    "mixed_draft_counts": ("mix: mix=unequal", "mix: mix=zero among"),
+    "no_drafts_among_drafts": ("mix: mix=zero among",),
+    "oversized_batches": ("rows: rows=oversized",),
+    "prefill_beside_decode": ("beside: beside=prefill",),
+    "chunked_prefills": tuple(f"chunks: chunks={value}" for value in POINTS["chunks"][1:]),
+    "slot_reuses": ("pages: pages=after shorter", "pages: pages=after longer"),
+    "slot_reuses_by_shorter": ("pages: pages=after longer",),
+    "state_slot_reuses": ("state: state=after shorter", "state: state=after longer"),
+    "stops_in_accepted_run": ("end: end=stop in run",),
+    "drafts_after_none": tuple(
+        f"accept x before x layers: accept={accept}, before=no drafts, layers={layers}"
+        for accept, layers in itertools.product(("none", "partial", "all"), POINTS["layers"])
+    ),
+    "checkpoints_two_at_once": ("checkpoint: checkpoint=two and more",),
+    "checkpoints_kept": ("checkpoint: checkpoint=kept",),
+    "blocks_cut": ("block: block=cut",),
+    "adaptive_scenarios": ("control: control=adaptive", "control: control=adaptive and draft batch"),
+    **{f"{name}_scenarios": (f"draft: draft={name}",) for name in ALGORITHMS},
+    **{f"relation_{name}": (f"relation: relation={name}",) for name in POINTS["relation"][1:]},
+}
+
+
+@pytest.mark.parametrize("name", _COUNTED)
+def test_bins_agree_with_counts(ran: list[Ran], name: str) -> None:
+    """`relation_*` counts runs that changed; a relation that needs sizes and has none is no run of it."""
+    for one in ran:
+        counted, hit = one.counts[name] > 0, not one.bins.isdisjoint(_COUNTED[name])
+        sizes = name in ("relation_graph_vs_eager", "relation_padded_vs_exact", "relation_other_bucket")
+        assert counted == hit or (sizes and counted and "rows: rows=eager" in one.bins), (name, one.draft)
+
+
+# STATIC by hand: pages of 3, chunks of 4, one captured size of 2; n and K of its rounds are
+# 7/3 9/2 12/2 13/0 14/0 | 5/3 9/3 10/0 11/3 14/1 | 4/2 7/1 | 2/2 5/1. The first two requests run together, then the
+# third, which waited for pages, by itself; the fourth is prefilled beside it.
+_BY_HAND = {
+    "K x page": {
+        ("3", "after"),
+        ("2", "at"),
+        ("0", "after"),
+        ("0", "before"),
+        ("3", "before"),
+        ("3", "at"),
+        ("1", "before"),
+        ("2", "after"),
+        ("1", "after"),
+        ("2", "before"),
+    },
+    "crossing": {("none",), ("one",)},
+    "mix": {("equal",), ("unequal",), ("zero among",), ("alone",)},
+    "bucket": {("first",), ("same",), ("fewer rows",)},
+    "switch": {("first",), ("same",)},
+    "rows x batch": {("exact", "2"), ("padded", "1")},
+    "beside": {("nothing",), ("prefill",)},
+    "joined x chunks": {
+        ("alone", "short tail"),
+        ("alone", "tail of one"),
+        ("alone", "one"),
+        ("beside decode", "one"),
+    },
+    "waited": {("no",), ("yes",)},
+    "limit": {("none",), ("budget",)},
+    "cut": {("whole",)},
+    "end": {("budget",)},
+    "proposals": {("forced",), ("own",), ("none",)},
+    "checkpoint": {("one",), ("two and more",), ("kept",)},
+    "relation": {("none",)},
+    "layers": {("snapshot",)},
+    "start": {("other",)},
+    "draft": {("eagle",)},
+    "chain": set(),
+    "block": set(),
+    "match": set(),
+}
+
+
+@pytest.mark.parametrize("cross", _BY_HAND)
+def test_rounds_are_read_by_hand(cross: str) -> None:
+    seen = {tuple(split(name)[1].values()) for name in bins(evidence(scenario=STATIC)) if split(name)[0] == cross}
+    assert seen == _BY_HAND[cross]
+
+
+@pytest.mark.parametrize("name", OF_DRAFTS)
+def test_a_subject_that_keeps_something_to_itself_is_no_error(name: str) -> None:
+    of = evidence(scenario=OF_DRAFTS[name])
+    full = bins(of)
+    for channel in sorted({one.channel for one in of.subject.observations}):
+        less = with_observations(of, (one for one in of.subject.observations if one.channel != channel))
+        assert bins(less) - full == frozenset() or channel in ("round.rows", "graph.replay", "round.table")
+
+
+def test_what_does_not_show_is_in_no_bin() -> None:
+    """A related run in which nothing moved is none, and a graph that never ran is no replay."""
+    of = evidence("pages_permuted", STATIC)
+    assert "relation: relation=pages_permuted" in bins(of)
+    same = replace(of, related=of.subject)
+    assert not any(name.startswith("relation:") for name in bins(same))
+    still = [one for one in of.subject.observations if one.channel != "graph.replay"]
+    assert not {"rows: rows=padded", "rows: rows=exact"} & bins(with_observations(of, still))
+
+
+def test_bins_take_little_time() -> None:
+    of = [evidence(scenario=scenario) for scenario in (STATIC, ADAPTIVE, NGRAM)]
+    best = min(_seconds(one) for one in of for _ in range(5))
+    assert best < 0.01
+
+
+def _seconds(of: Evidence) -> float:
+    fresh = replace(of)
+    start = time.process_time()
+    bins(fresh)
+    return time.process_time() - start

@@ -1,0 +1,462 @@
+"""The pytest plugin as a project meets it: in a folder of its own, with subjects that are right and wrong.
+
+Subjects here are the reference, which needs no torch.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+import draftproof.cli.wording
+import draftproof.pytest_checks
+import draftproof.reference.run  # noqa: F401  # numpy cannot be imported twice by one process
+from draftproof import plugin
+from draftproof.plugin import plain
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.codec import encode, read_case
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.pytest_checks import Broken, Check, hold, make_subject
+from draftproof.pytest_summary import summary, workflow_commands
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+import pytest
+from dataclasses import replace
+from draftproof.reference.run import ReferenceSubject
+
+class Wrong(ReferenceSubject):
+    name = "wrong"
+
+    def run(self, scenario, script):
+        trace = super().run(scenario, script)
+        return replace(trace, observations=tuple(
+            one._replace(value=one.value + 1) if one.channel == "draft.step.positions" else one
+            for one in trace.observations))
+
+class Raising(ReferenceSubject):
+    def run(self, scenario, script):
+        raise IndexError("page 9 is out of range")
+
+class Silent(ReferenceSubject):
+    channels = frozenset()
+    def run(self, scenario, script):
+        return replace(super().run(scenario, script), channels=frozenset(), observations=())
+
+@pytest.fixture
+def draftproof_subject():
+    return ReferenceSubject()
+"""
+CHECK = "def test_engine(draftproof_check):\n    draftproof_check()\n"
+WRONG = "from conftest import Wrong\ndef test_wrong(draftproof_check):\n    draftproof_check(Wrong())\n"
+FEW = "--draftproof-examples=3"
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Pytester]:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setattr(plugin, "_devices", lambda: 0)
+    pytester.makeconftest(CONFTEST)
+    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider\npythonpath = .\n")
+    before = hypothesis.settings.get_current_profile_name()
+    yield pytester
+    hypothesis.settings.load_profile(before)
+
+
+def run(project: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """In this process: what takes long to import is imported above, once."""
+    return project.runpytest_inprocess(*loaded(), *arguments)
+
+
+def loaded() -> tuple[str, ...]:
+    return () if installed() else ("-p", "draftproof.plugin")
+
+
+def installed() -> bool:
+    """Whether this environment loads the plugin by itself."""
+    from importlib.metadata import entry_points
+
+    return any(point.value == "draftproof.plugin" for point in entry_points(group="pytest11"))
+
+
+def test_a_right_subject_passes_and_says_what_ran(project):
+    project.makepyfile(CHECK)
+    result = run(project, "--draftproof-examples=6")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*= draftproof =*", "6 scenarios in 1 tests (1 shares), 0 findings"])
+    assert "::error" not in result.stdout.str()
+
+
+def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
+    project.makepyfile(WRONG)
+    result = run(project, FEW, "--junitxml=junit.xml")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*- draftproof -*",
+            "FAIL draft.positions: draft step *expected position *(one ahead)*first seen in draft.step.positions*",
+            "  case: .draftproof/cases/*/draft-positions-*.json",
+            "  replay: pytest *::test_wrong --draftproof-case .draftproof/cases/*",
+            "*= draftproof =*",
+        ]
+    )
+    found = properties(project.path / "junit.xml")
+    assert found["draftproof.contract"] == "draft.positions"
+    assert found["draftproof.channel"] == "draft.step.positions"
+    assert found["draftproof.identity"] == "draft.positions | draft.step.positions | draft | # ahead"
+    assert found["draftproof.scenarios"] == "3"
+    assert (project.path / found["draftproof.case"]).is_file()
+    again = run(project, *found["draftproof.replay"].split()[1:])
+    again.assert_outcomes(failed=1)
+    again.stdout.fnmatch_lines(["1 scenarios in 1 tests (1 shares), 1 findings"])
+
+
+def properties(path: Path) -> dict[str, str]:
+    return {one.attrib["name"]: one.attrib["value"] for one in ElementTree.parse(path).iter("property")}
+
+
+SHARED = """
+import pathlib
+from draftproof.properties.values.codec import encode, read_case
+
+def test_which(draftproof_scenarios, draftproof_share):
+    for number, one in enumerate(draftproof_scenarios):
+        pathlib.Path(f"{draftproof_share[0]}-{number}.json").write_text(encode(one))
+"""
+
+
+def test_several_workers_share_the_scenarios(project):
+    project.makepyfile(WRONG + CHECK + SHARED)
+    result = run(project, "-n", "2", "--draftproof-examples=5", "--draftproof-seed=3")
+    result.assert_outcomes(failed=1, passed=5)  # one share has no draft with such positions
+    result.stdout.fnmatch_lines(["10 scenarios in 2 tests (4 shares), 1 findings", "*replay: pytest *::test_wrong --*"])
+    assert "share1of2" in result.stdout.str()
+    made = [path.read_text() for path in sorted(project.path.glob("*-*.json"))]
+    assert len(made) == 5
+    assert set(made) == {encode(one) for one in generate(3, 5, ALGORITHMS)}
+
+
+def test_a_campaign_goes_by_time_and_workers_by_seeds(project):
+    project.makepyfile(
+        """
+        import itertools
+        from draftproof.pytest_checks import BLOCK, ProfileScenarios
+
+        def test_time(draftproof_scenarios):
+            assert (draftproof_scenarios.count, draftproof_scenarios.seconds) == (0, 1.0)
+            assert 0 < len(list(draftproof_scenarios)) < 10_000
+
+        def test_seeds(monkeypatch):
+            seeds = []
+            monkeypatch.setattr("draftproof.pytest_checks.generate", lambda seed, *_: seeds.append(seed) or [seed] * 2)
+            for share in (0, 1):
+                list(itertools.islice(ProfileScenarios(seed=5, count=0, seconds=9, share=(share, 2)), 6))
+            assert seeds == [5, 7, 9, 6, 8, 10]
+        """
+    )
+    run(project, "--draftproof-profile=campaign", "--draftproof-time=1s").assert_outcomes(passed=2)
+
+
+def test_crashes_and_empty_traces_fail(project):
+    project.makepyfile(
+        """
+        import pytest
+        from conftest import Raising, ReferenceSubject, Silent
+
+        def test_crash(draftproof_check):
+            draftproof_check(Raising())
+
+        def test_silent(draftproof_check):
+            draftproof_check(Silent())
+
+        def test_strict(draftproof_check):
+            with pytest.raises(AssertionError, match="INCONCLUSIVE: not enough was exercised to judge"):
+                draftproof_check(strict=True)
+
+        def test_one_contract(draftproof_check):
+            assert [one.name for one in draftproof_check(contracts=["verify.positions"]).contracts] == [
+                "verify.positions"
+            ]
+            with pytest.raises(ValueError, match="contract is 'no', allowed: "):
+                draftproof_check(contracts=["no"])
+        """
+    )
+    result = run(project, FEW)
+    result.assert_outcomes(failed=2, passed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "CRASH crash: IndexError: page 9 is out of range, in *",
+            "*Traceback (most recent call last):*",
+            "*INCONCLUSIVE: reference reports nothing that any contract could judge*",
+            "*: not enough was exercised to judge *",
+        ]
+    )
+
+
+def test_a_subject_of_ones_own_with_given(project):
+    project.makepyfile(
+        """
+        import hypothesis
+        from hypothesis import given
+        from conftest import ReferenceSubject, Wrong
+        from draftproof.properties.strategies.scenarios import scenarios
+        from draftproof.pytest_checks import hold
+
+        @given(scenarios(draft="eagle"))
+        def test_right(scenario):
+            hold(ReferenceSubject(), scenario)
+
+        @hypothesis.settings(phases=[hypothesis.Phase.generate])
+        @given(scenarios(draft="eagle"))
+        def test_wrong(scenario):
+            hold(Wrong(), scenario)
+
+        def test_settings():
+            chosen = hypothesis.settings()
+            assert (chosen.max_examples, chosen.derandomize, chosen.print_blob) == (60, True, True)
+            assert chosen.deadline is None
+        """
+    )
+    result = run(project, "--draftproof-profile=ci")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*- draftproof -*", "FAIL draft.positions: *", "  replay: pytest *::test_wrong"])
+
+
+def test_annotations_only_on_github_and_escaped(project, monkeypatch):
+    project.makepyfile(WRONG)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
+    result = run(project, FEW)
+    told = [line for line in result.outlines if line.startswith("::error")]
+    assert len(told) == 1
+    file = f"{project.path.name}/test_annotations_only_on_github_and_escaped.py"
+    assert told[0].startswith(f"::error file={file},line=2,title=Draftproof%3A draft.positions::draft.positions: draft")
+    assert "%0Apytest " in told[0]
+
+
+class Report:
+    """A test report, as far as it is read."""
+
+    def __init__(self, nodeid: str, *properties: tuple[str, object], when: str = "call") -> None:
+        self.nodeid, self.when, self.user_properties, self.failed = nodeid, when, list(properties), True
+        self.location = ("tests/a,b.py", 6, "test")
+
+
+FINDING: tuple[tuple[str, object], ...] = (
+    ("draftproof.contract", "a:b\n::error::c"),
+    ("draftproof.identity", "x"),
+    ("draftproof.replay", "pytest 100%"),
+    ("draftproof.divergence", "first\r\nsecond"),
+)
+
+
+def test_nothing_breaks_out_of_an_annotation():
+    lines = list(workflow_commands([Report("t", *FINDING), Report("t", *FINDING, when="teardown")], "sub"))
+    assert lines == [
+        "::error file=sub/tests/a%2Cb.py,line=7,title=Draftproof%3A a%3Ab%0A%3A%3Aerror%3A%3Ac"
+        "::first%0D%0Asecond%0Apytest 100%25"
+    ]
+
+
+def test_what_one_share_could_judge_is_judged():
+    reports = [
+        Report("t[share1of2]", ("draftproof.scenarios", 2), ("draftproof.inconclusive", "a b"), *FINDING),
+        Report(
+            "t[share2of2]", ("draftproof.scenarios", 3), ("draftproof.inconclusive", "b"), ("draftproof.judged", "a")
+        ),
+        Report("other", ("unknown", 1)),
+    ]
+    first, lacking, *_ = summary(reports, plain)
+    assert first == "5 scenarios in 1 tests (2 shares), 1 findings"
+    assert lacking == "t: not enough was exercised to judge b"
+    assert list(summary(reports[2:], plain)) == []
+
+
+def test_a_check_in_a_fixture_counts_too():
+    reports = [Report("t", *FINDING, when="setup"), Report("t", *FINDING, when="teardown")]
+    assert len(list(workflow_commands(reports, "."))) == 1
+    reports[0].failed = False
+    assert list(workflow_commands(reports, ".")) == []
+
+
+def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
+    from draftproof.engine.subject import EngineSubject
+
+    def out_of_range(*_: object) -> None:
+        raise IndexError("page 9 is out of range")
+
+    scenarios = generate(3, 1)
+    monkeypatch.setattr(EngineSubject, "run", out_of_range)
+    check = Check(subject=lambda: make_subject("", "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu")
+    with pytest.raises(Broken, match=r"replay: draftproof replay .*crash-indexerror-\w+\.json --device cpu") as caught:
+        check()
+    (found,) = caught.value.found
+    assert read_case(Path(found.case))[0] == scenarios[0]
+    assert found.outcome == "CRASH"
+    with pytest.raises(Broken, match="replay: draftproof replay"):
+        hold(make_subject("", "cpu"), scenarios[0], cases=tmp_path)
+
+
+@pytest.mark.skipif(plugin._devices() > 0, reason="there is a CUDA device")
+def test_a_device_that_is_not_here_is_named():
+    with pytest.raises(ValueError, match="--draftproof-device is 'cuda', allowed here: cpu"):
+        make_subject("", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [("t[share1of2]", "t"), ("t[a-share2of12]", "t[a]"), ("t[share1of2-a]", "t[a]"), ("t[share]", "t[share]")],
+)
+def test_the_share_is_no_part_of_a_tests_name(name, without):
+    assert plain(name) == without
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--draftproof-profile=always"], "invalid choice: 'always'"),
+        (["--draftproof-device=tpu"], "invalid choice: 'tpu'"),
+        (["--draftproof-seed=-1"], "--draftproof-seed is -1, allowed: 0 or more"),
+        (["--draftproof-examples=0"], "--draftproof-examples is 0, allowed: 1 or more"),
+        (["--draftproof-subject=a b"], "--draftproof-subject is 'a b', allowed: package.module:name"),
+        (["--draftproof-case=no.json"], "--draftproof-case is no.json, allowed: a file that can be read"),
+        (["--draftproof-time=never"], "--draftproof-time"),
+    ],
+)
+def test_wrong_options_are_named(project, arguments, message):
+    project.makepyfile(CHECK)
+    result = run(project, *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert message in result.stderr.str()
+
+
+def test_a_subject_by_its_name(project):
+    project.makepyfile(
+        mine="from draftproof.reference.run import ReferenceSubject as Mine\nclass Other(Mine):\n    name = 'other'\n"
+    )
+    (project.path / "conftest.py").unlink()
+    project.makepyfile("def test_name(draftproof_subject):\n    assert draftproof_subject.name == 'other'\n")
+    run(project, "--draftproof-subject=mine:Other").assert_outcomes(passed=1)
+    result = run(project, "--draftproof-subject=mine:Nobody")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*--draftproof-subject is 'mine:Nobody', allowed: package.module:name*"])
+
+
+MARKED = """
+import pytest
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.gpu
+def test_gpu(): pass
+
+@pytest.mark.multigpu
+def test_multigpu(): pass
+"""
+
+
+def test_markers_skip_visibly_where_they_are_heeded(project, monkeypatch):
+    project.makepyfile(MARKED)
+    run(project, "--strict-markers").assert_outcomes(passed=3)
+    result = run(project, "-rs", "--draftproof-profile=ci")
+    result.assert_outcomes(skipped=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "SKIPPED*runs with --draftproof-profile=nightly or campaign",
+            "SKIPPED*needs a CUDA device, none here",
+            "SKIPPED*needs two CUDA devices, none here",
+        ]
+    )
+    run(project, "--draftproof-profile=nightly").assert_outcomes(skipped=2, passed=1)
+    monkeypatch.setattr(plugin, "_devices", lambda: 1)
+    run(project, "--draftproof-profile=campaign").assert_outcomes(skipped=1, passed=2)
+    monkeypatch.setattr(plugin, "_devices", lambda: 2)
+    project.makeini("[pytest]\ndraftproof_markers = true\n")
+    run(project).assert_outcomes(skipped=1, passed=2)
+
+
+def test_markers_are_heeded_in_tests_with_our_fixtures(project):
+    project.makepyfile(f"import pytest\npytestmark = pytest.mark.slow\n{CHECK}\ndef test_other(): pass\n")
+    run(project, "-rs").assert_outcomes(skipped=1, passed=1)
+
+
+def test_who_does_not_use_it_pays_nothing(project):
+    (project.path / "conftest.py").unlink()
+    project.makepyfile(
+        """
+        import sys
+
+        def test_nothing_of_ours_is_imported():
+            ours = {name for name in sys.modules if name.startswith("draftproof.")}
+            assert ours <= {"draftproof.plugin", "draftproof.pytest_summary"}
+            assert not {"torch", "numpy", "msgspec"} & set(sys.modules)
+        """
+    )
+    result = project.runpytest_subprocess(*loaded(), "-p", "no:hypothesispytest", timeout=120)
+    result.assert_outcomes(passed=1)
+    assert "draftproof" not in "".join(line for line in result.outlines if not line.startswith("plugins:"))
+
+
+def test_importing_the_plugin_imports_no_torch():
+    heavy = {"torch", "numpy", "hypothesis", "draftproof.engine"}
+    program = f"import sys, draftproof.plugin; print(*({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+# The workflows to copy.
+
+
+WORKFLOWS = Path(__file__).resolve().parent.parent / "examples/workflows"
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of every command of a workflow that is ours or pytest's."""
+    yaml = pytest.importorskip("yaml")
+    steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+    lines = [shlex.split(line) for step in steps for line in step.get("run", "").splitlines()]
+    return [words for words in lines if words and words[0] in ("draftproof", "pytest")]
+
+
+@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml"])
+def test_a_workflow_uses_what_there_is(name, pytestconfig):
+    from typer.main import get_command
+
+    from draftproof.cli.app import app
+
+    known = get_command(app).commands  # type: ignore[attr-defined]
+    parser = pytest.Parser(_ispytest=True)
+    plugin.pytest_addoption(parser)
+    ours = {option for one in parser.getgroup("draftproof").options for option in one.names()}
+    found = commands((WORKFLOWS / name).read_text(encoding="utf-8"))
+    assert {words[0] for words in found} == {"draftproof", "pytest"}
+    for words in found:
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if words[0] == "pytest":
+            assert {one for one in options if one.startswith("--draftproof")} <= ours
+            continue
+        assert words[1] in known
+        assert options <= {name for one in known[words[1]].params for name in one.opts}
+
+
+def test_workflows_can_be_read_and_keep_what_failed():
+    yaml = pytest.importorskip("yaml")
+    for path in sorted(WORKFLOWS.iterdir()):
+        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        # YAML takes the key `on` for a truth.
+        assert {"name", True, "permissions", "jobs"} <= set(read)
+        for job in read["jobs"].values():
+            kept = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
+            assert kept
+            assert all(step["if"] == "${{ !cancelled() }}" for step in kept)
+            # What anybody can choose never stands in a command: it comes through the environment.
+            assert not any("${{" in step.get("run", "") for step in job["steps"])

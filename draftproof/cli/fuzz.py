@@ -14,7 +14,7 @@ import typer
 from draftproof.cli import inputs, live, screen
 from draftproof.cli.wording import sentence
 from draftproof.fuzz.campaign.drive import Campaign, End
-from draftproof.fuzz.campaign.findings import divergence_of
+from draftproof.fuzz.campaign.findings import MOST, divergence_of
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import UNTIL, Asked, BadRun, Limits, Settings, memory, seconds
 from draftproof.fuzz.campaign.store import Finding
@@ -24,6 +24,8 @@ from draftproof.fuzz.workers.messages import SubjectSpec
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 
+FEW_REQUESTS, FEW_ROUNDS = 2, 3
+"""A finding that is larger may be worth more time to shrink."""
 ON_GPU = 4
 """Workers where the GPU does the work."""
 Time = Annotated[str, typer.Option("--time", help="How long to go on, as in 90s, 10m or 2h; calls add up.")]
@@ -42,7 +44,8 @@ Memory = Annotated[str | None, typer.Option("--memory", help="Most memory of one
 
 
 class Found(Value, frozen=True, kw_only=True):
-    """A finding in the report. `hits` are its own and those of what was merged into it, which `also` names."""
+    """A finding in the report. `hits` are its own and those of what was merged into it, which `also` names; `case` is ""
+    if there were too many findings to keep it."""
 
     identity: str
     outcome: Outcome
@@ -226,7 +229,7 @@ def _report(end: End, run: Path, settings: Settings) -> FuzzReport:
 
 def _found(finding: Finding, every: Sequence[Finding], run: Path) -> Found:
     folder = run / "findings" / finding.slug
-    shrunk = folder / "shrunk.json"
+    cases = [path for path in (folder / "shrunk.json", folder / "case.json") if path.exists()]
     first = divergence_of(finding)
     merged = [other for other in every if other.merged == finding.identity]
     return Found(
@@ -235,7 +238,7 @@ def _found(finding: Finding, every: Sequence[Finding], run: Path) -> Found:
         state=finding.state,
         hits=finding.hits + sum(other.hits for other in merged),
         first=finding.first,
-        case=str(shrunk if shrunk.exists() else folder / "case.json"),
+        case=str(cases[0]) if cases else "",
         runs=finding.runs,
         requests=finding.requests,
         rounds=finding.rounds,
@@ -298,9 +301,12 @@ def _show_finding(finding: Found, options: str) -> None:
         screen.line(f"  during {finding.place}")
     for identity in finding.also:
         screen.line(f"  also shows as {identity}")
+    if not finding.case:
+        screen.line(f"  its case is not kept: only the first {MOST} findings are")
+        return
     case = shlex.quote(finding.case)
     screen.line(f"  replay: draftproof replay {case}{options}")
-    if finding.state == "new":
+    if finding.state == "new" or finding.requests > FEW_REQUESTS or finding.rounds > FEW_ROUNDS:
         screen.line(f"  shrink: draftproof shrink {case}{options}")
     screen.line(f"  parts: draftproof bisect parts {case}{options}")
 

@@ -86,7 +86,7 @@ class Corpus:
         for name in sorted(wanted.keys() - self._written):
             self._files.write(self._folder / f"{name}.json", encode(wanted[name].scenario) + "\n")
         for name in self._written - wanted.keys():
-            (self._folder / f"{name}.json").unlink(missing_ok=True)
+            self._files.remove(self._folder / f"{name}.json")
         self._written = set(wanted)
 
 

@@ -1,8 +1,9 @@
 """A campaign from start to end: blocks of scenarios, their answers, and the findings worked out in between.
 
-Scenarios are run block by block: the next block is planned from what all of those before it covered, so that the same
-seed gives the same campaign, however many workers there are and whenever it is killed. Between blocks the findings
-are worked out, with all workers, in at most half of the time.
+Scenarios are run in batches. While a batch begins to run the next one is planned, from what all batches before covered,
+and no answer of it is looked at before that is done and kept. So the same seed gives the same campaign, whatever order
+answers come in and whenever it is killed; for many workers a batch has more blocks. Between batches the findings are
+worked out, with all workers, in at most half of the time.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ AGAIN = 1 << 41
 _PROGRESS, _SHOW, _POLL, _RECENT = 5.0, 0.25, 0.2, 30.0
 _MOST_ERRORS = 20
 _MINIMISE_EVERY = 4
+_WORKERS_A_BLOCK = 8
 _LEAST_BUDGET, _MOST_BUDGET, _BUDGET_SHARE, _SHARE = 5.0, 60.0, 0.1, 0.5
 _LAST_TRIES = 3
 
@@ -124,9 +126,10 @@ class Campaign:
             deadline=lambda: pool.deadline,
         )
         self._backlog: deque[Order] = deque()
+        self._ahead: list[Waiting] = []
         self._running: set[int] = set()
         self._extra: dict[int, Answer] = {}
-        self._block: Sequence[int] = ()
+        self._batch: Sequence[int] = ()
         self._stop = ""
         self._errors, self._planned, self._working = 0, 0, 0.0
         self._recent: deque[tuple[float, int]] = deque()
@@ -179,9 +182,12 @@ class Campaign:
         for wrong in self._corpus.check():
             self._troubles.say(wrong)
         self.findings.check()
-        self._block = range(int(memory.facts.get("begin", 0)), memory.planned)
+        begin = int(memory.facts.get("begin", 0))
+        queued = [memory.queued[number] for number in sorted(memory.queued)]
+        self._batch = range(int(memory.facts.get("before", 0)), begin)
+        self._ahead = [waiting for waiting in queued if waiting.number >= begin]
         self._backlog.extend(self._second(number, scenario) for number, (_, scenario) in memory.again.items())
-        self._backlog.extend(self._first(waiting) for _, waiting in sorted(memory.queued.items()))
+        self._backlog.extend(self._first(waiting) for waiting in queued if waiting.number < begin)
         told = {"seed": settings.seed, "fault": settings.fault, "workers": self._width}
         self._events.say("start", scenarios=memory.done, bins=self._hit, **told)
 
@@ -211,7 +217,7 @@ class Campaign:
             self._between()
             if self._over():
                 return
-            self._plan()
+            self._next()
         self._doing = "running"
         self._fill()
         self._listen()
@@ -296,32 +302,42 @@ class Campaign:
         if finding is not None and fresh:
             self.findings.announce(finding)
 
+    def _next(self) -> None:
+        """Begin the batch that was planned, and plan the next one before any answer to it is taken."""
+        if not self._ahead:
+            self._plan()
+        self._batch = range(self._ahead[0].number, self._ahead[-1].number + 1)
+        self._backlog.extend(self._first(waiting) for waiting in self._ahead)
+        self._fill()
+        self._plan()
+
     def _plan(self) -> None:
-        """The next block: in the database before any of it is handed out."""
+        """The next batch: in the database before any of it is handed out."""
         memory = self.store.memory
         self._doing = "planning"
-        number = int(memory.facts.get("block", -1)) + 1
-        seen = {name: known.hits for name, known in memory.bins.items()}
-        proposed = self._guide.block(number, seen, self._corpus.scenarios)
+        begin = int(memory.facts.get("block", -1)) + 1
+        blocks = range(begin, begin + max(1, round(self._width / _WORKERS_A_BLOCK)))
+        seen, corpus = {name: known.hits for name, known in memory.bins.items()}, self._corpus.scenarios
+        proposed = [one for number in blocks for one in self._guide.block(number, seen, corpus)]
         if not proposed:
-            raise RuntimeError(f"block {number} is empty, allowed: at least one scenario")
+            raise RuntimeError(f"block {begin} is empty, allowed: at least one scenario")
         waiting = [
             Waiting(place, one.scenario, name_of(one.scenario), one.origin, algorithm(one.scenario.draft))
             for place, one in enumerate(proposed, start=memory.planned)
         ]
-        self.store.queue(number, waiting)
-        self._block = [one.number for one in waiting]
-        self._backlog.extend(self._first(one) for one in waiting)
+        self.store.queue(blocks[-1], waiting)
+        self._ahead = waiting
 
     def _between(self) -> None:
-        """What is done when a block is: files, the corpus, and findings."""
+        """What is done when a batch is: files, the corpus, and findings. To do it again changes nothing."""
         memory = self.store.memory
-        if self._block:
-            self.store.write(self.store.settle(self._block))
-        block = int(memory.facts.get("block", -1))
-        if not memory.queued and block % _MINIMISE_EVERY == _MINIMISE_EVERY - 1:
+        if self._batch:
+            self.store.write(self.store.settle(self._batch))
+        # The last batch that was planned has not begun.
+        done = int(memory.facts.get("batch", -1))
+        if done > 0 and not done % _MINIMISE_EVERY and not any(number in memory.queued for number in self._batch):
             self._minimise()
-        self._block = ()
+        self._batch = ()
         self._save()
         elapsed = time.monotonic() - self._started
         self._work_out(max(_LEAST_BUDGET, _SHARE * elapsed - self._working))
@@ -371,7 +387,7 @@ class Campaign:
         return [self._extra.pop(number) for number in wanted]
 
     def _drain(self) -> None:
-        """Wait for what is being run; the rest of the block stays queued for the next time."""
+        """Wait for what is being run; the rest of the batch stays queued for the next time."""
         self._doing = "ending"
         self._backlog.clear()
         end = time.monotonic() + self._pool.deadline + 5
@@ -389,8 +405,8 @@ class Campaign:
             self._fill()
             self._listen()
             self._tick()
-        if self._block:
-            self.store.write(self.store.settle(self._block))
+        if self._batch:
+            self.store.write(self.store.settle(self._batch))
         self._save()
         self._work_out(2 * self._budget)
         self._progress()

@@ -119,7 +119,7 @@ class Findings:
             for name in ("case.json", "shrunk.json", "best.json"):
                 if (folder / name).exists() and self._read(folder / name) is None:
                     self.trouble(f"findings/{finding.slug}/{name} is damaged; it is made again")
-                    (folder / name).unlink()
+                    self.files.remove(folder / name)
             if finding.state in ("shrunk", "confirmed") and not (folder / "shrunk.json").exists():
                 finding.state = "new"
                 self.store.write(self.store.keep(finding))
@@ -295,7 +295,7 @@ class Findings:
         state = "confirmed" if len(same) == RUNS else "unstable" if same else "flaky"
         told = "".join(f"run {place}: {sign(answer)}\n" for place, answer in enumerate(answers, start=1))
         self._end(finding, state, f"{len(same)}/{RUNS}", told)
-        (folder / "best.json").unlink(missing_ok=True)
+        self.files.remove(folder / "best.json")
         other = self._shadowed(finding, same[0]) if state == "confirmed" else None
         if other is not None:
             self._merge(finding, other)

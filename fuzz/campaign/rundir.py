@@ -55,6 +55,14 @@ class Files:
         self._waiting[path] = text
         self.retry()
 
+    def remove(self, path: Path) -> None:
+        """Remove a file that is no longer needed; what is in the way is reported."""
+        self._waiting.pop(path, None)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._trouble(f"{path.name} cannot be removed: {error.strerror or error}")
+
     def retry(self) -> None:
         """Try all that wait."""
         for path, text in list(self._waiting.items()):

@@ -210,13 +210,14 @@ class Store:
         return "INSERT OR REPLACE INTO campaign VALUES(?, ?)", [(key, str(value)) for key, value in facts.items()]
 
     def queue(self, block: int, waiting: Sequence[Waiting]) -> bool:
-        """A block of scenarios to run, all of it or nothing."""
+        """Scenarios to run, all of them or none; `block` is the number of the last block among them."""
         memory = self.memory
         memory.queued.update({one.number: one for one in waiting})
         memory.planned += len(waiting)
         rows = [(one.number, one.hash, one.origin, one.draft, text(one.scenario)) for one in waiting]
         sql = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"
-        return self.write((sql, rows), self.fact(block=block, begin=waiting[0].number))
+        before, batch = memory.facts.get("begin", 0), int(memory.facts.get("batch", -1)) + 1
+        return self.write((sql, rows), self.fact(block=block, batch=batch, before=before, begin=waiting[0].number))
 
     def done(self, answer: Answer, at: float, *, sign: str = "", finding: Finding | None = None) -> list[str]:
         """An answer to a queued scenario: everything that it says, at once. The names of bins that are new.

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from draftproof.fuzz.workers.messages import Answer, Order
 from draftproof.properties.values.codec import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.doubles import BLOCK, POSSIBLE, Plain, Pool, crashing, failing, passing
+from tests.fuzz.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, crashing, failing, passing
 
 HERE = Path(__file__).parent
 EXACT = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "again")
@@ -42,13 +42,14 @@ def campaign(
     until: Until | None = None,
     seconds: float = 60,
     possible: tuple[str, ...] = POSSIBLE,
+    guide: Plain | None = None,
 ) -> End:
     """One call."""
     pool = pool or Pool()
     with RunDir(folder) as directory:
         settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
         limits = Limits(seconds, until, examples)
-        return Campaign(directory, settings, limits, pool, Plain(3), possible=possible, width=2).go()
+        return Campaign(directory, settings, limits, pool, guide or Plain(3), possible=possible, width=2).go()
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
@@ -92,16 +93,18 @@ def test_a_campaign_keeps_every_scenario_once(tmp_path: Path):
     assert events(tmp_path, "end")[0]["verdict"] == end.verdict == Outcome.INCONCLUSIVE
 
 
-def test_the_next_block_is_planned_from_all_before_it(tmp_path: Path):
+def test_a_block_is_planned_from_all_before_the_one_before_it(tmp_path: Path):
+    """That one runs in the meantime."""
     guide = Plain(3)
     with RunDir(tmp_path) as directory:
         settings = directory.begin(Asked(seed=3), {})
         Campaign(directory, settings, Limits(60, None, 3 * BLOCK), Pool(), guide, possible=POSSIBLE, width=2).go()
-    assert [number for number, _, _ in guide.asked] == [0, 1, 2]
+    assert [number for number, _, _ in guide.asked] == [0, 1, 2, 3]
     firsts = rows(tmp_path, "SELECT name, first FROM bins")
     for number, seen, entries in guide.asked:
-        assert set(seen) == {name for name, first in firsts if first < number * BLOCK}
-        assert entries == len({first for _, first in firsts if first < number * BLOCK})
+        known_then = {name: first for name, first in firsts if first < (number - 1) * BLOCK}
+        assert set(seen) == set(known_then)
+        assert entries == len(set(known_then.values()))
 
 
 def test_a_campaign_goes_on_where_it_was(tmp_path: Path):
@@ -133,13 +136,25 @@ class Fragile(Pool):
         return super().poll(timeout)
 
 
+class Brittle(Plain):
+    """Ends the process while it plans a block."""
+
+    def __init__(self, seed: int, blocks: int) -> None:
+        super().__init__(seed)
+        self._blocks = blocks
+
+    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> list[Proposed]:
+        if len(self.asked) == self._blocks:
+            raise Killed
+        return super().block(number, seen, corpus)
+
+
 def test_a_campaign_that_is_stopped_anywhere_ends_like_one_that_never_was(tmp_path: Path):
     whole = campaign(tmp_path / "whole", Pool(wrong_pages))
-    for polls in (1, 2, 0, 3, 5, 8, 4, 1, 13, 2):
-        try:
-            campaign(tmp_path / "stopped", Fragile(wrong_pages, polls, width=1 + polls % 4))
-        except Killed:
-            continue
+    for polls, blocks in ((9, 0), (9, 1), (1, 9), (2, 1), (0, 9), (3, 0), (5, 9), (8, 1), (4, 2), (1, 9), (13, 1)):
+        with pytest.raises(Killed):
+            pool = Fragile(wrong_pages, polls, width=1 + polls % 4)
+            campaign(tmp_path / "stopped", pool, guide=Brittle(3, blocks))
     end = campaign(tmp_path / "stopped", Pool(wrong_pages))
     assert known(tmp_path / "stopped") == known(tmp_path / "whole")
     assert [one.state for one in end.findings] == [one.state for one in whole.findings] == ["confirmed"]

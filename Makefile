@@ -14,7 +14,7 @@ BIN := .venv/bin/python -P
 READY := .venv/ready
 endif
 
-.PHONY: check test faults matrix smoke lint types bench test-gpu bench-gpu system clean
+.PHONY: check test faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -36,6 +36,15 @@ matrix: $(READY)
 # Some faults of every part, on one seed: at most three minutes on two cores.
 smoke: $(READY)
 	$(BIN) -m draftproof.cli faults run --smoke --seeds 1 $(ARGS)
+
+# Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
+mutation: $(READY)
+	$(BIN) examples/tiny_checkpoints.py .draftproof/tiny --mtp-layers 2 >/dev/null
+	$(BIN) -m draftproof.fuzz.mutation --json .draftproof/mutation.json --md docs/mutation.md \
+		$(foreach name,llama qwen3-next glm4-moe deepseek-v3,--model .draftproof/tiny/$(name)) $(ARGS)
+
+bench-coverage: $(READY)
+	$(BIN) benchmarks/coverage_closure.py $(ARGS)
 
 bench: $(READY)
 	$(BIN) benchmarks/throughput.py $(ARGS)

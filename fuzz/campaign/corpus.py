@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from draftproof.fuzz.campaign.rundir import Files
-from draftproof.fuzz.campaign.store import Entry, Statement, Store, text
+from draftproof.fuzz.campaign.schema import Entry, text
+from draftproof.fuzz.campaign.store import Statement, Store
 from draftproof.properties.values.codec import encode
 from draftproof.properties.values.scenario import Scenario
 

@@ -8,20 +8,21 @@ worked out, with all workers, in at most half of the time.
 
 from __future__ import annotations
 
-import signal
-import threading
+import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from draftproof.fuzz.campaign.corpus import Corpus, name_of
 from draftproof.fuzz.campaign.events import Events, Facts, Troubles
 from draftproof.fuzz.campaign.findings import EXTRA, Findings, finding_of, sign, unstable
+from draftproof.fuzz.campaign.interrupts import interruptible
 from draftproof.fuzz.campaign.rundir import Files, RunDir
+from draftproof.fuzz.campaign.schema import Finding, Waiting
 from draftproof.fuzz.campaign.settings import Limits, Settings
-from draftproof.fuzz.campaign.store import Finding, Store, Waiting
+from draftproof.fuzz.campaign.standing import Standing
+from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.fuzz.workers.messages import Answer, Order
 from draftproof.properties.values.drafts import algorithm
@@ -30,10 +31,8 @@ from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 EVERY = 50
 """One in so many scenarios is run a second time."""
-LEAST_STALL, STALL_SHARE = 300, 0.25
-"""A campaign stalls after so many scenarios, and that share of all so far, without a new bin."""
 AGAIN = 1 << 41
-_PROGRESS, _SHOW, _POLL, _RECENT = 5.0, 0.25, 0.2, 30.0
+_PROGRESS, _SHOW, _POLL = 5.0, 0.25, 0.2
 _MOST_ERRORS = 20
 _MINIMISE_EVERY = 4
 _WORKERS_A_BLOCK = 8
@@ -107,11 +106,11 @@ class Campaign:
     ) -> None:
         """Raises BadRun for a database that is damaged."""
         self.settings, self.limits = settings, limits
-        self._pool, self._guide, self._possible, self._width = pool, guide, tuple(possible), width
-        self._within, self._watch = frozenset(possible), watch
+        self._pool, self._guide, self._width, self._watch = pool, guide, width, watch
         self._events = Events(directory.events)
         self._troubles = Troubles(self._events)
         self.store = Store(directory.database, self._troubles.say)
+        self._standing = Standing(self.store.memory, limits, possible)
         self._files = Files(self._troubles.say)
         self._corpus = Corpus(directory.corpus, self.store, self._files)
         self.findings = Findings(
@@ -131,17 +130,14 @@ class Campaign:
         self._extra: dict[int, Answer] = {}
         self._batch: Sequence[int] = ()
         self._stop = ""
-        self._errors, self._planned, self._working = 0, 0, 0.0
-        self._recent: deque[tuple[float, int]] = deque()
+        self._errors, self._working = 0, 0.0
         self._told = self._shown = 0.0
         self._doing = "starting"
 
     def go(self) -> End:
         """Run until an end is reached; everything that can be is written then."""
-        self._started = time.monotonic()
-        self._before = float(self.store.memory.facts.get("seconds", 0))
         try:
-            with self._signals():
+            with interruptible(self._asked):
                 self._begin()
                 while not (reason := self._over()):
                     self._step()
@@ -152,20 +148,15 @@ class Campaign:
             self.store.close()
             self._events.close()
 
-    @property
-    def at(self) -> float:
-        """The campaign's seconds, those of earlier calls among them."""
-        return self._before + time.monotonic() - self._started
-
     def _begin(self) -> None:
         memory, settings = self.store.memory, self.settings
-        self._events.at = self._before
+        self._events.at = self._standing.at
         if "started" not in memory.facts:
             self.store.write(
                 self.store.fact(
                     seed=settings.seed,
                     device=settings.device,
-                    drafts=_json(settings.drafts),
+                    drafts=json.dumps(settings.drafts),
                     fault=settings.fault,
                     subject=settings.subject,
                     strategies=settings.strategies,
@@ -176,9 +167,6 @@ class Campaign:
                     verdict="",
                 )
             )
-        found = [(known.first, known.at, name) for name, known in memory.bins.items() if name in self._within]
-        self._last_new = max(found, default=(-1, 0.0, ""))
-        self._hit = len(found)
         for wrong in self._corpus.check():
             self._troubles.say(wrong)
         self.findings.check()
@@ -189,28 +177,18 @@ class Campaign:
         self._backlog.extend(self._second(number, scenario) for number, (_, scenario) in memory.again.items())
         self._backlog.extend(self._first(waiting) for waiting in queued if waiting.number < begin)
         told = {"seed": settings.seed, "fault": settings.fault, "workers": self._width}
-        self._events.say("start", scenarios=memory.done, bins=self._hit, **told)
+        self._events.say("start", scenarios=memory.done, bins=self._standing.hit, **told)
 
     def _first(self, waiting: Waiting) -> Order:
-        return Order(number=waiting.number, scenario=waiting.scenario, digest=waiting.number % EVERY == 0)
+        # A digest costs next to nothing, and is all that is left of a failure that does not come back.
+        return Order(number=waiting.number, scenario=waiting.scenario, digest=True)
 
     def _second(self, number: int, scenario: Scenario) -> Order:
         return Order(number=AGAIN + number, scenario=scenario, digest=True)
 
     def _over(self) -> str:
         """Why the campaign ends now; "" if it goes on."""
-        limits, done = self.limits, self.store.memory.done
-        if self._stop:
-            return self._stop
-        if time.monotonic() - self._started >= limits.time:
-            return "time"
-        if limits.examples is not None and done >= limits.examples:
-            return "examples"
-        if limits.until == "closure" and self._hit == len(self._possible):
-            return "closure"
-        if limits.until == "stall" and done - self._last_new[0] > max(LEAST_STALL, STALL_SHARE * done):
-            return "stall"
-        return ""
+        return self._stop or self._standing.over()
 
     def _step(self) -> None:
         if not self._backlog and not self._running:
@@ -250,7 +228,7 @@ class Campaign:
 
     def _take(self, answer: Answer) -> None:
         """One answer: in memory and in the database before anything else happens."""
-        self._events.at = self.at
+        self._events.at = self._standing.at
         self._running.discard(answer.number)
         if answer.number >= AGAIN:
             self._take_second(answer)
@@ -262,10 +240,10 @@ class Campaign:
     def _take_first(self, answer: Answer) -> None:
         memory, number = self.store.memory, answer.number
         scenario = memory.queued[number].scenario
-        finding = finding_of(answer, scenario, number, self.at)
+        finding = finding_of(answer, scenario, number, self._standing.at)
         fresh = finding is not None and finding.identity not in memory.findings
         twice = number % EVERY == 0 and answer.outcome is not Outcome.ERROR
-        new = self.store.done(answer, self.at, sign=sign(answer) if twice else "", finding=finding)
+        new = self.store.done(answer, self._standing.at, sign=sign(answer) if twice else "", finding=finding)
         if twice:
             self._backlog.appendleft(self._second(number, scenario))
         self._tell(answer, new)
@@ -273,13 +251,11 @@ class Campaign:
             self.findings.announce(finding)
 
     def _tell(self, answer: Answer, new: Sequence[str]) -> None:
-        ours = [name for name in new if name in self._within]
+        ours, others = self._standing.add(answer.number, new)
         if ours:
-            self._hit += len(ours)
-            self._last_new = max(self._last_new, (answer.number, self.at, ours[-1]))
             self._events.say("new_bin", scenario=answer.number, bins=ours)
         # What a failing run seems to reach says nothing of what can be.
-        for name in sorted(set(new) - self._within) if answer.outcome is Outcome.PASS else ():
+        for name in others if answer.outcome is Outcome.PASS else ():
             self._troubles.say(f"scenario {answer.number} reached what was declared impossible: {name}")
         if answer.outcome in (Outcome.CRASH, Outcome.HANG):
             told = {"error": answer.error, "place": str(answer.place or ""), "worker": answer.worker}
@@ -296,7 +272,7 @@ class Campaign:
         before, scenario = self.store.memory.again[number]
         now, finding = sign(answer), None
         if now != before:
-            finding = unstable(number, scenario, self.at, f"first run: {before}\nsecond run: {now}")
+            finding = unstable(number, scenario, self._standing.at, f"first run: {before}\nsecond run: {now}")
         fresh = finding is not None and finding.identity not in self.store.memory.findings
         self.store.compared(number, finding)
         if finding is not None and fresh:
@@ -339,8 +315,7 @@ class Campaign:
             self._minimise()
         self._batch = ()
         self._save()
-        elapsed = time.monotonic() - self._started
-        self._work_out(max(_LEAST_BUDGET, _SHARE * elapsed - self._working))
+        self._work_out(max(_LEAST_BUDGET, _SHARE * self._standing.elapsed - self._working))
 
     def _minimise(self) -> None:
         gone = self._corpus.minimise()
@@ -422,7 +397,7 @@ class Campaign:
         found = tuple(sorted(memory.findings.values(), key=lambda one: one.first))
         outcomes = [one.verdict for one in contracts] + [Outcome(one.outcome) for one in found]
         verdict = Outcome.ERROR if reason in ("errors", "workers") else worst(outcomes)
-        self.store.write(self.store.fact(verdict=verdict.value, seconds=round(self.at, 3), reason=reason))
+        self.store.write(self.store.fact(verdict=verdict.value, seconds=round(self._standing.at, 3), reason=reason))
         lost = self._lost()
         verdict = Outcome.ERROR if lost else verdict
         self._events.say("end", reason=reason, verdict=verdict, scenarios=memory.done, findings=len(found), lost=lost)
@@ -433,7 +408,7 @@ class Campaign:
             contracts=contracts,
             findings=found,
             facts=self.facts,
-            holes=tuple(name for name in self._possible if name not in memory.bins),
+            holes=self._standing.holes,
             troubles=tuple(what for _, what in self._troubles.kept),
             lost=lost,
         )
@@ -465,58 +440,18 @@ class Campaign:
     @property
     def facts(self) -> Facts:
         """How it stands now."""
-        memory, now = self.store.memory, time.monotonic()
-        runs = memory.counts["stability_runs"]
-        return Facts(
-            at=round(self.at, 3),
-            left=round(max(0.0, self.limits.time - (now - self._started)), 3),
-            scenarios=memory.done,
-            rate=round(self._rate(now), 3),
-            hit=self._hit,
-            possible=len(self._possible),
-            last_new=self._last_new[2],
-            since=round(self.at - self._last_new[1], 3),
-            findings=sum(not one.merged for one in memory.findings.values()),
-            crashes=memory.outcomes[Outcome.CRASH],
-            hangs=memory.outcomes[Outcome.HANG],
-            errors=memory.outcomes[Outcome.ERROR],
-            stability=memory.counts["stability_same"] / runs if runs else 1.0,
-            stability_runs=runs,
-            troubles=len(self._troubles.kept),
-            replaced=self._pool.replaced,
-            workers=self._width,
-            corpus=len(memory.entries),
-            unwritten=self.store.unwritten + len(self._files.waiting),
+        return self._standing.facts(
             doing=self._doing,
+            workers=self._width,
+            replaced=self._pool.replaced,
+            troubles=len(self._troubles.kept),
+            unwritten=self.store.unwritten + len(self._files.waiting),
         )
 
-    def _rate(self, now: float) -> float:
-        """Scenarios a second in the last half minute."""
-        recent = self._recent
-        recent.append((now, self.store.memory.done))
-        while len(recent) > 2 and now - recent[1][0] > _RECENT:
-            recent.popleft()
-        (then, before), (last, done) = recent[0], recent[-1]
-        return (done - before) / (last - then) if last > then else 0.0
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the campaign at the next step; a second Ctrl-C at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def asked(number: int, _frame: object) -> None:
-            if self._stop and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self._stop = "interrupted"
-
-        before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _asked(self) -> bool:
+        """Somebody wants it to end: at the next step, or now if that was said before."""
+        before, self._stop = self._stop, self._stop or "interrupted"
+        return bool(before)
 
 
 def _origin(settings: Settings) -> str:
@@ -524,9 +459,3 @@ def _origin(settings: Settings) -> str:
     fault = f" --fault {settings.fault}" if settings.fault else ""
     subject = f" --subject {settings.subject}" if settings.subject else ""
     return f"draftproof fuzz --seed {settings.seed} --device {settings.device}{fault}{subject}"
-
-
-def _json(value: Any) -> str:
-    import json
-
-    return json.dumps(value)

@@ -14,7 +14,8 @@ from typing import Protocol
 import msgspec
 
 from draftproof.fuzz.campaign.rundir import Files, RunDir
-from draftproof.fuzz.campaign.store import Finding, Store
+from draftproof.fuzz.campaign.schema import Finding
+from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.lockstep import solved
 from draftproof.fuzz.shrinking.shrink import Shrunk, shrink
 from draftproof.fuzz.shrinking.size import rounds
@@ -80,7 +81,7 @@ def _told(answer: Answer, scenario: Scenario) -> dict[str, str | int]:
         "divergence": "" if answer.first is None else msgspec.json.encode(answer.first).decode(),
         "output_changed": int(answer.output_changed),
         "place": str(answer.place) if answer.place else "",
-        "detail": answer.detail,
+        "detail": answer.detail or (f"digest of the trace: {answer.digest}" if answer.digest else ""),
         "requests": len(scenario.requests),
         "rounds": sum(rounds(request, scenario.memory.max_len) for request in scenario.requests),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from draftproof.fuzz.campaign.schema import Memory
 from draftproof.fuzz.campaign.settings import Settings
-from draftproof.fuzz.campaign.store import Memory
 from draftproof.fuzz.checking import RUNS, WORK
 from draftproof.properties import draft_counts
 from draftproof.properties.contracts.base import Contract

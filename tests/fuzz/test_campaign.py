@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftproof.fuzz.campaign import drive
+from draftproof.fuzz.campaign import standing
 from draftproof.fuzz.campaign.drive import AGAIN, Campaign, End
 from draftproof.fuzz.campaign.findings import EXTRA
 from draftproof.fuzz.campaign.rundir import RunDir
+from draftproof.fuzz.campaign.schema import Finding
 from draftproof.fuzz.campaign.settings import Asked, Limits, Until
-from draftproof.fuzz.campaign.store import Finding
 from draftproof.fuzz.lockstep import solved
 from draftproof.fuzz.workers.messages import Answer, Order
 from draftproof.properties.values.codec import read_case
@@ -152,8 +152,8 @@ class Brittle(Plain):
 def test_a_campaign_that_is_stopped_anywhere_ends_like_one_that_never_was(tmp_path: Path):
     whole = campaign(tmp_path / "whole", Pool(wrong_pages))
     for polls, blocks in ((9, 0), (9, 1), (1, 9), (2, 1), (0, 9), (3, 0), (5, 9), (8, 1), (4, 2), (1, 9), (13, 1)):
+        pool = Fragile(wrong_pages, polls, width=1 + polls % 4)
         with pytest.raises(Killed):
-            pool = Fragile(wrong_pages, polls, width=1 + polls % 4)
             campaign(tmp_path / "stopped", pool, guide=Brittle(3, blocks))
     end = campaign(tmp_path / "stopped", Pool(wrong_pages))
     assert known(tmp_path / "stopped") == known(tmp_path / "whole")
@@ -311,7 +311,9 @@ def test_a_finding_that_does_not_always_fail_is_kept(tmp_path: Path, failures: i
     assert end.verdict is Outcome.FAIL
     folder = tmp_path / "findings" / only(end).slug
     assert read_case(folder / "case.json")[0]
-    assert "run 1: PASS d" in (folder / "detail.txt").read_text()
+    detail = (folder / "detail.txt").read_text()
+    assert "digest of the trace: d\n" in detail
+    assert "run 1: PASS d" in detail
 
 
 def test_two_runs_that_differ_are_a_finding(tmp_path: Path):
@@ -364,7 +366,7 @@ def _covered(folder: Path) -> list[tuple[Any, ...]]:
 
 
 def test_a_campaign_ends_when_nothing_new_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(drive, "LEAST_STALL", 10)
+    monkeypatch.setattr(standing, "LEAST_STALL", 10)
     end = campaign(tmp_path, until="stall", examples=None, possible=POSSIBLE[:1])
     assert end.reason == "stall"
     # At the end of the block in which it has been long enough.

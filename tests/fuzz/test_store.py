@@ -19,8 +19,9 @@ from draftproof.fuzz.campaign.corpus import Corpus, cover, name_of
 from draftproof.fuzz.campaign.events import Events, Troubles
 from draftproof.fuzz.campaign.findings import finding_of
 from draftproof.fuzz.campaign.rundir import Files, RunDir, write
+from draftproof.fuzz.campaign.schema import Waiting
 from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, memory, resumed, seconds
-from draftproof.fuzz.campaign.store import Store, Waiting
+from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.workers.messages import Answer, Order
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.codec import encode

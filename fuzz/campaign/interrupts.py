@@ -1,0 +1,28 @@
+"""What becomes of Ctrl-C and SIGTERM while a campaign runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interruptible(ask: Callable[[], bool]) -> Iterator[None]:
+    """Tell `ask` of each; if it says that it had been asked before, Ctrl-C is KeyboardInterrupt again. Outside of the
+    main thread nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def asked(number: int, _frame: object) -> None:
+        if ask() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -9,8 +9,12 @@ from typing import Literal
 
 import msgspec
 
+from draftproof.fuzz.kernels import NAMES as KERNELS
+from draftproof.fuzz.kernels import PREFIX
 from draftproof.fuzz.patching import BadPatch, Hunk, parse, refresh, render
+from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 
 FENCE = "+++"
@@ -69,10 +73,22 @@ def read_fault(path: Path) -> FaultFile:
         if (draft := raw.get("draft", "eagle")) not in DRAFTS:
             raise BadPatch(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
+        _known(fault)
         parse(diff)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, BadPatch) as error:
         raise BadPatch(f"{path}: {error}") from None
     return FaultFile(fault=fault, diff=diff, path=str(path))
+
+
+def _known(fault: Fault) -> None:
+    """Raises BadPatch for a contract or a channel that there is not."""
+    contracts = ("", *CONTRACTS, *KERNELS)
+    if fault.contract not in contracts:
+        near = difflib.get_close_matches(fault.contract, contracts, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadPatch(f"contract is {fault.contract!r}, allowed: a contract of `draftproof check`{hint}")
+    if fault.channel and fault.channel not in CHANNELS and not fault.channel.startswith(PREFIX):
+        raise BadPatch(f"channel is {fault.channel!r}, allowed: one of the channel table, or kernel.*")
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -65,9 +65,8 @@ def run_faults(
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
         groups, stale = _groups(present, Path(folder), device, usual)
         done: dict[str, Beside] = {}
-        for of_group in _run(groups, orders, progress):
-            twin = of_group.pop(CLEAN)
-            done |= {name: Beside(result, twin) for name, result in of_group.items()}
+        for group, results in zip(groups, _run(groups, orders, progress), strict=True):
+            done |= {job.id: Beside(results[job.id], results[_twin(job.ops)]) for job in group.jobs}
     results = tuple(_row(file, done, stale, len(seeds)) for file in files)
     return FaultReport(
         verdict=verdict_of(results),
@@ -97,8 +96,10 @@ def _absent(file: FaultFile, device: str) -> bool:
 
 @dataclass(frozen=True)
 class _Group:
-    """Jobs that share a zygote, a clean twin first. `draft`: that of the scenarios that they meet; None: they meet
-    calls of kernels."""
+    """Jobs that share a zygote, clean twins first: one for each kernel, since these take long when interpreted.
+
+    `draft`: that of the scenarios that they meet; None: they meet calls of kernels.
+    """
 
     jobs: tuple[Job, ...]
     interpreted: bool
@@ -165,11 +166,18 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) ->
             jobs.setdefault((fault.draft, False), []).append(whole)
     groups = []
     for (draft, interpreted), of_kind in jobs.items():
-        ops = tuple(sorted({op for job in of_kind for op in job.ops}))
         plain = any(job.usual for job in of_kind)
-        twin = Job(id=CLEAN, folder=clean.folder, hunks=(), aim=Aim(), ops=ops, usual=plain)
-        groups.append(_Group((twin, *of_kind), interpreted, draft))
+        twins = [
+            Job(id=_twin(ops), folder=clean.folder, hunks=(), aim=Aim(), ops=ops, usual=plain)
+            for ops in dict.fromkeys(job.ops for job in of_kind)
+        ]
+        groups.append(_Group((*twins, *of_kind), interpreted, draft))
     return groups, stale
+
+
+def _twin(ops: tuple[str, ...]) -> str:
+    """The id of the clean twin of jobs that meet these kernels, or scenarios."""
+    return " ".join((CLEAN, *ops))
 
 
 def _ops(fault: Fault, device: str) -> tuple[str, ...]:

@@ -156,7 +156,8 @@ def classify(channel: str, key: Key, expected: Values, got: Values) -> str:
     if isinstance(one, bytes | np.ndarray):
         return _vector(key, one, other, expected)
     if CHANNELS[channel].kind == "ints" and isinstance(one, tuple) and isinstance(other, tuple):
-        told = _elsewhere(key, other, expected) if CHANNELS[channel].unit == "id" and other else ""
+        # A single token is somewhere else more often than it came from there.
+        told = _elsewhere(key, other, expected) if CHANNELS[channel].unit == "id" and len(other) > 1 else ""
         return _tuples(one, other) or told or "different"
     if CHANNELS[channel].unit == "KV slot":
         return apart(one, other) if isinstance(one, int) and isinstance(other, int) else "different"
@@ -173,7 +174,8 @@ def _tuples(one: tuple, other: tuple) -> str:
     if one[:short] == other[:short]:
         change = len(other) - len(one)
         return f"longer by {change}" if change > 0 else f"shorter by {-change}"
-    return ""
+    gaps = {got - wanted for wanted, got in zip(one, other, strict=False)} if len(one) == len(other) > 1 else ()
+    return apart(one[0], other[0]) if len(gaps) == 1 else ""
 
 
 def _vector(key: Key, one: Datum, other: Datum, expected: Values) -> str:

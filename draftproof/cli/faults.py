@@ -102,7 +102,7 @@ def run(
     inputs.device(device)
     with screen.progress("faults", len(files)) as advance:
         numbers = range(seed, seed + seeds)
-        done = lambda name: advance() if name != CLEAN else None  # noqa: E731
+        done = lambda name: advance() if not name.startswith(CLEAN) else None  # noqa: E731
         report = run_faults(files, numbers, examples, device=device, usual=usual, parallel=parallel, progress=done)
     which = [*(part for name in id_ or () for part in ("--id", name)), *(["--smoke"] if smoke else [])]
     which += [part for path in patch or () for part in ("--patch", str(path))]

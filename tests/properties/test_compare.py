@@ -119,10 +119,12 @@ def test_not_a_number_is_a_difference() -> None:
         ((1, 2), "shorter by 1"),
         ((), "shorter by 3"),
         ((4, 5), "stale: value of round 1"),
-        ((6,), "another row: request 1"),
+        ((6, 7), "another row: request 1"),
+        ((8,), "different"),
+        ((3, 4, 5), "2 ahead"),
         ((9, 9), "different"),
     ],
 )
 def test_tokens_are_looked_for_elsewhere(got: tuple[int, ...], relation: str) -> None:
-    right: dict[Key, Datum] = {Key(0, 1): (4, 5), Key(0, 2): (1, 2, 3), Key(1, 2): (6,)}
+    right: dict[Key, Datum] = {Key(0, 1): (4, 5), Key(0, 2): (1, 2, 3), Key(1, 2): (6, 7), Key(2, 2): (8,)}
     assert found("propose.tokens", right, {**right, Key(0, 2): got}).relation == relation

@@ -72,6 +72,8 @@ def read_fault(path: Path) -> FaultFile:
         raw = tomllib.loads(head)
         if (draft := raw.get("draft", "eagle")) not in DRAFTS:
             raise BadPatch(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
+        if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
+            raise BadPatch(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
         _known(fault)
         parse(diff)
@@ -121,7 +123,7 @@ def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
 def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:
     """One fault by id. Raises UnknownFault."""
     if name not in faults:
-        near = difflib.get_close_matches(name, faults, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(name, faults, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UnknownFault(f"fault is {name!r}, allowed: {len(faults)} ids of the catalogue{hint}")
     return faults[name]

@@ -67,14 +67,14 @@ def run_faults(
         done: dict[str, Beside] = {}
         for group, results in zip(groups, _run(groups, orders, progress), strict=True):
             done |= {job.id: Beside(results[job.id], results[_twin(job.ops)]) for job in group.jobs}
-    results = tuple(_row(file, done, stale, len(seeds)) for file in files)
+    rows = tuple(_row(file, done, stale, len(seeds)) for file in files)
     return FaultReport(
-        verdict=verdict_of(results),
+        verdict=verdict_of(rows),
         seeds=tuple(seeds),
         examples=examples,
         device=device,
-        faults=results,
-        totals=totals(results),
+        faults=rows,
+        totals=totals(rows),
         changes=changes(catalogue().values()),
         versions=versions(),
     )
@@ -111,7 +111,7 @@ def _run(groups: list[_Group], orders: Orders, progress: Progress) -> Iterator[d
 
     def run(group: _Group, ordered: Orders) -> dict[str, JobResult]:
         results = {}
-        for result in _zygote(ordered, group.interpreted):
+        for result in zygote(ordered, group.interpreted):
             results[result.id] = result
             if not result.id.endswith(WHOLE):
                 progress(result.id)
@@ -192,7 +192,7 @@ def _ops(fault: Fault, device: str) -> tuple[str, ...]:
     return ()
 
 
-def _zygote(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
+def zygote(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
     # -P: the current folder may be the repository, whose kernels/ must not stand in for another package.
     command = [sys.executable, "-P", "-m", "draftproof.fuzz.zygote"]

@@ -95,6 +95,13 @@ def test_a_right_subject_passes_and_says_what_ran(project):
     assert "::error" not in result.stdout.str()
 
 
+def test_tests_that_are_deselected_are_no_reports(project):
+    project.makepyfile(test_mine=CHECK + "def test_other():\n    pass\n")
+    result = run(project, "-k", "engine", FEW)
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["3 scenarios in 1 tests*"])
+
+
 def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     project.makepyfile(WRONG)
     result = run(project, FEW, "--junitxml=junit.xml")

@@ -49,11 +49,17 @@ class Chosen(NamedTuple):
         return self.draft or ("eagle" if self.model else "all")
 
     @property
+    def folders(self) -> dict[str, Path]:
+        """The checkpoints by the option that names them."""
+        given = {"--model": self.model, "--draft-model": self.folder}
+        return {option: path for option, path in given.items() if path}
+
+    @property
     def arguments(self) -> list[str]:
         """The options that say the same again."""
         parts = ["--draft", self.name]
-        for option, path in (("--model", self.model), ("--draft-model", self.folder)):
-            parts += [option, str(path)] if path else []
+        for option, path in self.folders.items():
+            parts += [option, str(path)]
         return [*parts, "--mtp"] if self.mtp else parts
 
 
@@ -85,11 +91,16 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
         from draftproof.properties.strategies.scenarios import generate
 
         return generate(seed, count, drafts_of(options.name))
+    for option, path in options.folders.items():
+        if not path.is_dir():
+            raise inputs.BadInput(f"{option} is {path}, allowed: a directory with config.json and model.safetensors")
     try:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:
-        parts = (f"--model {options.model}", f"--draft-model {options.folder}" if options.folder else "")
-        raise inputs.BadInput(f"{' '.join(filter(None, parts))}: {error}") from None
+        # An error of a checkpoint names its file.
+        said = any(str(error).startswith(str(path)) for path in options.folders.values())
+        parts = (option if said else f"{option} {path}" for option, path in options.folders.items())
+        raise inputs.BadInput(f"{', '.join(parts)}: {error}") from None
 
 
 def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]:

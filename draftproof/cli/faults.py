@@ -61,10 +61,11 @@ def list_(json: inputs.Json = None) -> None:
     """Every fault of the catalogue."""
     sources = read_sources()
     listed = tuple(_listed(file, sources) for file in catalogue().values())
-    table = screen.table("id", "patches", "draft", "contract", "channel", "source", "")
+    whole = ("patches", "draft", "contract", "channel")
+    table = screen.table("id", *whole, "", whole=whole)
     for fault in listed:
         state = "" if fault.applies else "stale"
-        table.add_row(fault.id, fault.patches, fault.draft, fault.contract, fault.channel, fault.source, state)
+        table.add_row(fault.id, fault.patches, fault.draft, fault.contract, fault.channel, state)
     screen.console().print(table)
     inputs.write_json(json, FaultList(faults=listed))
 

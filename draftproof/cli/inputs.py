@@ -31,7 +31,7 @@ def choose(name: str, allowed: Sequence[str], what: str) -> str:
     """`name`, if it is allowed. Raises BadInput with the nearest name."""
     if name in allowed:
         return name
-    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.3)
+    near = difflib.get_close_matches(name, allowed, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise BadInput(f"{what} is {name!r}, allowed: {', '.join(allowed)}{hint}")
 

@@ -37,11 +37,15 @@ def outcome(verdict: Outcome | str) -> Text:
     return Text(str(verdict), style=style)
 
 
-def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+def table(*columns: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
+    """A table whose first column is never broken, nor those of `whole`."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         made.add_column(
-            column, justify="right" if column in right else "left", no_wrap=not made.columns, overflow="fold"
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=not made.columns or column in whole,
+            overflow="fold",
         )
     return made
 

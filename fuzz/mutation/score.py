@@ -13,7 +13,7 @@ import msgspec
 
 from draftproof.fuzz.catalogue import DRAFTS, drafts_of, read_sources
 from draftproof.fuzz.copies import write_copy
-from draftproof.fuzz.faults import _zygote as zygote
+from draftproof.fuzz.faults import zygote
 from draftproof.fuzz.kernels import NAMES, PREFIX
 from draftproof.fuzz.mutation.mutant import Mutant, diff
 from draftproof.fuzz.patching import BadPatch, parse

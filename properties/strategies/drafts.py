@@ -63,7 +63,7 @@ def with_draft(scenario: Scenario, algorithm: Algorithm, turn: int) -> Scenario:
     if algorithm == "ngram":
         scenario = _of_few_tokens(scenario, turn)
     elif turn % _ONE_STEP == 5:
-        scenario = with_steps(scenario, 1)
+        scenario = _lasting(with_steps(scenario, 1))
     if algorithm == "mtp" and turn % 3 == 1:
         # Chunks shorter than what a chain of four layers and more makes again.
         scenario = msgspec.structs.replace(scenario, schedule=msgspec.structs.replace(scenario.schedule, chunk=2))
@@ -84,9 +84,9 @@ def _turn(options: Sequence[T], turn: int) -> T:
 
 
 def _mtp(place: _Place, turn: int) -> Mtp:
-    """A layer a proposal, sometimes with layers to spare; one in four does not chain. A single step has a single layer
-    as often as not."""
-    more = _turn(_MORE_LAYERS, turn) if place.scenario.steps > 1 else turn // _ONE_STEP % 2
+    """A layer a proposal, sometimes with layers to spare; one in four does not chain. A single step mostly has a single
+    layer."""
+    more = _turn(_MORE_LAYERS, turn) if place.scenario.steps > 1 else _turn((0, 0, 0, 1), turn // _ONE_STEP)
     return Mtp(
         **place.sizes,
         layers=place.scenario.steps + more,
@@ -202,6 +202,12 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
         for request in scenario.requests
     )
     return msgspec.structs.replace(scenario, steps=min(scenario.steps, steps), adaptive=adaptive, requests=requests)
+
+
+def _lasting(scenario: Scenario) -> Scenario:
+    """The scenario with a first request that no stop token ends: it lasts for some rounds."""
+    first, *others = scenario.requests
+    return msgspec.structs.replace(scenario, requests=(msgspec.structs.replace(first, stop_at=-1), *others))
 
 
 def _cut(wish: RoundWish, steps: int) -> RoundWish:

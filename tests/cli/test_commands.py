@@ -44,7 +44,10 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (lambda raw: raw.update(chunks=3), ["unknown field", "chunks"]),
+        (lambda raw: raw.update(chunks=3), ["unknown field", "chunks", "allowed: model, draft"]),
+        (lambda raw: raw["draft"].update(kind="medusa"), ["draft.kind", '"medusa"', "allowed: eagle, mtp"]),
+        (lambda raw: raw["requests"][0].update(promt=[]), ["promt", "allowed: arrival, prompt"]),
+        (lambda raw: raw.update(relation="mirrored"), ["relation", '"mirrored"', "graph_vs_eager, none"]),
         (lambda raw: raw["memory"].update(page=3), ["memory", "unknown field", "page"]),
         (lambda raw: raw.update(version=7), ["version is 7", "allowed: 2"]),
         (lambda raw: raw["memory"].update(page_size=-2), ["memory.page_size is -2", ">= 1"]),
@@ -89,7 +92,9 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
         (["check", "--seed", "-1"], ["--seed"]),
         (["check", "--draft-model", "somewhere"], ["--draft-model is somewhere", "only together with --model"]),
         (["check", "--draft", "dflsh"], ["draft is 'dflsh'", f"{', '.join(ALGORITHMS)}, all", "dflash?"]),
-        (["check", "--model", "nowhere"], ["--model nowhere", "config.json"]),
+        (["check", "--draft", "ngram", "--draft", "mtp"], ["--draft is ngram and mtp", "allowed: one name, or all"]),
+        (["check", "--model", "nowhere"], ["--model is nowhere", "allowed: a directory", "config.json"]),
+        (["check", "--model", "README.md"], ["--model is README.md", "allowed: a directory"]),
         (["chek"], ["chek"]),
         (["check", "--bogus"], ["--bogus"]),
         (["replay"], ["CASE.json"]),
@@ -99,6 +104,21 @@ def test_wrong_names_and_numbers(capsys, arguments, parts):
     message = error_of(capsys, *arguments)
     for part in parts:
         assert part in message
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_once(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    message = error_of(capsys, "check", "--model", str(tmp_path))
+    assert message.count(str(tmp_path)) == 1
+    assert "architectures is None" in message
+
+
+def test_a_named_contract_that_met_nothing_is_inconclusive(capsys):
+    options = ["--draft", "eagle", "--examples", "2"]
+    assert run(["check", "--contract", "draft.match", *options]) == 125
+    shown = capsys.readouterr().out
+    assert "SKIP" in shown
+    assert "INCONCLUSIVE" in shown
 
 
 def test_cuda_without_a_device_is_refused(capsys, monkeypatch):

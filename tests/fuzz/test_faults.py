@@ -139,7 +139,7 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
         return generate(seed, count, drafts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(faults, "generate", generated)
-    monkeypatch.setattr(faults, "_zygote", lambda orders, _interpreted: survived(orders))
+    monkeypatch.setattr(faults, "zygote", lambda orders, _interpreted: survived(orders))
     files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
     report = run_faults(files, seeds=[1, 2], examples=2)
     assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
@@ -219,7 +219,7 @@ def test_a_wrong_stride_is_reported_as_one():
 
 def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):
     """Nor does it count there, and nothing is started for it."""
-    monkeypatch.setattr(faults, "_zygote", lambda *_: pytest.fail("nothing is to be run"))
+    monkeypatch.setattr(faults, "zygote", lambda *_: pytest.fail("nothing is to be run"))
     report = run_faults([catalogue()["first-draft-unverified"]], seeds=[0], examples=1, device="cuda")
     (found,) = report.faults
     assert found.outcome is FaultOutcome.ABSENT
@@ -235,7 +235,7 @@ def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
         ordered.append(orders)
         return survived(orders)
 
-    monkeypatch.setattr(faults, "_zygote", served)
+    monkeypatch.setattr(faults, "zygote", served)
     report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=2, device="cuda", usual=True)
     calls, whole = ordered
     assert [job.ops for job in calls.jobs] == [("kv_write",), ("kv_write",)]
@@ -276,7 +276,7 @@ def test_the_bugs_that_the_project_began_with_are_in_the_catalogue():
 def test_engine_faults_meet_the_usual_tests_on_a_cpu_only(monkeypatch):
     """What they show there they show on a GPU, whose time is dear."""
     ordered: list[Orders] = []
-    monkeypatch.setattr(faults, "_zygote", lambda orders, _: ordered.append(orders) or survived(orders))
+    monkeypatch.setattr(faults, "zygote", lambda orders, _: ordered.append(orders) or survived(orders))
     early = [catalogue()["draft-positions-advanced-early"]]
     for device in ("cpu", "cuda"):
         run_faults(early, seeds=[0], examples=2, device=device, usual=True)

@@ -98,7 +98,21 @@ def test_broken_patches_say_what_is_wrong(text, message):
 def test_front_matter_errors_name_the_field(tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text('+++\nid = "bad"\nchanel = "x"\n+++\n' + TRIPLE)
-    with pytest.raises(BadPatch, match="chanel"):
+    with pytest.raises(BadPatch, match="chanel is no field of a fault, allowed: id, .*channel"):
+        read_fault(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('contract = "draft.position"', r"contract is 'draft\.position', allowed: .*; did you mean draft\.positions\?"),
+        ('channel = "verify.posit"', r"channel is 'verify\.posit', allowed: one of the channel table"),
+    ],
+)
+def test_a_fault_names_a_contract_and_a_channel_that_there_are(line: str, message: str, tmp_path: Path):
+    path = tmp_path / "bad.patch"
+    path.write_text(f'+++\nid = "bad"\n{line}\n+++\n' + TRIPLE)
+    with pytest.raises(BadPatch, match=message):
         read_fault(path)
 
 

@@ -21,11 +21,20 @@ FINDING = (
 class Report(Protocol):
     """What is read of a test report."""
 
-    nodeid: str
-    when: str | None
-    failed: bool
-    user_properties: list[tuple[str, object]]
-    location: tuple[str, int | None, str]
+    @property
+    def nodeid(self) -> str: ...
+
+    @property
+    def when(self) -> str | None: ...
+
+    @property
+    def failed(self) -> bool: ...
+
+    @property
+    def user_properties(self) -> list[tuple[str, object]]: ...
+
+    @property
+    def location(self) -> tuple[str, int | None, str]: ...
 
 
 def findings(report: Report) -> list[dict[str, str]]:

@@ -41,7 +41,8 @@ smoke: $(READY)
 mutation: $(READY)
 	$(BIN) examples/tiny_checkpoints.py .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.fuzz.mutation --json .draftproof/mutation.json --md docs/mutation.md \
-		$(foreach name,llama qwen3-next glm4-moe deepseek-v3,--model .draftproof/tiny/$(name)) $(ARGS)
+		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite,--model .draftproof/tiny/$(name)) \
+		--draft-model .draftproof/tiny/dflash $(ARGS)
 
 bench-coverage: $(READY)
 	$(BIN) benchmarks/coverage_closure.py $(ARGS)

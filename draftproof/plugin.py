@@ -230,7 +230,9 @@ def pytest_runtest_makereport(
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What all checks came to, of all workers, and annotations on GitHub."""
-    reports = [report for of in terminalreporter.stats.values() for report in of if isinstance(report, pytest.TestReport)]
+    reports = [
+        report for of in terminalreporter.stats.values() for report in of if isinstance(report, pytest.TestReport)
+    ]
     lines = list(summary(reports, plain))
     if lines:
         terminalreporter.write_sep("=", "draftproof")

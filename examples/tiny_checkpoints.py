@@ -9,9 +9,11 @@
 |---|---|---|
 | glm4-moe | Glm4MoeForCausalLM | 3 (`--mtp-layers`) |
 | deepseek-v3 | DeepseekV3ForCausalLM | 2 |
+| deepseek-lite | DeepseekV3ForCausalLM, whose queries have no latent | none |
 | qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
+| qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are stored as one tensor | 1, as `mtp.*` |
 | qwen3 | Qwen3ForCausalLM | none |
-| llama | LlamaForCausalLM, with half of the others' layers: a standalone draft | none |
+| llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
 
 Every draft goes with every target, but for dflash with llama, which has no third layer. All targets share one
@@ -41,6 +43,8 @@ from transformers import (
     MuseGlimmerAssistantConfig,
     MuseGlimmerAssistantModel,
     PreTrainedModel,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3NextConfig,
@@ -104,6 +108,30 @@ QWEN3_NEXT: dict[str, Any] = {
     "moe_intermediate_size": 20,
     "shared_expert_intermediate_size": 24,
 }
+# M-RoPE, which positions of text cannot tell from RoPE.
+QWEN3_5_MOE: dict[str, Any] = {
+    **{name: value for name, value in QWEN3_NEXT.items() if name != "intermediate_size"},
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [2, 1, 1],
+        "mrope_interleaved": True,
+    },
+}
+# Wavelengths of the eight pairs run from 6 to 2e4 tokens: with these limits some are short, some long, some between.
+LLAMA: dict[str, Any] = {
+    **SIZES,
+    "num_hidden_layers": 2,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 10000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 128,
+    },
+}
 DFLASH: dict[str, Any] = {
     **{name: value for name, value in SIZES.items() if name not in ("vocab_size", "tie_word_embeddings")},
     "num_hidden_layers": 2,
@@ -130,18 +158,22 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     sparse = {**sparse, "num_hidden_layers": 2}
     layers = DeepseekV3ForCausalLM(DeepseekV3Config(**{**DEEPSEEK_V3, **sparse}))
     add_mtp_layers(write(deepseek, directory / "deepseek-v3", shared), layers, shared)
-    hybrid = write(Qwen3NextForCausalLM(Qwen3NextConfig(**QWEN3_NEXT)), directory / "qwen3-next", shared)
+    lite = DeepseekV3Config(**{**DEEPSEEK_V3, "q_lora_rank": None}, num_mtp_layers=0)
+    write(DeepseekV3ForCausalLM(lite), directory / "deepseek-lite", shared)
     one = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    hybrid = write(Qwen3NextForCausalLM(Qwen3NextConfig(**QWEN3_NEXT)), directory / "qwen3-next", shared)
     add_mtp_of_qwen(hybrid, Qwen3NextForCausalLM(Qwen3NextConfig(**{**QWEN3_NEXT, **one})), shared)
+    packed = write(Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**QWEN3_5_MOE)), directory / "qwen3.5-moe", shared)
+    add_mtp_of_qwen(packed, Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**{**QWEN3_5_MOE, **one})), shared)
     write(Qwen3ForCausalLM(Qwen3Config(**SIZES)), directory / "qwen3", shared)
-    write(LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 2})), directory / "llama", shared)
+    write(LlamaForCausalLM(LlamaConfig(**LLAMA)), directory / "llama", shared)
     write(MuseGlimmerAssistantModel(MuseGlimmerAssistantConfig(**DFLASH)), directory / "dflash", shared)
 
 
 def write(model: PreTrainedModel, directory: Path, shared: dict[str, Tensor]) -> Path:
     """Draw the weights of `model` and write it in float32. Returns `directory`."""
     source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
-    one_plus = model.config.model_type == "qwen3_next"
+    one_plus = model.config.model_type in ("qwen3_next", "qwen3_5_moe_text")
     with torch.no_grad():
         for name, weight in (*model.named_parameters(), *model.named_buffers()):
             if weight.is_floating_point() and "inv_freq" not in name:

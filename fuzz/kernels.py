@@ -6,9 +6,11 @@ import importlib
 from collections.abc import Callable, Iterable
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from draftproof.properties.contracts.kernel import CONTRACTS, Difference, KernelCase
 from draftproof.properties.strategies.kernels import CASES
+from draftproof.properties.strategies.kernels_state import LARGE
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 from draftproof.reference import ops
 
@@ -17,10 +19,22 @@ NAMES = tuple(f"{PREFIX}{op}" for op in sorted(CONTRACTS))
 """Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
 
 Kernels = Callable[[str], Callable[..., None]]
+_LARGE_IN = 6
 
 
 def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
-    """`count` calls of an op, a function of the seed, as long as no engine has been imported."""
+    """`count` calls of an op, a function of the seed, and of whether Triton is interpreted in this process, as long as
+    no engine has been imported. One in six is large where a kernel splits large ones into blocks."""
+    usual = _drawn(CASES[op](), seed_, count)
+    if op not in LARGE:
+        return tuple(usual)
+    large = _drawn(CASES[op](large=True), seed_, -(-count // _LARGE_IN))
+    for number, case in enumerate(large):
+        usual.insert(number * _LARGE_IN + _LARGE_IN - 1, case)
+    return tuple(usual[:count])
+
+
+def _drawn(strategy: SearchStrategy[KernelCase], seed_: int, count: int) -> list[KernelCase]:
     found: list[KernelCase] = []
 
     @seed(seed_)
@@ -31,12 +45,12 @@ def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(CASES[op]())
+    @given(strategy)
     def collect(case: KernelCase) -> None:
         found.append(case)
 
     collect()
-    return tuple(found)
+    return found
 
 
 def ours(op: str) -> Callable[..., None]:

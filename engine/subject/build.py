@@ -106,9 +106,10 @@ def _checkpoint(model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch
 
 def config(scenario: Scenario) -> EngineConfig:
     memory, schedule = scenario.memory, scenario.schedule
-    order = list(range(1, memory.pages + 1))
-    states = list(range(1, memory.request_slots + 1))
+    order, states = list[int](), list[int]()
     if memory.page_seed:
+        # Else the engine takes them in its own order.
+        order, states = list(range(1, memory.pages + 1)), list(range(1, memory.request_slots + 1))
         random.Random(memory.page_seed).shuffle(order)
         random.Random(-memory.page_seed).shuffle(states)
     return EngineConfig(

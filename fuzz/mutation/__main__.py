@@ -23,6 +23,9 @@ Models = Annotated[
     list[Path] | None,
     typer.Option("--model", help="A tiny checkpoint; mutants of models meet it, too (may be repeated).", exists=True),
 ]
+DraftModel = Annotated[
+    Path | None, typer.Option("--draft-model", help="A draft that is tried with every checkpoint it fits.", exists=True)
+]
 ModelExamples = Annotated[int, typer.Option("--model-examples", min=1, help="Scenarios of each checkpoint.")]
 Parallel = Annotated[int, typer.Option("--parallel", min=1, help="How many mutants run at once.")]
 Read = Annotated[Path | None, typer.Option("--sample", help="Mutants that were sampled before.", exists=True)]
@@ -36,6 +39,7 @@ def main(
     count: Count = 300,
     examples: Examples = 60,
     model: Models = None,
+    draft_model: DraftModel = None,
     model_examples: ModelExamples = 8,
     parallel: Parallel = 2,
     read: Read = None,
@@ -61,7 +65,7 @@ def main(
         if sys.stderr.isatty():
             console.print(f"{done} runs of {len(mutants)} mutants", end="\r")
 
-    models = [one for path in model or () for one in _scenarios(path.resolve(), seed, model_examples)]
+    models = [one for path in model or () for one in _scenarios(path.resolve(), draft_model, seed, model_examples)]
     score = judge_all(mutants, seed, examples, models, progress, parallel)
     document = described(score, examples)
     typer.echo(document)
@@ -78,8 +82,14 @@ def _sampled(seed: int, count: int) -> list[Mutant]:
     return sample(seed, count)
 
 
-def _scenarios(path: Path, seed: int, count: int) -> list[Scenario]:
-    return real_scenarios(path, every_draft(path, None, seed).drafts, seed, count)
+def _scenarios(path: Path, draft: Path | None, seed: int, count: int) -> list[Scenario]:
+    """Those of a checkpoint with every draft that it allows, and the draft's directory if it fits."""
+    try:
+        offer = every_draft(path, draft and draft.resolve(), seed)
+    except ValueError:
+        # Raises again for a checkpoint that is bad itself.
+        offer = every_draft(path, None, seed)
+    return real_scenarios(path, offer.drafts, seed, count)
 
 
 def described(score: Score, examples: int) -> str:

@@ -19,8 +19,23 @@ LEFT_OUT = {
     "engine/models/config_fields.py": "reads files, and is held by tests with broken ones",
     "engine/models/grouped_config.py": "reads files, and is held by tests with broken ones",
     "engine/models/hybrid_config.py": "reads files, and is held by tests with broken ones",
+    "engine/models/dflash.py::parse_dflash": "reads files, and is held by tests with broken ones",
+    "engine/models/dflash.py::_sizes": "reads files, and is held by tests with broken ones",
+    "engine/models/dflash.py::_features": "reads files, and is held by tests with broken ones",
+    "engine/models/grouped.py::load_grouped": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::read_adaptive_config": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_Field": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_integer": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_number": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_steps": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_read_object": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_unique": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_shown": "reads files, and is held by tests with broken ones",
+    "engine/models/layers.py::is_narrow": "chooses on CUDA only",
+    "engine/models/layers.py::narrow_layer": "runs on CUDA only",
+    "engine/models/dense.py::_narrow": "runs on CUDA only",
 }
-"""Paths that are not mutated, and why."""
+"""Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""
 
 
 class Mutant(Value, frozen=True, kw_only=True):
@@ -54,6 +69,12 @@ class Sample(Value, frozen=True, kw_only=True):
 def mutable() -> dict[str, str]:
     """Path -> text of every file that is mutated."""
     return {path: text for path, text in read_sources().items() if not path.startswith(tuple(LEFT_OUT))}
+
+
+def names_left_out(path: str) -> frozenset[str]:
+    """The functions and classes of a file that are not mutated."""
+    parts = (entry.partition("::") for entry in LEFT_OUT)
+    return frozenset(name for file, _, name in parts if file == path and name)
 
 
 def changed(text: str, mutated: str) -> tuple[str, str]:

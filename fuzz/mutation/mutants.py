@@ -12,7 +12,7 @@ from cosmic_ray.ast import ast_nodes
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.operators.operator import Operator
 
-from draftproof.fuzz.mutation.mutant import Mutant, changed, mutable
+from draftproof.fuzz.mutation.mutant import Mutant, changed, mutable, names_left_out
 from draftproof.fuzz.mutation.operators import operators
 
 
@@ -63,8 +63,8 @@ def _folder(path: str) -> str:
 
 
 def spots(path: str, text: str) -> Iterator[_Spot]:
-    """Every place where an operator applies, outside of annotations and of what only describes."""
-    quiet = _quiet(text)
+    """Every place where an operator applies, outside of annotations, of what only describes, and what is left out."""
+    quiet = _quiet(text, names_left_out(path))
     nodes = list(ast_nodes(parso.parse(text)))
     for kind, of_kind in operators().items():
         for operator in of_kind:
@@ -97,12 +97,13 @@ def _is_python(text: str) -> bool:
 Span = tuple[tuple[int, int], tuple[int, int]]
 
 
-def _quiet(text: str) -> list[Span]:
-    """Where a change means nothing: annotations, decorators, errors, what asserts only (`strict` of a zip), and blocks
-    that only type checkers read."""
+def _quiet(text: str, left_out: frozenset[str] = frozenset()) -> list[Span]:
+    """Where a change means nothing to a healthy run: annotations, decorators, refusals of bad input, which tests hold,
+    what asserts only (`strict` of a zip), blocks that only type checkers read, and what is left out by its name."""
     found: list[Span] = []
     for node in ast.walk(ast.parse(text)):
-        for part in _parts(node):
+        named = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in left_out
+        for part in (node,) if named else _parts(node):
             end = (part.end_lineno or part.lineno, part.end_col_offset or 0)
             found.append(((part.lineno, part.col_offset), end))
     return found
@@ -121,5 +122,12 @@ def _parts(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
         yield node
     elif isinstance(node, ast.keyword) and node.arg == "strict":
         yield node.value
-    elif isinstance(node, ast.Raise):
+    elif isinstance(node, ast.stmt) and _refuses(node):
         yield node
+
+
+def _refuses(node: ast.stmt) -> bool:
+    """Whether a statement does nothing but raise, in some case or in every one."""
+    if isinstance(node, ast.If | ast.For):
+        return all(map(_refuses, (*node.body, *node.orelse)))
+    return isinstance(node, ast.Raise)

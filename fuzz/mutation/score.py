@@ -26,7 +26,7 @@ from draftproof.properties.values.scenario import Scenario
 TRIAGE = Path(__file__).with_name("triage.toml")
 DEADLINE = 30.0
 PARALLEL = 2
-_KERNEL_CALLS = 24
+_KERNEL_CALLS = 40
 _REGISTERED = re.compile(r'register\(\s*"(\w+)\(.*?(eager_\w+)\.\w+,\s*"(triton_\w+)"', re.DOTALL)
 
 
@@ -208,14 +208,21 @@ def _row(mutant: Mutant, fate: Fate, by: str = "") -> Judged:
     )
 
 
-def triaged() -> dict[str, str]:
-    """Key of a mutant -> why nothing could tell it from the original."""
-    return tomllib.loads(TRIAGE.read_text(encoding="utf-8"))["equivalent"]
+class Triage(Value, frozen=True, kw_only=True):
+    """Key of a mutant -> an argument: why nothing could tell it from the original, or why it is left unnoticed."""
+
+    equivalent: dict[str, str] = msgspec.field(default_factory=dict)
+    left: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def scored(seed: int, judged: Sequence[Judged], equivalent: Mapping[str, str] | None = None) -> Score:
+def triaged() -> Triage:
+    """What is known of survivors."""
+    return msgspec.convert(tomllib.loads(TRIAGE.read_text(encoding="utf-8")), Triage)
+
+
+def scored(seed: int, judged: Sequence[Judged], triage: Triage | None = None) -> Score:
     """The score, with survivors taken for equivalent where a triage says why."""
-    known = triaged() if equivalent is None else equivalent
+    known = triaged() if triage is None else triage
     rows = tuple(_triage(one, known) for one in judged)
     counted = [one for one in rows if one.fate is not Fate.BROKEN]
     killed = sum(one.fate in KILLED for one in counted)
@@ -235,7 +242,10 @@ def scored(seed: int, judged: Sequence[Judged], equivalent: Mapping[str, str] | 
     )
 
 
-def _triage(one: Judged, known: Mapping[str, str]) -> Judged:
-    why = known.get(f"{one.path} | {one.before} | {one.after}", "")
-    survives = one.fate in (Fate.SURVIVED, Fate.UNREACHED)
-    return msgspec.structs.replace(one, fate=Fate.EQUIVALENT, why=why) if why and survives else one
+def _triage(one: Judged, known: Triage) -> Judged:
+    if one.fate not in (Fate.SURVIVED, Fate.UNREACHED):
+        return one
+    key = f"{one.path} | {one.before} | {one.after}"
+    if why := known.equivalent.get(key):
+        return msgspec.structs.replace(one, fate=Fate.EQUIVALENT, why=why)
+    return msgspec.structs.replace(one, why=known.left.get(key, ""))

@@ -1,5 +1,6 @@
 """Tensors of kernel cases: each lies somewhere in a larger allocation, its dimensions in any order, in poison."""
 
+import os
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -13,8 +14,10 @@ Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
 Arguments = dict[str, Buffer | int | float]
 
-FLOATS: Dtypes = (torch.float32,)
-RING_AND_FLOATS: Dtypes = (torch.int64, torch.float32)
+# Triton's interpreter computes bfloat16 on its bit patterns.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+FLOATS: Dtypes = (torch.float32,) if _INTERPRETED else (torch.float32, torch.bfloat16)
+RING_AND_FLOATS: Dtypes = (torch.int64, *FLOATS)
 
 VALUE_POISONS = {True: (float("nan"), -3e30), False: (0x5EED5EED5EED5EED, -1)}
 # Poison for indices is in range where it can be: a wild one would crash rather than mislead.

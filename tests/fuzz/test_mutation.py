@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -14,7 +15,7 @@ from draftproof.fuzz.catalogue import read_sources
 from draftproof.fuzz.mutation.mutant import LEFT_OUT, diff, mutable
 from draftproof.fuzz.mutation.mutants import sample, spots
 from draftproof.fuzz.mutation.operators import OURS, operators
-from draftproof.fuzz.mutation.score import Fate, Judged, judge_all, ops_of, phases_of, scored, triaged
+from draftproof.fuzz.mutation.score import Fate, Judged, Triage, judge_all, ops_of, phases_of, scored, triaged
 from draftproof.fuzz.patching import apply, parse
 
 EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
@@ -43,6 +44,12 @@ def test_annotations_errors_and_assertions_are_left_alone():
     assert not list(spots("engine/x.py", text))
 
 
+@pytest.mark.parametrize("body", ["if a > 1:\n    raise E", "for b in a:\n    if b < 2:\n        raise E(b + 1)"])
+def test_what_only_refuses_is_left_to_tests(body):
+    assert not list(spots("engine/x.py", body + "\n"))
+    assert list(spots("engine/x.py", body + "\n    a = b + 1\n"))
+
+
 def test_a_sample_is_a_function_of_its_seed():
     sources = {path: text for path, text in mutable().items() if path in ("engine/pages.py", "kernels/eager_cache.py")}
     one, again, other = sample(3, 12, sources), sample(3, 12, sources), sample(4, 12, sources)
@@ -65,7 +72,17 @@ def test_every_operator_applies_somewhere():
 
 def test_what_is_left_out_is_there():
     sources = read_sources()
-    assert all(any(path.startswith(left) for path in sources) for left in LEFT_OUT)
+    for entry in LEFT_OUT:
+        path, _, name = entry.partition("::")
+        assert any(one.startswith(path) for one in sources)
+        assert not name or re.search(rf"^ *(def|class) {name}\b", sources[path], re.MULTILINE)
+
+
+def test_functions_are_left_out_by_name():
+    text = "def load(a: int) -> int:\n    return a + 1\n\n\ndef kept(a: int) -> int:\n    return a + 1\n"
+    path = "engine/models/grouped.py"
+    assert {spot.line for spot in spots(path, text.replace("load", "load_grouped"))} == {6}
+    assert {spot.line for spot in spots(path, text)} == {2, 6}
 
 
 def row(fate: Fate, after: str = "b") -> Judged:
@@ -74,20 +91,24 @@ def row(fate: Fate, after: str = "b") -> Judged:
 
 def test_the_score_leaves_out_what_is_equivalent_and_what_is_no_python():
     rows = [row(Fate.CONTRACT), row(Fate.CRASHED), row(Fate.SURVIVED, "c"), row(Fate.UNREACHED, "d"), row(Fate.BROKEN)]
-    score = scored(0, rows, {"engine/x.py | a | c": "the same"})
+    known = Triage(equivalent={"engine/x.py | a | c": "the same"}, left={"engine/x.py | a | d": "on CUDA only"})
+    score = scored(0, rows, known)
     assert (score.sampled, score.killed, score.equivalent) == (4, 2, 1)
     assert score.score == pytest.approx(2 / 3)
     assert score.by_kind == {"boundary": (2, 3)}
+    assert [one.why for one in score.mutants] == ["", "", "the same", "on CUDA only", ""]
 
 
 def test_a_triage_does_not_hide_that_a_mutant_is_noticed():
-    score = scored(0, [row(Fate.CONTRACT)], {"engine/x.py | a | b": "the same"})
+    score = scored(0, [row(Fate.CONTRACT)], Triage(equivalent={"engine/x.py | a | b": "the same"}))
     assert (score.killed, score.equivalent) == (1, 0)
 
 
 def test_triages_are_of_lines_that_are_there():
     sources = read_sources()
-    for key, why in triaged().items():
+    known = triaged()
+    assert not known.equivalent.keys() & known.left.keys()
+    for key, why in (known.equivalent | known.left).items():
         path, before, _ = key.split(" | ", 2)
         lines = {line.strip() for line in sources[path].splitlines()}
         assert before in lines or all(part in sources[path] for part in before.split("  ")), key

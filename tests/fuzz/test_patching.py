@@ -98,7 +98,7 @@ def test_broken_patches_say_what_is_wrong(text, message):
 def test_front_matter_errors_name_the_field(tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text('+++\nid = "bad"\nchanel = "x"\n+++\n' + TRIPLE)
-    with pytest.raises(BadPatch, match="chanel is no field of a fault, allowed: id, .*channel"):
+    with pytest.raises(BadPatch, match=r"chanel is no field of a fault, allowed: id, .*channel"):
         read_fault(path)
 
 

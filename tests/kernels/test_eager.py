@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from draftproof import kernels
-from draftproof.kernels import eager_gdn, eager_state
+from draftproof.kernels import eager_attention, eager_gdn, eager_state
 from draftproof.kernels.registry import implementation
 from draftproof.properties.contracts.kernel import CONTRACTS, Buffer, KernelCase
 from draftproof.properties.strategies.kernels import CASES
@@ -30,6 +30,13 @@ def test_every_contract_holds_where_a_sequence_takes_several_pieces(op: str, mon
     monkeypatch.setattr(eager_state, "PIECE", 2)
     monkeypatch.setattr(eager_gdn, "PIECE", 2)
     seen = tally(op, FLOATS, examples=40)
+    assert seen.differences == []
+    assert seen.changed >= seen.examples // 3
+
+
+def test_attention_holds_where_a_call_takes_several_pieces(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(eager_attention, "_PIECE", 1 << 10)
+    seen = tally("paged_attention", FLOATS, examples=40)
     assert seen.differences == []
     assert seen.changed >= seen.examples // 3
 

@@ -16,7 +16,15 @@ from draftproof.reference.real import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny_checkpoints.py"
 PROMPTS = ((3, 9, 27, 41), (5, 9, 37, 41))
-LAYERS = {"glm4-moe": 3, "deepseek-v3": 2, "qwen3-next": 1, "qwen3": 0, "llama": 0}
+LAYERS = {
+    "glm4-moe": 3,
+    "deepseek-v3": 2,
+    "deepseek-lite": 0,
+    "qwen3-next": 1,
+    "qwen3.5-moe": 1,
+    "qwen3": 0,
+    "llama": 0,
+}
 
 
 @pytest.fixture(scope="module")

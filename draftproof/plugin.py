@@ -5,6 +5,8 @@ It is loaded by every pytest run in an environment that has Draftproof, so it im
 
 from __future__ import annotations
 
+import argparse
+import math
 import os
 import re
 import sys
@@ -54,11 +56,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of "90s", "10m" or "2h". Raises ValueError, which argparse reports."""
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not float(number) > 0:
-        raise ValueError(f"time is {text!r}, allowed: a number and s, m or h")
-    return float(number) * _UNITS[unit]
+    """Seconds of "90s", "10m" or "2h". Raises ArgumentTypeError."""
+    try:
+        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"time is {text!r}, allowed: a number and s, m or h, as in 10m")
+    return seconds
 
 
 def _option(config: pytest.Config, name: str, default: Any = None) -> Any:
@@ -84,12 +89,24 @@ def _check_options(config: pytest.Config) -> None:
         if value < least:
             raise pytest.UsageError(f"--draftproof-{name} is {value}, allowed: {least} or more")
     case = _option(config, "case")
-    if case is not None and not Path(case).is_file():
-        raise pytest.UsageError(f"--draftproof-case is {case}, allowed: a file that can be read")
+    if case is not None:
+        _check_case(case)
+    if _option(config, "device") == "cuda" and not _devices():
+        raise pytest.UsageError("--draftproof-device is cuda, allowed here: cpu (torch sees no CUDA device)")
     subject = _option(config, "subject", "package.module:name")
     module, _, name = subject.partition(":")
     if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise pytest.UsageError(f"--draftproof-subject is {subject!r}, allowed: package.module:name")
+
+
+def _check_case(path: str) -> None:
+    from draftproof.properties.values.codec import read_case
+    from draftproof.properties.values.validate import InvalidScenario
+
+    try:
+        read_case(Path(path))
+    except InvalidScenario as error:
+        raise pytest.UsageError(f"--draftproof-case is {path}, allowed: a case file, or a scenario; {error}") from None
 
 
 def _register_profiles(load: str | None) -> None:
@@ -203,6 +220,7 @@ def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: Profi
         cases=config.rootpath / ".draftproof" / "cases",
         test=plain(item.nodeid),
         device=_option(config, "device", "cpu"),
+        share=draftproof_scenarios.share,
         record=item.user_properties.append,
     )
 

@@ -101,7 +101,7 @@ class Check:
     """What the fixture draftproof_check is.
 
     `subject` makes the one that is meant if none is given, `cases` is where failing ones are kept, `test` the id of the
-    test, and `record` is told properties of it.
+    test, `share` which part of its scenarios these are (which, of how many), and `record` is told properties of it.
     """
 
     subject: Callable[[], Subject]
@@ -109,6 +109,7 @@ class Check:
     cases: Path = CASES
     test: str = ""
     device: str = "cpu"
+    share: tuple[int, int] = (0, 1)
     record: Callable[[tuple[str, object]], None] = field(default=lambda _: None)
 
     def __call__(
@@ -135,7 +136,7 @@ class Check:
         self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE))))
         if found:
             raise Broken(tuple({one.identity: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
-        _conclusive(checked, held, strict)
+        _conclusive(checked, held, strict, shared=self.share[1] > 1 and scenarios is None)
         return checked
 
     def _run(
@@ -144,12 +145,16 @@ class Check:
         judged: list[Judgement] = []
         counted: list[dict[str, int]] = []
         found: list[Found] = []
-        # Two tests may have two subjects that fail alike.
-        cases = self.cases / re.sub(r"[^A-Za-z0-9]+", "-", self.test).strip("-")
+        # Two tests may have two subjects that fail alike, and so may two shares of one.
+        which, of = self.share
+        name = re.sub(r"[^A-Za-z0-9]+", "-", self.test).strip("-") + (f"-share{which + 1}of{of}" if of > 1 else "")
         for scenario in scenarios:
-            outcome = _hold(subject, scenario, contracts, cases)
+            outcome = _hold(subject, scenario, contracts)
             if isinstance(outcome, Found):
-                found.append(self._replayable(outcome, subject))
+                # The first of a kind is the one that is told.
+                told_ = any(one.identity == outcome.identity for one in found)
+                kept = outcome if told_ else _kept(outcome, scenario, self.cases / name)
+                found.append(self._replayable(kept, subject))
             else:
                 judged.append(outcome[0])
                 counted.append(outcome[1])
@@ -169,8 +174,9 @@ def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Pa
     a case file.
     """
     __tracebackhide__ = True
-    outcome = _hold(subject, scenario, ALL, cases)
+    outcome = _hold(subject, scenario, ALL)
     if isinstance(outcome, Found):
+        outcome = _kept(outcome, scenario, cases)
         command = _engine_command(outcome.case, device) if is_engine(subject) else ""
         raise Broken((outcome._replace(replay=command),))
 
@@ -206,34 +212,32 @@ def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
 
 
 def _hold(
-    subject: Subject, scenario: Scenario, contracts: Sequence[Contract], cases: Path
+    subject: Subject, scenario: Scenario, contracts: Sequence[Contract]
 ) -> tuple[Judgement, dict[str, int]] | Found:
-    """What contracts say of one scenario, and its counts; or the failure, with its case kept."""
+    """What contracts say of one scenario, and its counts; or the failure."""
     try:
         with time_limit(DEADLINE):
             ran = evidence(subject, scenario)
     except SubjectCrashed as crash:
         identity = Identity(contract="crash", channel=crash.error.split(":")[0])
-        found = Found(Outcome.CRASH, identity, f"crash: {crash}", "", detail=crash.trace)
+        return Found(Outcome.CRASH, identity, f"crash: {crash}", "", detail=crash.trace)
     except Hung:
         told_ = f"hang: the subject did not finish within {DEADLINE:g} s"
-        found = Found(Outcome.HANG, Identity(contract="hang"), told_, "")
-    else:
-        judged = judge(ran, contracts)
-        first = judged.first
-        if first is None:
-            return judged, counts(ran)
-        # The command line imports torch, and a passing test needs neither.
-        from draftproof.cli.wording import sentence
+        return Found(Outcome.HANG, Identity(contract="hang"), told_, "")
+    judged = judge(ran, contracts)
+    first = judged.first
+    if first is None:
+        return judged, counts(ran)
+    # The command line imports torch, and a passing test needs neither.
+    from draftproof.cli.wording import sentence
 
-        relation = general(first.relation)
-        identity = Identity(contract=first.contract, channel=first.channel, phase=first.phase, relation=relation)
-        found = Found(Outcome.FAIL, identity, f"{first.contract}: {sentence(first, ran.output_changed)}", "")
-    return found._replace(case=_keep(found, scenario, cases))
+    relation = general(first.relation)
+    identity = Identity(contract=first.contract, channel=first.channel, phase=first.phase, relation=relation)
+    return Found(Outcome.FAIL, identity, f"{first.contract}: {sentence(first, ran.output_changed)}", "")
 
 
-def _keep(found: Found, scenario: Scenario, cases: Path) -> str:
-    """Write a case file, one for each identity: the last one, which is the smallest that Hypothesis knows."""
+def _kept(found: Found, scenario: Scenario, cases: Path) -> Found:
+    """The failure with its case file, one for each identity: with Hypothesis the last one, which is the smallest."""
     case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
     cases.mkdir(parents=True, exist_ok=True)
     path = cases / f"{found.identity.slug}.json"
@@ -241,14 +245,16 @@ def _keep(found: Found, scenario: Scenario, cases: Path) -> str:
         out.write(encode(case) + "\n")
     os.replace(out.name, path)
     inside = path.resolve().is_relative_to(Path.cwd())
-    return str(path.resolve().relative_to(Path.cwd()) if inside else path)
+    return found._replace(case=str(path.resolve().relative_to(Path.cwd()) if inside else path))
 
 
-def _conclusive(checked: Checked, subject: Subject, strict: bool) -> None:
-    """Raises AssertionError where a pass would prove nothing."""
+def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: bool) -> None:
+    """Raises AssertionError where a pass would prove nothing. One share of several may have no scenarios."""
     __tracebackhide__ = True
     if not checked.scenarios:
-        return
+        if shared:
+            return
+        raise AssertionError(f"INCONCLUSIVE: {subject.name} was given no scenarios, allowed: at least one")
     if not any(one.scenarios for one in checked.contracts):
         raise AssertionError(f"INCONCLUSIVE: {subject.name} reports nothing that any contract could judge")
     lacking = [f"{one.name} ({', '.join(one.missing)})" for one in checked.contracts if one.missing]

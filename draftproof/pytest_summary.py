@@ -87,8 +87,9 @@ def _names(reports: list[Report], wanted: str) -> set[str]:
 
 
 def _lacking(shares: list[Report]) -> list[str]:
-    """Contracts that no share of a test could judge."""
-    return sorted(_names(shares, LACKING) - _names(shares, JUDGED))
+    """Contracts that no share of a test could judge; a failure is a judgement, too."""
+    failed = {one["contract"] for report in shares for one in findings(report)}
+    return sorted(_names(shares, LACKING) - _names(shares, JUDGED) - failed)
 
 
 def workflow_commands(reports: Iterable[Report], folder: str) -> Iterator[str]:

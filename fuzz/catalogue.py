@@ -125,7 +125,7 @@ def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:
     if name not in faults:
         near = difflib.get_close_matches(name, faults, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UnknownFault(f"fault is {name!r}, allowed: {len(faults)} ids of the catalogue{hint}")
+        raise UnknownFault(f"fault is {name!r}, allowed: one of {len(faults)} of `draftproof faults list`{hint}")
     return faults[name]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.relations import related as related_scenario
 from draftproof.properties.subject import Subject
+from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
@@ -78,6 +79,10 @@ def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
     return Trace(trace.subject, channels, (*trace.observations, *more))
 
 
+class MalformedTrace(ValueError):
+    """A trace that cannot be judged: a key twice, or a channel of its subject not at all."""
+
+
 class SubjectCrashed(Exception):
     """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback."""
 
@@ -109,11 +114,27 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
         other = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
     known = resolved(known, base)
     assert known.trace is not None
+    _declared(subject, scenario, base, known.trace)
+    if other is not None:
+        _declared(subject, related_scenario(scenario), other, known.related or known.trace)
     return Evidence(scenario, known.script, known.trace, base, other, known.related)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
     try:
-        return subject.run(scenario, script)
-    except Exception as error:
+        trace = subject.run(scenario, script)
+        for again in trace.duplicates:
+            raise MalformedTrace(f"{again.channel} {again.key} is reported twice")
+    except (Exception, SystemExit, GeneratorExit) as error:
         raise SubjectCrashed(during, error) from error
+    return trace
+
+
+def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:
+    """A trace has every channel of its subject that the reference has something to say on, so that no run can escape
+    its contracts by silence. Raises SubjectCrashed."""
+    applying = reference.channels if scenario.taps else reference.channels - TAPPED
+    silent = sorted((subject.channels & applying) - trace.channels)
+    if silent:
+        error = MalformedTrace(f"the trace lacks {', '.join(silent)}, which its subject declares")
+        raise SubjectCrashed("at its end", error) from error

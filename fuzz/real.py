@@ -79,8 +79,9 @@ def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
     if folder is not None and not any(found[name].origin == str(folder) for name in found):
         reasons = "; ".join(f"as {name}: {lacking[name]}" for name in _FROM_FOLDER)
         raise ValueError(f"{folder} fits no draft: {reasons}")
-    # A directory is of one kind.
-    lacking = {name: why for name, why in lacking.items() if folder is None or name not in _FROM_FOLDER}
+    if folder is not None:
+        # A directory is of one kind.
+        lacking |= {name: f"{folder} is of another draft" for name in _FROM_FOLDER if name in lacking}
     return Offer(tuple(found[name] for name in ALGORITHMS if name in found), lacking)
 
 

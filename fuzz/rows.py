@@ -99,10 +99,12 @@ def _shown(seeds: tuple[SeedResult, ...]) -> SeedResult:
 
 
 def _outcome(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: JobResult) -> FaultOutcome:
-    """A fault counts as what it is at its worst seed; if it never had any effect, it is inert."""
+    """A fault counts as what it is at its worst seed; if it never had any effect, it is inert: a crash then is that of
+    a patch which cannot run."""
     least = min(outcomes, key=_WORST_FIRST.index)
     all_inert = len(result.inert) == len(file.hunks())
-    return FaultOutcome.INERT if least is FaultOutcome.SURVIVED and all_inert else least
+    unnoticed = least in (FaultOutcome.SURVIVED, FaultOutcome.CRASHED, FaultOutcome.HUNG)
+    return FaultOutcome.INERT if unnoticed and all_inert else least
 
 
 def verdict_of(results: Sequence[FaultResult]) -> Outcome:

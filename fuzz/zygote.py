@@ -230,7 +230,9 @@ def _over(child: _Child, orders: Orders) -> JobResult | _Task:
     os.close(child.pipe)
     _, status = os.waitpid(child.pid, 0)
     task, beat = child.task, child.beat
-    inert = frozenset(beat.inert) if task.inert is None else task.inert & frozenset(beat.inert)
+    # What killed a child had an effect, and it cannot say of which hunk.
+    told = frozenset(beat.inert) if beat.final or beat.again else frozenset()
+    inert = told if task.inert is None else task.inert & told
     done, usual = (*task.done, *beat.done), beat.usual if beat.final else task.usual
     if not (beat.final or beat.again):
         outcome = FaultOutcome.HUNG if child.hung else FaultOutcome.CRASHED

@@ -10,21 +10,23 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-import draftproof.cli.wording
-import draftproof.pytest_checks
-import draftproof.reference.run  # noqa: F401  # numpy cannot be imported twice by one process
 from draftproof import plugin
 from draftproof.plugin import plain
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.codec import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
 from draftproof.pytest_checks import Broken, Check, hold, make_subject
 from draftproof.pytest_summary import summary, workflow_commands
+from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
 
 pytest_plugins = ["pytester"]
 
@@ -273,6 +275,48 @@ def test_nothing_breaks_out_of_an_annotation():
     ]
 
 
+def test_what_failed_was_judged():
+    shares = [
+        Report("t[share1of2]", ("draftproof.contract", "accept"), *FINDING[1:]),
+        Report("t[share2of2]", ("draftproof.inconclusive", "accept bounds")),
+    ]
+    assert "t: not enough was exercised to judge bounds" in list(summary(shares, plain))
+
+
+def test_no_scenarios_prove_nothing(tmp_path):
+    with pytest.raises(AssertionError, match="INCONCLUSIVE: reference was given no scenarios, allowed: at least one"):
+        Check(ReferenceSubject, [], tmp_path)()
+    with pytest.raises(AssertionError, match="was given no scenarios"):
+        Check(ReferenceSubject, [], tmp_path, share=(1, 2))(scenarios=iter(()))
+    # A share may have none where there are fewer scenarios than workers.
+    assert Check(ReferenceSubject, [], tmp_path, share=(1, 2))().scenarios == 0
+
+
+def test_what_is_kept_is_what_is_told(tmp_path):
+    """The first of a kind is told, and later ones do not take the place of its case; shares have files of their own."""
+
+    class Off(ReferenceSubject):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            trace = super().run(scenario, script)
+            wrong = (
+                one._replace(value=one.value + 1) if one.channel == "draft.step.positions" else one
+                for one in trace.observations
+            )
+            return replace(trace, observations=tuple(wrong))
+
+    scenarios = generate(0, 6, ("eagle",))
+    for share in ((0, 1), (1, 2)):
+        with pytest.raises(Broken) as caught:
+            Check(Off, scenarios, tmp_path, test="t", share=share)()
+        (found,) = caught.value.found
+        kept = read_case(Path(found.case))[0]
+        assert kept == scenarios[0]
+        with pytest.raises(Broken) as again:
+            hold(Off(), kept, cases=tmp_path / "again")
+        assert again.value.found[0].sentence == found.sentence
+    assert len(list(tmp_path.glob("t*/*.json"))) == 2
+
+
 def test_what_one_share_could_judge_is_judged():
     reports = [
         Report("t[share1of2]", ("draftproof.scenarios", 2), ("draftproof.inconclusive", "a b"), *FINDING),
@@ -334,12 +378,21 @@ def test_the_share_is_no_part_of_a_tests_name(name, without):
         (["--draftproof-seed=-1"], "--draftproof-seed is -1, allowed: 0 or more"),
         (["--draftproof-examples=0"], "--draftproof-examples is 0, allowed: 1 or more"),
         (["--draftproof-subject=a b"], "--draftproof-subject is 'a b', allowed: package.module:name"),
-        (["--draftproof-case=no.json"], "--draftproof-case is no.json, allowed: a file that can be read"),
-        (["--draftproof-time=never"], "--draftproof-time"),
+        (
+            ["--draftproof-case=no.json"],
+            "--draftproof-case is no.json, allowed: a case file, or a scenario; no.json: cannot be",
+        ),
+        (
+            ["--draftproof-case=broken.json"],
+            "--draftproof-case is broken.json, allowed: a case file, or a scenario; broken",
+        ),
+        (["--draftproof-time=never"], "time is 'never', allowed: a number and s, m or h, as in 10m"),
+        (["--draftproof-device=cuda"], "--draftproof-device is cuda, allowed here: cpu"),
     ],
 )
 def test_wrong_options_are_named(project, arguments, message):
     project.makepyfile(CHECK)
+    project.path.joinpath("broken.json").write_text('{"scenario": {"model"')
     result = run(project, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert message in result.stderr.str()

@@ -122,8 +122,8 @@ def _asked(
     seed: int | None, draft: str | None, device: str | None, subject: str | None, unguided: bool, bug: _Bug
 ) -> Asked:
     """What was said. Raises BadInput for names that there are not."""
-    if subject is not None and not all(subject.partition(":")[::2]):
-        raise inputs.BadInput(f"--subject is {subject!r}, allowed: package.module:name")
+    if subject is not None:
+        inputs.own_subject(subject)
     return Asked(
         seed=seed,
         drafts=None if draft is None else drafts_of(inputs.choose(draft, DRAFTS, "draft")),  # type: ignore[arg-type]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from draftproof.fuzz.factory import well_formed
 from draftproof.fuzz.kernels import NAMES as KERNELS
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -18,13 +21,37 @@ from draftproof.properties.values.codec import encode
 
 DEVICES = ("cpu", "cuda")
 
-Json = Annotated[Path | None, typer.Option("--json", help="Write the report to this file, too.", dir_okay=False)]
 Seed = Annotated[int, typer.Option("--seed", help="Where the scenarios come from.", min=0, max=2**32 - 1)]
 Device = Annotated[str, typer.Option("--device", help="cpu (HostGraph) or cuda (CUDA graphs, Triton kernels).")]
 
 
 class BadInput(ValueError):
     """What the user gave cannot be used; the message names it and says what is allowed."""
+
+
+def _writable(path: Path | None) -> Path | None:
+    """Told before anything runs, rather than after. Raises BadInput."""
+    if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise BadInput(f"--json is {path}, allowed: a file in a directory that is there and can be written")
+    return path
+
+
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", help="Write the report to this file, too.", dir_okay=False, callback=_writable),
+]
+
+
+def own_subject(name: str) -> str:
+    """The name of a user's subject, whose module is there. Raises BadInput."""
+    module = name.partition(":")[0]
+    try:
+        there = well_formed(name) and importlib.util.find_spec(module) is not None
+    except ImportError:
+        there = False
+    if not there:
+        raise BadInput(f"--subject is {name!r}, allowed: package.module:name of a module that can be imported")
+    return name
 
 
 def choose(name: str, allowed: Sequence[str], what: str) -> str:

@@ -16,7 +16,6 @@ import typer
 from draftproof.cli import inputs
 from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources
 from draftproof.fuzz.copies import write_copy
-from draftproof.fuzz.factory import well_formed
 from draftproof.fuzz.patching import Stale
 from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
 from draftproof.fuzz.workers.pool import Pool
@@ -67,9 +66,7 @@ def subject(
 def _factory(own: str, fault: str | None, patch: Path | None) -> str:
     if fault is not None or patch is not None:
         raise inputs.BadInput(f"--subject is {own}, allowed: without --fault and --patch, which are of the engine")
-    if not well_formed(own):
-        raise inputs.BadInput(f"--subject is {own!r}, allowed: package.module:name")
-    return own
+    return inputs.own_subject(own)
 
 
 def _file(fault: str | None, patch: Path | None) -> FaultFile | None:

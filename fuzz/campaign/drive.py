@@ -396,11 +396,14 @@ class Campaign:
         contracts = verdicts(memory, self.settings)
         found = tuple(sorted(memory.findings.values(), key=lambda one: one.first))
         outcomes = [one.verdict for one in contracts] + [Outcome(one.outcome) for one in found]
-        verdict = Outcome.ERROR if reason in ("errors", "workers") else worst(outcomes)
+        # Of our own, whatever ended the campaign: what is asked for last can fail, too.
+        failed = bool({reason, self._stop} & {"errors", "workers"})
+        verdict = Outcome.ERROR if failed else worst(outcomes)
         self.store.write(self.store.fact(verdict=verdict.value, seconds=round(self._standing.at, 3), reason=reason))
         lost = self._lost()
         verdict = Outcome.ERROR if lost else verdict
-        self._events.say("end", reason=reason, verdict=verdict, scenarios=memory.done, findings=len(found), lost=lost)
+        count = self.facts.findings
+        self._events.say("end", reason=reason, verdict=verdict, scenarios=memory.done, findings=count, lost=lost)
         self._doing = "ended"
         return End(
             reason=reason,

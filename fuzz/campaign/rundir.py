@@ -97,7 +97,9 @@ class RunDir:
                 )
             self._lock = self._locked()
         except OSError as error:
-            raise BadRun(f"--run is {path}, which cannot be used: {error.strerror}") from None
+            raise BadRun(
+                f"--run is {path}, allowed: a directory that can be made and written ({error.strerror})"
+            ) from None
 
     def _locked(self) -> int:
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -102,15 +102,16 @@ def _quiet(text: str, left_out: frozenset[str] = frozenset()) -> list[Span]:
     what asserts only (`strict` of a zip), blocks that only type checkers read, and what is left out by its name."""
     found: list[Span] = []
     for node in ast.walk(ast.parse(text)):
-        named = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in left_out
-        for part in (node,) if named else _parts(node):
+        for part in _parts(node, left_out):
             end = (part.end_lineno or part.lineno, part.end_col_offset or 0)
             found.append(((part.lineno, part.col_offset), end))
     return found
 
 
-def _parts(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    if isinstance(node, ast.FunctionDef):
+def _parts(node: ast.AST, left_out: frozenset[str]) -> Iterator[ast.expr | ast.stmt]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in left_out:
+        yield node
+    elif isinstance(node, ast.FunctionDef):
         yield from node.decorator_list
         if node.returns is not None:
             yield node.returns

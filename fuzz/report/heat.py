@@ -60,14 +60,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Coverage:
-    """`holes` lists, by cross, the bins that were not hit; `strangers` are names of bins that nobody declares."""
+    """`covered` are the bins that can be hit and were, `holes`, by cross, those that were not; `strangers` are names of
+    bins that nobody declares."""
 
-    hit: int
+    covered: frozenset[str]
     possible: int
     points: tuple[Point, ...]
     crosses: tuple[Cross, ...]
     holes: tuple[tuple[str, tuple[str, ...]], ...]
     strangers: tuple[str, ...]
+
+    @property
+    def hit(self) -> int:
+        """How many are covered."""
+        return len(self.covered)
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverag
     points = [_point(name, known) for name in CROSSES if len(CROSSES[name]) == 1]
     crosses = [_cross(name, known) for name in CROSSES if len(CROSSES[name]) > 1]
     return Coverage(
-        hit=sum(name in hits for name in possible),
+        covered=possible & hits.keys(),
         possible=len(possible),
         points=tuple(point for point in points if point.possible),
         crosses=tuple(cross for cross in crosses if cross.possible),

@@ -53,7 +53,7 @@ def report(source: Source, matrices: Sequence[FaultReport], tell: Tell) -> Repor
     coverage = covered(source.bins, source.settings.drafts)
     verdict = _verdict(source, contracts)
     last = _seconds(source)
-    times = [float(row["at"]) for row in source.bins]
+    times = [float(row["at"]) for row in source.bins if row["name"] in coverage.covered]
     events = [(float(found.row["at"]), str(found.row["contract"])) for found in source.findings if found.row["at"]]
     rates = [(float(row["at"]), float(row["rate"])) for row in source.progress if row["rate"] is not None]
     return Report(

@@ -65,12 +65,16 @@ def read_run(path: Path) -> Source:
     database = path / "results.sqlite"
     if not database.is_file():
         raise BadRun(f"RUN is {path}, allowed: a campaign's directory (it has no results.sqlite)")
+    described = path / "campaign.json"
     try:
-        settings = read((path / "campaign.json").read_bytes(), str(path / "campaign.json"))
+        settings = read(described.read_bytes(), str(described))
+    except OSError as error:
+        raise BadRun(f"{described} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadRun(str(error)) from None
+    try:
         with _opened(database) as store:
             return _source(path, settings, store)
-    except OSError as error:
-        raise BadRun(f"{path / 'campaign.json'} cannot be read: {error.strerror}") from None
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         raise BadRun(f"{database} cannot be read: {error}") from None
 

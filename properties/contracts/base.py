@@ -41,7 +41,12 @@ class Contract:
 
     def applies(self, evidence: Evidence) -> bool:
         """Whether this scenario's traces can be held to it."""
-        return self.fits(evidence.subject.channels) and self.concerns(evidence)
+        return self.fits(evidence.subject.channels) and self._knows_rounds(evidence) and self.concerns(evidence)
+
+    def _knows_rounds(self, evidence: Evidence) -> bool:
+        """Where the subject decides how many drafts a round has, what is right follows from what it says of that."""
+        said = not evidence.scenario.dynamic or "round.rows" in evidence.subject.channels
+        return said or self.name == "lossless"
 
     def fits(self, channels: frozenset[str]) -> bool:
         """Whether a subject with these channels can be held to it at all."""

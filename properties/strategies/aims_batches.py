@@ -34,7 +34,7 @@ def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if count is None:
         return _with_sizes(draw, scenario, wanted, scenario.schedule.max_batch)
     bucket = wanted.get("bucket", "same")
-    requests = _copies(scenario, count)
+    requests = copies(scenario, count)
     for index, request in enumerate(requests):
         changes: dict[str, Any] = {"arrival": 0, "stop_at": -1}
         if bucket in ("larger", "more rows"):
@@ -61,7 +61,7 @@ def _count(draw: Draw, wanted: Wanted) -> int | None:
     return draw(st.integers(2, 4)) if several else None
 
 
-def _copies(scenario: Scenario, count: int) -> list[Request]:
+def copies(scenario: Scenario, count: int) -> list[Request]:
     """So many requests, alike but for their tokens where there are too few."""
     vocab, given = scenario.model.vocab, scenario.requests
     return [_shifted(given[index % len(given)], index // len(given), vocab) for index in range(count)]
@@ -99,8 +99,8 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if wanted.get("waited") == "yes" and reuse == {"fresh"}:
         return _overtaken(scenario)
     if reuse == {"fresh"}:
-        return _serving(scenario, _copies(scenario, draw(st.integers(1, 2))))
-    long, short = sorted(_copies(scenario, 2), key=lambda one: len(one.prompt), reverse=True)
+        return _serving(scenario, copies(scenario, draw(st.integers(1, 2))))
+    long, short = sorted(copies(scenario, 2), key=lambda one: len(one.prompt), reverse=True)
     long, short = (msgspec.structs.replace(one, budget=budget, stop_at=-1) for one, budget in ((long, 9), (short, 3)))
     order = [short, long] if "after shorter" in reuse else [long, short]
     late = 40 if wanted.get("waited") == "no" else 1
@@ -110,7 +110,7 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 def _overtaken(scenario: Scenario) -> Scenario:
     """Two requests of one page end together; of two that wait, the first takes both pages."""
-    first = _copies(scenario, 1)[0]
+    first = copies(scenario, 1)[0]
     vocab, chunk = scenario.model.vocab, 16
     short = msgspec.structs.replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
     longer = msgspec.structs.replace(first, prompt=tuple(range(min(vocab, 4))) * 3, budget=4, stop_at=-1, arrival=1)
@@ -133,7 +133,7 @@ def _slots(scenario: Scenario, count: int) -> dict[str, Any]:
 def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """A request that comes when another one decodes already, or none."""
     joins = wanted.get("beside") == "prefill" or wanted.get("joined") == "beside decode"
-    requests = _copies(scenario, 2 if joins else draw(st.integers(1, 2)))
+    requests = copies(scenario, 2 if joins else draw(st.integers(1, 2)))
     requests[0] = msgspec.structs.replace(requests[0], arrival=0, budget=12, stop_at=-1)
     if len(requests) > 1:
         late = draw(st.integers(2, 4)) if joins else 0

@@ -19,6 +19,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, Profile
 from draftproof.properties.strategies.profiles import ROTATION as _ROTATION
+from draftproof.properties.strategies.wide import widened
 from draftproof.properties.strategies.wishes import wishes
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Ngram
 from draftproof.properties.values.scenario import (
@@ -48,6 +49,8 @@ _COMMITS: tuple[Literal["snapshot", "replay"], ...] = ("snapshot", "replay")
 # Turns of drafts slip by one after so many scenarios: with any number of drafts up to eight each of them meets all
 # profiles, relations and ways to commit within forty scenarios of its own.
 _SLIP = 73
+# One in so many, beginning here, has wide rounds and batches.
+_WIDE, _FIRST_WIDE = 41, 33
 _FIRST_BLOCK, _BLOCK = 2, 8
 
 
@@ -88,9 +91,10 @@ def _drawn(seed_: int, count: int) -> tuple[Scenario, ...]:
 
 def _drafting(drawn: Iterable[Scenario], drafts: Sequence[Algorithm], seed_: int) -> Iterator[Scenario]:
     """Drafts take turns, and so do the forms of each."""
-    for index, scenario in enumerate(drawn):
+    for index, usual in enumerate(drawn):
         rotation = index // len(_ROTATION)
         turn = index + index // _SLIP
+        scenario = widened(usual, index // _WIDE) if index % _WIDE == _FIRST_WIDE else usual
         yield with_draft(scenario, drafts[turn % len(drafts)], seed_ + index // len(drafts) + rotation)
 
 

@@ -30,6 +30,18 @@ class Altered:
         return replace(trace, observations=tuple(self.change(one) for one in trace.observations))
 
 
+class Retold:
+    """The engine, with every trace passed through `change`."""
+
+    name = "retold"
+
+    def __init__(self, change: Callable[[Trace], Trace], channels: frozenset[str] = EngineSubject.channels) -> None:
+        self._change, self.channels = change, channels
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        return self._change(EngineSubject().run(scenario, script))
+
+
 def one_ahead(observation: Observation) -> Observation:
     """The seed bug, as it shows."""
     if observation.channel != "draft.step.positions":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from draftproof.fuzz.lockstep import SubjectCrashed, evidence, solved
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.codec import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
-from tests.fuzz.subjects import Altered, Raising, Sleeping, as_it_is, one_ahead
+from tests.fuzz.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
 
 SCENARIOS = generate(3, 6)
 
@@ -112,3 +117,58 @@ def test_a_drawn_relation_is_run():
     ran = evidence(Altered(as_it_is), related)
     assert ran.related is not None
     assert ran.related.observations
+
+
+def _twice(trace: Trace) -> Trace:
+    """The first observation wrong, then right: a mapping would only know the right one."""
+    first = trace.observations[0]
+    return replace(trace, observations=(first._replace(value=-1), *trace.observations))
+
+
+def _silent(trace: Trace) -> Trace:
+    return replace(trace, channels=frozenset(), observations=())
+
+
+def _mute_of_a_bonus(trace: Trace) -> Trace:
+    kept = trace.channels - {"accept.bonus"}
+    return replace(trace, channels=kept, observations=tuple(one for one in trace.observations if one.channel in kept))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_twice, "MalformedTrace: .* is reported twice"),
+        (_silent, "MalformedTrace: the trace lacks accept.bonus, .*, which its subject declares"),
+        (_mute_of_a_bonus, "MalformedTrace: the trace lacks accept.bonus, which its subject declares"),
+    ],
+)
+def test_no_run_escapes_its_contracts(change: Callable[[Trace], Trace], message: str):
+    with pytest.raises(SubjectCrashed, match=message):
+        evidence(Retold(change), SCENARIOS[0])
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit()])
+def test_a_subject_cannot_end_the_check(error: BaseException, tmp_path: Path):
+    class Ending(Altered):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            raise error
+
+    report = Checker(Ending(as_it_is), cases=tmp_path).check(SCENARIOS[:2], 3)
+    assert report.verdict is Outcome.CRASH
+
+
+def test_who_decides_the_rounds_and_does_not_tell_is_not_judged_by_them(tmp_path: Path):
+    """Only the text is what it is whatever the rounds."""
+    dynamic = [scenario for scenario in generate(3, 40) if scenario.dynamic][:3]
+
+    channels = frozenset({"commit.length", "accept.emitted"})
+
+    def terse(trace: Trace) -> Trace:
+        kept = tuple(one for one in trace.observations if one.channel in channels)
+        return replace(trace, channels=channels, observations=kept)
+
+    report = Checker(Retold(terse, channels), cases=tmp_path).check(dynamic, 3)
+    judged = {one.name: one.scenarios for one in report.contracts}
+    assert judged["lossless"] == len(dynamic)
+    assert judged["lengths"] == 0
+    assert not report.findings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -14,6 +15,8 @@ from draftproof.properties.values.codec import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Eagle
 from draftproof.properties.values.scenario import RELATIONS, Scenario
 from draftproof.properties.values.validate import validate
+from draftproof.reference.memo import Memo
+from draftproof.reference.solve import solve
 
 FAST = settings(
     max_examples=60,
@@ -115,3 +118,19 @@ def test_a_profile_keeps_its_minimum(profile) -> None:
 
     collect()
     assert all(len(one.requests) >= profile.requests and one.steps >= profile.steps for one in found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wide_rounds_and_batches_come_up(seed: int) -> None:
+    """Seven drafts a round, in every other one by a controller that rises; five decode, two end with their prefill."""
+    fixed, adaptive = (generate(seed, 75)[index] for index in (33, 74))
+    assert (fixed.steps, fixed.adaptive) == (7, None)
+    assert adaptive.adaptive is not None
+    assert adaptive.adaptive.steps == (1, 3, 7)
+    for scenario in (fixed, adaptive):
+        assert [request.budget == 1 for request in scenario.requests] == [False] * 5 + [True] * 2
+        trace = EngineSubject(device="cpu").run(scenario, solve(scenario, Memo()))
+        # (place, drafts, 1 in decode, captured size, engine step)
+        rows = [value for value in trace.channel("round.rows").values() if isinstance(value, tuple) and value[2]]
+        assert max(value[1] for value in rows) == 7
+        assert max(Counter(value[4] for value in rows).values()) == 5

@@ -1,0 +1,45 @@
+"""Rounds and batches beyond those of most scenarios: seven drafts a round, five requests that decode at a time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from draftproof.properties.strategies.aims_batches import copies
+from draftproof.properties.strategies.aims_models import fitted
+from draftproof.properties.values.scenario import Adaptive, Request, RoundWish, Scenario
+
+STEPS = 7
+# Requests that decode together, and those that end together with their first token.
+_LONG, _SHORT = 5, 2
+_BUDGET, _CAPTURED = 18, 6
+# (drafts, right ones); requests begin at different places.
+_WISHES = ((7, 7), (7, 5), (6, 6), (7, 6), (7, 4), (7, 0))
+
+
+def widened(scenario: Scenario, turn: int) -> Scenario:
+    """The scenario with rounds of seven drafts, five requests that decode and two that a prefill ends; a pure function.
+
+    In every other one a controller with the default candidates comes to seven drafts from three.
+    """
+    requests = tuple(_wide(request, index) for index, request in enumerate(copies(scenario, _LONG + _SHORT)))
+    adaptive = Adaptive(initial=3, alpha=0.75, interval=1, warmup=0, down=0.0) if turn % 2 else None
+    longest = max(len(request.prompt) for request in requests)
+    memory = msgspec.structs.replace(scenario.memory, request_slots=len(requests), max_len=longest + _BUDGET + STEPS)
+    sizes = tuple(sorted({*scenario.graphs.sizes, _CAPTURED})) if scenario.graphs.sizes else ()
+    return fitted(
+        msgspec.structs.replace(
+            scenario,
+            steps=STEPS,
+            adaptive=adaptive,
+            requests=requests,
+            memory=memory,
+            graphs=msgspec.structs.replace(scenario.graphs, sizes=sizes),
+            schedule=msgspec.structs.replace(scenario.schedule, max_batch=len(requests), draft_batch=0),
+        )
+    )
+
+
+def _wide(request: Request, index: int) -> Request:
+    rounds = tuple(RoundWish(drafts=drafts, accept=accept) for drafts, accept in _WISHES[index:] + _WISHES[:index])
+    budget = _BUDGET if index < _LONG else 1
+    return msgspec.structs.replace(request, arrival=min(index // 3, 1), budget=budget, stop_at=-1, rounds=rounds)

@@ -75,11 +75,16 @@ def kv_move(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 
 @st.composite
-def paged_attention(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, most_pages: int = 24) -> KernelCase:
-    """Requests of different lengths on scattered pages; stale entries beyond a length; holes; unknown rows."""
+def paged_attention(
+    draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, most_pages: int = 24, large: bool = False
+) -> KernelCase:
+    """Requests of different lengths on scattered pages; stale entries beyond a length; holes; unknown rows. Large: few
+    of them, with more than 512 positions."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, heads, group, k_width, v_width, requests, page_size = distinct(draw, 7)
     pages = draw(st.integers(1, most_pages))
+    if large:
+        tokens, heads, group, requests, pages = 3, 1, 2, 2, 512 // page_size + draw(st.integers(1, 40))
     lengths = [draw(st.integers(0, pages * page_size)) for _ in range(requests)]
     table, live, size = _tables(draw, lengths, pages, page_size)
     rows, positions = [], []
@@ -209,8 +214,9 @@ def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
 
 
 @st.composite
-def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
-    """Few distinct values, so that ties are common; NaN, infinities and both zeros among floats."""
+def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
+    """Few distinct values, so that ties are common; NaN, infinities and both zeros among floats. Large: the same values
+    again and again."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, vocabulary = distinct(draw, 2, 20)
     values: tuple[float, ...] = (-3, 0, 5, 2)
@@ -220,12 +226,21 @@ def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     rows = []
     for _ in range(tokens):
         chosen = st.sampled_from(draw(few))
-        rows.append([draw(chosen) for _ in range(vocabulary)])
+        row = [draw(chosen) for _ in range(vocabulary)]
+        rows.append(_far_apart(draw, row, -3) if large else row)
     arguments: Arguments = {
         "choice": unwritten(draw, (tokens,), torch.int64),
         "logits": place(draw, torch.tensor(rows, dtype=dtype)),
     }
     return KernelCase("greedy_choice", arguments)
+
+
+def _far_apart(draw: Draw, row: list[float], lowest: float) -> list[float]:
+    """The values of a row spread over a vocabulary of ten thousand, with the lowest of all between them."""
+    spread = [lowest] * 10_000
+    for value in row:
+        spread[draw(st.integers(0, len(spread) - 1))] = value
+    return spread
 
 
 @st.composite

@@ -402,9 +402,11 @@ LARGE = (
     "gdn_replay",
     "gdn_update",
     "gdn_verify",
+    "greedy_choice",
+    "paged_attention",
     "state_scatter",
 )
-"""Ops whose cases take `large=True`: few rows, and heads and channels that a kernel splits into blocks."""
+"""Ops whose cases take `large=True`: sizes that a kernel splits into blocks."""
 
 STATE_CASES: dict[str, Callable[..., st.SearchStrategy[KernelCase]]] = {
     "checkpoint_steps": checkpoint_steps,

@@ -19,10 +19,11 @@ _WISHES = ((7, 7), (7, 5), (6, 6), (7, 6), (7, 4), (7, 0))
 def widened(scenario: Scenario, turn: int) -> Scenario:
     """The scenario with rounds of seven drafts, five requests that decode and two that a prefill ends; a pure function.
 
-    In every other one a controller with the default candidates comes to seven drafts from three.
+    In every other one a controller with the default candidates comes to seven drafts from three; in every fourth, three
+    right drafts of three are just what is not enough for that.
     """
     requests = tuple(_wide(request, index) for index, request in enumerate(copies(scenario, _LONG + _SHORT)))
-    adaptive = Adaptive(initial=3, alpha=0.75, interval=1, warmup=0, down=0.0) if turn % 2 else None
+    adaptive = (None, _rising(0.75, 0.0), None, _rising(1.0, 0.5))[turn % 4]
     longest = max(len(request.prompt) for request in requests)
     memory = msgspec.structs.replace(scenario.memory, request_slots=len(requests), max_len=longest + _BUDGET + STEPS)
     sizes = tuple(sorted({*scenario.graphs.sizes, _CAPTURED})) if scenario.graphs.sizes else ()
@@ -37,6 +38,10 @@ def widened(scenario: Scenario, turn: int) -> Scenario:
             schedule=msgspec.structs.replace(scenario.schedule, max_batch=len(requests), draft_batch=0),
         )
     )
+
+
+def _rising(alpha: float, up: float) -> Adaptive:
+    return Adaptive(initial=3, alpha=alpha, interval=1, warmup=0, down=0.0, up=up)
 
 
 def _wide(request: Request, index: int) -> Request:

@@ -193,7 +193,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(BadRun, match="holds other things"):
         RunDir(tmp_path)
-    with pytest.raises(BadRun, match="cannot be used"):
+    with pytest.raises(BadRun, match="allowed: a directory that can be made and written"):
         RunDir(tmp_path / "thesis.tex")
     assert os.listdir(tmp_path) == ["thesis.tex"]
 

@@ -211,7 +211,7 @@ def _odd(lanes: Lanes) -> Iterator[str]:
     for lane, report in lanes.reports.items():
         for fault in report.faults:
             if fault.outcome not in fine:
-                why = fault.explained or fault.detail or "not explained"
+                why = fault.explained or fault.detail.strip().partition("\n")[0] or "not explained"
                 yield f"- {lane}: `{fault.id}`: {fault.outcome}. {why}"
 
 

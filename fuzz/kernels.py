@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.strategies import SearchStrategy
-
 from draftproof.properties.contracts.kernel import CONTRACTS, Difference, KernelCase
+from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.kernels import CASES
 from draftproof.properties.strategies.kernels_state import LARGE
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
@@ -25,32 +23,13 @@ _LARGE_IN = 6
 def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
     """`count` calls of an op, a function of the seed, and of whether Triton is interpreted in this process, as long as
     no engine has been imported. One in six is large where a kernel splits large ones into blocks."""
-    usual = _drawn(CASES[op](), seed_, count)
+    usual = examples(CASES[op](), seed_, count)
     if op not in LARGE:
         return tuple(usual)
-    large = _drawn(CASES[op](large=True), seed_, -(-count // _LARGE_IN))
+    large = examples(CASES[op](large=True), seed_, -(-count // _LARGE_IN))
     for number, case in enumerate(large):
         usual.insert(number * _LARGE_IN + _LARGE_IN - 1, case)
     return tuple(usual[:count])
-
-
-def _drawn(strategy: SearchStrategy[KernelCase], seed_: int, count: int) -> list[KernelCase]:
-    found: list[KernelCase] = []
-
-    @seed(seed_)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(case: KernelCase) -> None:
-        found.append(case)
-
-    collect()
-    return found
 
 
 def ours(op: str) -> Callable[..., None]:

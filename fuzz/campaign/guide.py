@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from draftproof.fuzz.campaign.corpus import name_of
 from draftproof.properties.coverage import holes, split, universe
 from draftproof.properties.strategies.aims import AIMED, aimed, near
+from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.profiles import ROTATION
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Algorithm, algorithm
@@ -84,7 +84,8 @@ class Guide:
         nearest = _nearest(wanted, corpus, number)
         strategies += [_made(near(one, wanted), f"near {name_of(one)}") for one in nearest]
         either = strategies[0] if not nearest else st.booleans().flatmap(_choice(strategies))
-        return _drawn(either, self._seed * _STRIDE + number, _EACH)
+        # The first of a run is always the smallest there is, and is left out.
+        return examples(either, self._seed * _STRIDE + number, _EACH + 1)[1:]
 
 
 def _made(scenarios: st.SearchStrategy[Scenario], origin: str) -> st.SearchStrategy[Proposed]:
@@ -120,24 +121,3 @@ def _shown(scenario: Scenario) -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=8)
 def _chapter(seed_: int, drafts: tuple[Algorithm, ...]) -> list[Scenario]:
     return generate(seed_, _CHAPTER, drafts)
-
-
-def _drawn(strategy: st.SearchStrategy[Proposed], seed_: int, count: int) -> list[Proposed]:
-    """So many examples; the first of a run is always the smallest there is, and is left out."""
-    found: list[Proposed] = []
-
-    @seed(seed_)
-    @settings(
-        max_examples=count + 1,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        derandomize=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def collect(proposed: Proposed) -> None:
-        found.append(proposed)
-
-    collect()
-    return found[1:]

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, Profile
 from draftproof.properties.strategies.profiles import ROTATION as _ROTATION
@@ -158,23 +158,7 @@ def _lane(seed_: int, lane: int, count: int) -> list[Scenario]:
 def _block(seed_: int, profile: Profile, count: int) -> list[Scenario]:
     """The first example of a run is always the smallest there is, and is left out; in runs of ten and more some after
     it are small, too."""
-    found: list[Scenario] = []
-
-    @seed(seed_)
-    @settings(
-        max_examples=count + 1,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        derandomize=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(_scenario(profile))
-    def collect(scenario: Scenario) -> None:
-        found.append(scenario)
-
-    collect()
-    return found[1:]
+    return examples(_scenario(profile), seed_, count + 1)[1:]
 
 
 class _Sizes(NamedTuple):

@@ -10,23 +10,11 @@ import msgspec
 
 from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.verdict import Divergence, Outcome
+from draftproof.properties.values.verdict import Outcome
+from tests.fuzz.doubles import diverging
 
 Answering = Callable[[SubjectSpec, Scenario], Answer]
-FIRST = Divergence(
-    contract="draft.positions",
-    channel="draft.step.positions",
-    phase="draft",
-    request=0,
-    round=1,
-    step=1,
-    layer=-1,
-    row=-1,
-    index=-1,
-    expected="5",
-    got="6",
-    relation="1 ahead",
-)
+FIRST = diverging(got=6)
 FAILS = Answer(number=0, outcome=Outcome.FAIL, first=FIRST)
 GONE = Answer(number=0, outcome=Outcome.PASS)
 

@@ -69,9 +69,9 @@ def passing(order: Order) -> Answer:
     )
 
 
-def failing(order: Order, contract: str = "draft.positions", relation: str = "1 ahead") -> Answer:
-    """What a subject with one bug says."""
-    first = Divergence(
+def diverging(contract: str = "draft.positions", relation: str = "1 ahead", *, got: int = 4) -> Divergence:
+    """A position of a draft's first step that is one too high."""
+    return Divergence(
         contract=contract,
         channel="draft.step.positions",
         phase="draft",
@@ -81,10 +81,15 @@ def failing(order: Order, contract: str = "draft.positions", relation: str = "1 
         layer=-1,
         row=-1,
         index=-1,
-        expected="3",
-        got="4",
+        expected=str(got - 1),
+        got=str(got),
         relation=relation,
     )
+
+
+def failing(order: Order, contract: str = "draft.positions", relation: str = "1 ahead") -> Answer:
+    """What a subject with one bug says."""
+    first = diverging(contract, relation)
     return msgspec.structs.replace(passing(order), outcome=Outcome.FAIL, failed=(contract,), first=first)
 
 

@@ -24,7 +24,8 @@ from draftproof.fuzz.bisect.revision import Plan, Seen, examine, load
 from draftproof.fuzz.workers.messages import Answer, Identity, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.codec import encode
-from draftproof.properties.values.verdict import Divergence, Outcome
+from draftproof.properties.values.verdict import Outcome
+from tests.fuzz.doubles import diverging
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = """
@@ -300,20 +301,7 @@ def test_wrong_ends_are_named(tmp_path, case):
 # The program that is run for each commit.
 
 
-DIVERGENCE = Divergence(
-    contract="draft.positions",
-    channel="draft.step.positions",
-    phase="draft",
-    request=0,
-    round=1,
-    step=1,
-    layer=-1,
-    row=-1,
-    index=-1,
-    expected="9",
-    got="10",
-    relation="1 ahead",
-)
+DIVERGENCE = diverging(got=10)
 PASSED = Answer(number=0, outcome=Outcome.PASS, judged=("draft.positions",))
 FAILED = Answer(number=0, outcome=Outcome.FAIL, judged=("draft.positions",), first=DIVERGENCE)
 OTHER = msgspec.structs.replace(FAILED, first=msgspec.structs.replace(DIVERGENCE, contract="verify.positions"))

@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from draftproof.fuzz.campaign.guide import Guide
-from draftproof.fuzz.workers.messages import Order, SubjectSpec
-from draftproof.fuzz.workers.pool import Pool
+from draftproof.harness.workers.messages import Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.coverage import holes, impossible, universe
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.fuzz.lockstep import resolved, solved
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.harness.lockstep import resolved, solved
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import VERSION, generate
 from draftproof.properties.values.scenario import Scenario

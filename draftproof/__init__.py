@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from draftproof.engine.subject import EngineSubject
-    from draftproof.fuzz.checking import CheckReport, check
-    from draftproof.fuzz.lockstep import evidence
+    from draftproof.harness.check import CheckReport, check
+    from draftproof.harness.lockstep import evidence
     from draftproof.properties.judge import judge
     from draftproof.properties.strategies.scenarios import generate, scenarios
     from draftproof.properties.subject import Subject, conformance
-    from draftproof.properties.values.codec import read_case
+    from draftproof.properties.values.case import read_case
     from draftproof.properties.values.scenario import Scenario
     from draftproof.properties.values.script import Script
     from draftproof.properties.values.trace import Observation, Trace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from draftproof.pytest_checks import hold
 
 _HOMES = {
-    "CheckReport": "fuzz.checking",
+    "CheckReport": "harness.check",
     "Divergence": "properties.values.verdict",
     "EngineSubject": "engine.subject",
     "Observation": "properties.values.trace",
@@ -34,13 +34,13 @@ _HOMES = {
     "Subject": "properties.subject",
     "Trace": "properties.values.trace",
     "Verdict": "properties.values.verdict",
-    "check": "fuzz.checking",
+    "check": "harness.check",
     "conformance": "properties.subject",
-    "evidence": "fuzz.lockstep",
+    "evidence": "harness.lockstep",
     "generate": "properties.strategies.scenarios",
     "hold": "pytest_checks",
     "judge": "properties.judge",
-    "read_case": "properties.values.codec",
+    "read_case": "properties.values.case",
     "scenarios": "properties.strategies.scenarios",
 }
 

@@ -100,7 +100,7 @@ def _check_options(config: pytest.Config) -> None:
 
 
 def _check_case(path: str) -> None:
-    from draftproof.properties.values.codec import read_case
+    from draftproof.properties.values.case import read_case
     from draftproof.properties.values.validate import InvalidScenario
 
     try:

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from draftproof.fuzz.checking import DEADLINE, MOST_CASES, Hung, time_limit
-from draftproof.fuzz.factory import make
-from draftproof.fuzz.lockstep import SubjectCrashed, evidence, solved
-from draftproof.fuzz.workers.messages import Identity, general
+from draftproof.harness.check import DEADLINE, MOST_CASES, Hung, time_limit
+from draftproof.harness.lockstep import SubjectCrashed, evidence, solved
+from draftproof.harness.subjects import make
+from draftproof.harness.workers.messages import Identity, general
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.counts import counts
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.subject import Subject
-from draftproof.properties.values.codec import Case, encode, read_case
+from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
@@ -229,7 +229,7 @@ def _hold(
     if first is None:
         return judged, counts(ran)
     # The command line imports torch, and a passing test needs neither.
-    from draftproof.cli.wording import sentence
+    from draftproof.report.text import sentence
 
     relation = general(first.relation)
     identity = Identity(contract=first.contract, channel=first.channel, phase=first.phase, relation=relation)

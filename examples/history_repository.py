@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from draftproof.fuzz.catalogue import catalogue, find, read_sources
-from draftproof.fuzz.patching import Hunk, apply
+from draftproof.faults.catalogue import catalogue, find, read_sources
+from draftproof.faults.patching import Hunk, apply
 
 COMMITS = 64
 FAULT = "draft-positions-advanced-early"

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from draftproof.properties.contracts.base import Contract, place_of
-from draftproof.properties.contracts.evidence import (
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.coverage.counts import beyond, total
+from draftproof.properties.evidence.evidence import (
     COMMIT,
     DRAFT,
     EXTEND,
@@ -18,14 +20,12 @@ from draftproof.properties.contracts.evidence import (
     VERIFY,
     Evidence,
 )
-from draftproof.properties.contracts.forms import DRAFTED
-from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.counts import beyond, total
-from draftproof.properties.relations import related
+from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channels import PHASES
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
+from draftproof.properties.variants import related
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.checkpoint import layer_shapes, read_config, read_tensors
 from draftproof.reference.config import QWEN3, CheckpointError, Config
 from draftproof.reference.dense import Dense

@@ -15,7 +15,7 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
 from draftproof.reference.drafts.base import Draft
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.probe import ProbeTarget
+from draftproof.reference.probe.target import ProbeTarget
 
 
 class Target(Protocol):

@@ -33,7 +33,7 @@ from transformers import (
     Qwen3NextForCausalLM,
 )
 
-from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 
 VOCAB = 53
 SIZES: dict[str, Any] = {

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("properties", "reference", "kernels", "engine", "fuzz", "draftproof")
+FOLDERS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
 ALLOWED = {
     "properties": ("draftproof.properties",),
     "kernels": ("draftproof.kernels",),
     "reference": ("draftproof.reference", "draftproof.properties.values"),
     "engine": ("draftproof.engine", "draftproof.kernels"),
     "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values"),
+    "harness": ("draftproof",),
+    "faults": ("draftproof",),
     "fuzz": ("draftproof",),
+    "report": ("draftproof",),
     "draftproof": ("draftproof",),
 }
 

@@ -76,7 +76,7 @@ def test_every_package_is_listed():
     import tomllib
 
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
-    for folder in ("engine", "fuzz", "kernels", "properties", "reference", "draftproof"):
+    for folder in ("engine", "faults", "fuzz", "harness", "kernels", "properties", "reference", "report", "draftproof"):
         for init in (ROOT / folder).rglob("__init__.py"):
             parts = init.parent.relative_to(ROOT).parts
             assert ".".join(parts if parts[0] == "draftproof" else ("draftproof", *parts)) in listed

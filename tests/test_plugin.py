@@ -19,7 +19,7 @@ import pytest
 from draftproof import plugin
 from draftproof.plugin import plain
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import encode, read_case
+from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -134,7 +134,7 @@ def properties(path: Path) -> dict[str, str]:
 
 SHARED = """
 import pathlib
-from draftproof.properties.values.codec import encode, read_case
+from draftproof.properties.values.case import encode, read_case
 
 def test_which(draftproof_scenarios, draftproof_share):
     for number, one in enumerate(draftproof_scenarios):

@@ -10,8 +10,8 @@ import typer
 
 from draftproof.cli import bisect, check, doctor, faults, fuzz, replay, report, shrink
 from draftproof.cli.inputs import BadInput
-from draftproof.fuzz.catalogue import UnknownFault
-from draftproof.fuzz.patching import BadPatch
+from draftproof.faults.catalogue import UnknownFault
+from draftproof.faults.patching import BadPatch
 from draftproof.properties.values.validate import InvalidScenario
 
 USAGE = 2

@@ -10,14 +10,14 @@ import msgspec
 import typer
 
 from draftproof.cli import drafts, inputs, screen
-from draftproof.cli.wording import describe, sentence
-from draftproof.fuzz.checking import REAL, Checker, CheckReport, Finding
-from draftproof.fuzz.kernels import PREFIX, cases, verdicts
+from draftproof.harness.check import REAL, Checker, CheckReport, Finding
+from draftproof.harness.kernel_runs import PREFIX, cases, verdicts
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.kernel import KernelCase
+from draftproof.properties.kernels.contract import KernelCase
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
+from draftproof.report.text import describe, sentence
 
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 KERNEL_CALLS = 12

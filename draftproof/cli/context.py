@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from draftproof.properties.compare import first_index, shown
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.diagnosis.compare import first_index, shown
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Datum, Key
 from draftproof.properties.values.verdict import Divergence
 

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from draftproof.cli import inputs, screen
-from draftproof.fuzz.catalogue import DRAFTS, DraftSet, drafts_of
+from draftproof.faults.catalogue import DRAFTS, DraftSet, drafts_of
 from draftproof.properties.values.drafts import BY_NAME
 from draftproof.properties.values.scenario import Scenario
 
@@ -104,7 +104,7 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
 
 
 def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]:
-    from draftproof.fuzz.real import every_draft, one_draft, real_scenarios
+    from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 
     if options.name != "all":
         return real_scenarios(

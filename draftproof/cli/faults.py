@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from draftproof.cli import inputs, matrix, screen
-from draftproof.cli.wording import sentence
-from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources, refreshed
-from draftproof.fuzz.faults import CLEAN, run_faults
-from draftproof.fuzz.matrix import FaultReport, FaultResult, Totals
-from draftproof.fuzz.patching import Stale, apply
-from draftproof.fuzz.trial import FaultOutcome
+from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources, refreshed
+from draftproof.faults.matrix import FaultReport, FaultResult, Totals
+from draftproof.faults.patching import Stale, apply
+from draftproof.faults.run import CLEAN, run_faults
+from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
+from draftproof.report.text import sentence
 
 SEEDS, EXAMPLES = 5, 30
 app = typer.Typer(help="Known bugs that can be brought back, and whether they are noticed.", no_args_is_help=True)

@@ -11,12 +11,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from draftproof.cli import fuzzed, inputs, live
+from draftproof.faults.catalogue import DRAFTS, FaultFile, catalogue, drafts_of, find, read_fault, read_sources
+from draftproof.faults.patching import Stale
 from draftproof.fuzz.campaign.drive import Campaign, End
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import UNTIL, Asked, BadRun, Limits, Settings, memory, seconds
-from draftproof.fuzz.catalogue import DRAFTS, FaultFile, catalogue, drafts_of, find, read_fault, read_sources
-from draftproof.fuzz.patching import Stale
-from draftproof.fuzz.workers.messages import SubjectSpec
+from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.values.verdict import EXIT_CODES
 
 ON_GPU = 4
@@ -80,7 +80,7 @@ def fuzz(
 
 def _run(directory: RunDir, settings: Settings, limits: Limits, count: int, most: int | None) -> End:
     from draftproof.fuzz.campaign.guide import Guide
-    from draftproof.fuzz.workers.pool import Pool
+    from draftproof.harness.workers.pool import Pool
     from draftproof.properties.coverage import universe
 
     folder = str(directory.subject.resolve()) if settings.hunks else ""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from draftproof.cli import live, screen
-from draftproof.cli.wording import sentence
 from draftproof.fuzz.campaign.drive import End
 from draftproof.fuzz.campaign.findings import MOST, divergence_of
 from draftproof.fuzz.campaign.schema import Finding
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.report.text import sentence
 
 FEW_REQUESTS, FEW_ROUNDS = 2, 3
 """A finding that is larger may be worth more time to shrink."""

@@ -10,11 +10,11 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.cli.replay import CaseFile
-from draftproof.cli.wording import sentence
 from draftproof.fuzz.bisect.history import BadHistory, HistoryReport, Search, bisect_history
 from draftproof.fuzz.bisect.revision import Seen, named
-from draftproof.fuzz.factory import well_formed
+from draftproof.harness.subjects import well_formed
 from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.text import sentence
 
 TIMEOUT = 120.0
 

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from draftproof.fuzz.factory import well_formed
-from draftproof.fuzz.kernels import NAMES as KERNELS
+from draftproof.harness.kernel_runs import NAMES as KERNELS
+from draftproof.harness.subjects import well_formed
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 
 DEVICES = ("cpu", "cuda")
 

@@ -10,11 +10,11 @@ import msgspec
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.fuzz.matrix import UNTRIED, FaultReport, FaultResult, Spread, Totals, totals
-from draftproof.fuzz.trial import FaultOutcome
-from draftproof.fuzz.usual import Usual
+from draftproof.faults.baseline import Usual
+from draftproof.faults.matrix import UNTRIED, FaultReport, FaultResult, Spread, Totals, totals
+from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import decode
+from draftproof.properties.values.case import decode
 from draftproof.properties.values.validate import InvalidScenario
 
 Lane = Annotated[Path, typer.Option("--cpu", help="What `faults run --json` wrote on a CPU.", dir_okay=False)]

@@ -12,16 +12,16 @@ import msgspec
 import typer
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.cli.wording import sentence
 from draftproof.fuzz.bisect.ddmin import NotFailing
 from draftproof.fuzz.bisect.parts import KERNEL
 from draftproof.fuzz.bisect.search import Alone, Bisection, Twins, bisect
-from draftproof.fuzz.bisect.switches import kernels_used
-from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
-from draftproof.fuzz.workers.pool import Pool
+from draftproof.harness.twins import kernels_used
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+from draftproof.report.text import sentence
 
 SLOWER, START = 10, 60.0
 """How many times longer a scenario may take with naive twins, and the seconds that a process may take to start."""

@@ -11,19 +11,19 @@ import typer
 
 from draftproof.cli import inputs, screen, subjects
 from draftproof.cli.context import neighbours
-from draftproof.cli.wording import describe, sentence
-from draftproof.fuzz.checking import DEADLINE, Hung, time_limit
-from draftproof.fuzz.lockstep import Solved, SubjectCrashed, evidence, solved
-from draftproof.fuzz.workers.subject import make
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.harness.check import DEADLINE, Hung, time_limit
+from draftproof.harness.lockstep import Solved, SubjectCrashed, evidence, solved
+from draftproof.harness.workers.subject import make
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import read_case
+from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.validate import InvalidScenario
 from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
+from draftproof.report.text import describe, sentence
 
 CaseFile = subjects.CaseFile
 

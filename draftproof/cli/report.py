@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.cli.wording import sentence
+from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.settings import BadRun
-from draftproof.fuzz.matrix import FaultReport
-from draftproof.fuzz.report.contracts import Judged
-from draftproof.fuzz.report.page import Report, render, report, save
-from draftproof.fuzz.report.source import read_run
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import decode
+from draftproof.properties.values.case import decode
 from draftproof.properties.values.verdict import Outcome
+from draftproof.report.html.contracts import Judged
+from draftproof.report.html.page import Report, render, report, save
+from draftproof.report.html.source import read_run
+from draftproof.report.text import sentence
 
 Run = Annotated[Path, typer.Argument(help="A campaign's directory.", metavar="RUN")]
 Matrices = Annotated[

@@ -15,17 +15,17 @@ import typer
 from rich.console import Console
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.cli.wording import sentence
-from draftproof.fuzz.lockstep import solved
 from draftproof.fuzz.shrinking.shrink import Run, Shrunk, alike, confirm, shrink
-from draftproof.fuzz.workers.messages import Answer, Identity
-from draftproof.fuzz.workers.pool import Pool
+from draftproof.harness.lockstep import solved
+from draftproof.harness.workers.messages import Answer, Identity
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import Case, encode, read_case
+from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenario
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+from draftproof.report.text import sentence
 
 TIMES = 3
 Time = Annotated[str, typer.Option("--time", help="Most time to spend, such as 60s or 10m.")]

@@ -14,12 +14,12 @@ import msgspec
 import typer
 
 from draftproof.cli import inputs
-from draftproof.fuzz.catalogue import FaultFile, catalogue, find, read_fault, read_sources
-from draftproof.fuzz.copies import write_copy
-from draftproof.fuzz.patching import Stale
-from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
-from draftproof.fuzz.workers.pool import Pool
-from draftproof.properties.values.codec import read_case
+from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources
+from draftproof.faults.patched_sources import write_copy
+from draftproof.faults.patching import Stale
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
+from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenario
 

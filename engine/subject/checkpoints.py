@@ -35,7 +35,7 @@ from draftproof.engine.models.hybrid_config import HybridConfig, is_hybrid, pars
 from draftproof.engine.models.mtp import build_mtp
 from draftproof.engine.subject.pair import Pair
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
-from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}

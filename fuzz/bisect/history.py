@@ -19,9 +19,9 @@ import msgspec
 
 from draftproof.fuzz.bisect.revision import Plan, Seen, named, records, troubles
 from draftproof.fuzz.bisect.worktree import OPTIONS, Commit, GitFailed, attempt, commit, environment, git, worktree
-from draftproof.fuzz.workers.messages import Identity
+from draftproof.harness.workers.messages import Identity
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import encode, read_case
+from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftproof.fuzz.shrinking.fields import get, put
 from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import RoundWish, Scenario, States
 from draftproof.properties.values.validate import InvalidScenario, validate
 

@@ -20,12 +20,12 @@ from typing import Literal
 import msgspec
 
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
-from draftproof.fuzz.factory import make
-from draftproof.fuzz.workers.messages import Answer, Identity, Order, SubjectSpec
-from draftproof.fuzz.workers.pool import Pool
+from draftproof.harness.subjects import make
+from draftproof.harness.workers.messages import Answer, Identity, Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import read_case
+from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
@@ -211,7 +211,7 @@ def load(root: str, name: str, device: str) -> Subject:
         if name:
             return _named(Path(root), name, device)
         # It needs torch, which takes seconds, and only a worker runs this.
-        from draftproof.fuzz.child import import_copy
+        from draftproof.faults.fork_child import import_copy
 
         subject: Subject = import_copy(root).EngineSubject(device=device)
         return subject

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from draftproof.fuzz.bisect.ddmin import Cached, Needs, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, Part, engine_parts, lone_requests, present, with_parts
-from draftproof.fuzz.workers.messages import Answer, Identity
+from draftproof.harness.workers.messages import Answer, Identity
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED

@@ -14,7 +14,7 @@ from pathlib import Path
 from draftproof.fuzz.campaign.rundir import Files
 from draftproof.fuzz.campaign.schema import Entry, text
 from draftproof.fuzz.campaign.store import Statement, Store
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.scenario import Scenario
 
 

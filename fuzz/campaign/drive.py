@@ -24,7 +24,7 @@ from draftproof.fuzz.campaign.settings import Limits, Settings
 from draftproof.fuzz.campaign.standing import Standing
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
-from draftproof.fuzz.workers.messages import Answer, Order
+from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict, worst

@@ -16,11 +16,11 @@ import msgspec
 from draftproof.fuzz.campaign.rundir import Files, RunDir
 from draftproof.fuzz.campaign.schema import Finding
 from draftproof.fuzz.campaign.store import Store
-from draftproof.fuzz.lockstep import solved
 from draftproof.fuzz.shrinking.shrink import Shrunk, shrink
 from draftproof.fuzz.shrinking.size import rounds
-from draftproof.fuzz.workers.messages import Answer, Identity, Order
-from draftproof.properties.values.codec import Case, encode, read_case
+from draftproof.harness.lockstep import solved
+from draftproof.harness.workers.messages import Answer, Identity, Order
+from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenario
 from draftproof.properties.values.verdict import Divergence, Outcome

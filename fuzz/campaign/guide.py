@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from draftproof.fuzz.campaign.corpus import name_of
 from draftproof.properties.coverage import holes, split, universe
-from draftproof.properties.strategies.aims import AIMED, aimed, near
 from draftproof.properties.strategies.examples import examples
+from draftproof.properties.strategies.goals import AIMED, aimed, near
 from draftproof.properties.strategies.profiles import ROTATION
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Algorithm, algorithm

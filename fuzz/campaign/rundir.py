@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from draftproof.faults.catalogue import FaultFile
+from draftproof.faults.patched_sources import write_copy
 from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, read, resumed
-from draftproof.fuzz.catalogue import FaultFile
-from draftproof.fuzz.copies import write_copy
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 
 _OURS = frozenset({"campaign.json", "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
 

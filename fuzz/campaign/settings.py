@@ -9,7 +9,7 @@ import msgspec
 
 from draftproof.properties.strategies.scenarios import VERSION as STRATEGIES
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.codec import decode
+from draftproof.properties.values.case import decode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.validate import InvalidScenario
 

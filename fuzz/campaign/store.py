@@ -21,7 +21,7 @@ import msgspec
 
 from draftproof.fuzz.campaign.schema import FINDING, SCHEMA, Bin, Entry, Finding, Memory, Waiting, load, text
 from draftproof.fuzz.campaign.settings import BadRun
-from draftproof.fuzz.workers.messages import Answer
+from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.scenario import Scenario
 

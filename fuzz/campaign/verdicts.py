@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from draftproof.fuzz.campaign.schema import Memory
 from draftproof.fuzz.campaign.settings import Settings
-from draftproof.fuzz.checking import RUNS, WORK
-from draftproof.properties import draft_counts
+from draftproof.harness.check import RUNS, WORK
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.forms import DRAFTED, Form
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.coverage import draft_counts
+from draftproof.properties.evidence.forms import DRAFTED, Form
 from draftproof.properties.judge import COMMON
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.verdict import Outcome, Verdict, worst

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from draftproof.fuzz.shrinking.fields import get, lower, put, without
 from draftproof.fuzz.shrinking.of_requests import all_requests
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.drafts import DFlash
+from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
 
 OFF: tuple[tuple[str, object], ...] = (

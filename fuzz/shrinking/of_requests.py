@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from draftproof.fuzz.shrinking.fields import get, lower, put, without
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
+from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Request, RoundWish, Scenario
 
 

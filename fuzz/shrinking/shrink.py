@@ -8,7 +8,7 @@ from itertools import islice
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.fuzz.shrinking.size import size
-from draftproof.fuzz.workers.messages import Answer, Identity
+from draftproof.harness.workers.messages import Answer, Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.fuzz.shrinking.fields import get
+from draftproof.properties.values.paths import get
 from draftproof.properties.values.scenario import Request, Scenario, wish
 
 _TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")

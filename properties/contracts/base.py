@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from draftproof.properties.compare import Near, exactly, first_divergence
 from draftproof.properties.contracts.bounds import near
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.diagnosis.compare import Near, exactly, first_divergence
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 

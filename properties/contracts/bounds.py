@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.compare import Near
 from draftproof.properties.contracts.tolerances import EPSILON, LOGIT_SCALE, MODELS, Bound
+from draftproof.properties.diagnosis.compare import Near
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Datum, Key
 

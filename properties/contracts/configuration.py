@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.properties.compare import first_divergence
 from draftproof.properties.contracts.base import Contract, equals
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.diagnosis.compare import first_divergence
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence

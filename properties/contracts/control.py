@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from draftproof.properties.compare import Place, apart, first_of
 from draftproof.properties.contracts.base import Contract, equals
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.diagnosis.compare import Place, apart, first_of
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from draftproof.properties.compare import apart, first_divergence
 from draftproof.properties.contracts.base import Contract, equals, explained, nearness
-from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.contracts.lanes import parts, same
+from draftproof.properties.diagnosis.compare import apart, first_divergence
+from draftproof.properties.diagnosis.lanes import parts, same
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 

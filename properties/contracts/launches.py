@@ -9,9 +9,9 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from draftproof.properties.compare import Place, apart, first_of
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import (
+from draftproof.properties.diagnosis.compare import Place, apart, first_of
+from draftproof.properties.evidence.evidence import (
     CAPTURE,
     COMMIT,
     DRAFT,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.properties.compare import Place, first_of
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import (
+from draftproof.properties.diagnosis.compare import Place, first_of
+from draftproof.properties.evidence.evidence import (
     COMMIT,
     DRAFT,
     EXTEND,

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from draftproof.properties.compare import Place, classify, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import Evidence, Row
+from draftproof.properties.diagnosis.compare import Place, classify, first_divergence, first_of
+from draftproof.properties.evidence.evidence import Evidence, Row
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 

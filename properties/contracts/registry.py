@@ -11,12 +11,12 @@ from draftproof.properties.contracts import (
     launches,
     memory,
     pools,
-    relations,
     rounds,
     schedule,
     slots,
     states,
 )
+from draftproof.properties.contracts import variants as relations
 from draftproof.properties.contracts.base import Contract
 
 ALL: tuple[Contract, ...] = (

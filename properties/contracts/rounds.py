@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.properties.compare import Place, apart
 from draftproof.properties.contracts.base import Contract, equals, explained
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.diagnosis.compare import Place, apart
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Key, integers
 from draftproof.properties.values.verdict import Divergence
 

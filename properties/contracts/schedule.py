@@ -6,9 +6,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from draftproof.properties.compare import Place, apart, first_of
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import Evidence, Row
+from draftproof.properties.diagnosis.compare import Place, apart, first_of
+from draftproof.properties.evidence.evidence import Evidence, Row
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 

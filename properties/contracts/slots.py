@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from draftproof.properties.compare import Place, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.contracts.memory import CHECKPOINTS, HEAD, INTERMEDIATE, STATES, TARGET
+from draftproof.properties.diagnosis.compare import Place, first_divergence, first_of
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Datum, Key, integers
 from draftproof.properties.values.verdict import Divergence
 

@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import msgspec
 
-from draftproof.properties.compare import Place, classify, differing, first_divergence, first_of
 from draftproof.properties.contracts.base import Contract, nearness
-from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.contracts.lanes import explains
-from draftproof.properties.contracts.origins import origin
-from draftproof.properties.contracts.strides import stride
+from draftproof.properties.diagnosis.compare import Place, classify, differing, first_divergence, first_of
+from draftproof.properties.diagnosis.lanes import explains
+from draftproof.properties.diagnosis.origins import origin
+from draftproof.properties.diagnosis.strides import stride
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.trace import Datum, Key, Observation, integers
 from draftproof.properties.values.verdict import Divergence
 

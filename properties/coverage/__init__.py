@@ -11,10 +11,10 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
-from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.coverage.facts import samples
 from draftproof.properties.coverage.impossible import impossible, reason
 from draftproof.properties.coverage.points import CROSSES, POINTS, ROUND_POINTS, name_of, split
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 
 __all__ = ["CROSSES", "POINTS", "bins", "holes", "impossible", "split", "universe"]

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
-from draftproof.properties.contracts.evidence import VERIFY, Evidence, Row
 from draftproof.properties.coverage.requests import request_facts, scenario_facts
+from draftproof.properties.evidence.evidence import VERIFY, Evidence, Row
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 

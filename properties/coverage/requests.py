@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import Mtp, algorithm
 from draftproof.properties.values.scenario import ProbeModel
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from draftproof.properties.strategies.aims_batches import copies
-from draftproof.properties.strategies.aims_models import fitted
+from draftproof.properties.strategies.goals_batches import copies
+from draftproof.properties.strategies.goals_models import fitted
 from draftproof.properties.values.scenario import Adaptive, Request, RoundWish, Scenario
 
 STEPS = 7

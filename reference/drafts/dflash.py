@@ -16,7 +16,7 @@ from draftproof.reference.choose import choose_rows
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import Block
-from draftproof.reference.probe_block import ProbeBlock
+from draftproof.reference.probe.block import ProbeBlock
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> DFlash:

@@ -15,7 +15,7 @@ from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import Head
-from draftproof.reference.probe_drafts import ProbeEagleHead
+from draftproof.reference.probe.drafts import ProbeEagleHead
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Eagle:

@@ -20,7 +20,7 @@ from draftproof.reference.choose import Choice, choose
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import Chain
-from draftproof.reference.probe_drafts import ProbeChain
+from draftproof.reference.probe.drafts import ProbeChain
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Mtp:

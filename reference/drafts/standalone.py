@@ -14,7 +14,7 @@ from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import Target
-from draftproof.reference.probe_drafts import standalone
+from draftproof.reference.probe.drafts import standalone
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Standalone:

@@ -8,10 +8,10 @@ from typing import Self
 
 import msgspec
 
-from draftproof.fuzz.workers.messages import Answer, Order, SubjectSpec
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.doubles import diverging
+from tests.harness.doubles import diverging
 
 Answering = Callable[[SubjectSpec, Scenario], Answer]
 FIRST = diverging(got=6)

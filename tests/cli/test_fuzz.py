@@ -17,7 +17,7 @@ from draftproof.cli.app import run
 from draftproof.fuzz.campaign.events import Facts
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked
-from draftproof.properties.values.codec import read_case
+from draftproof.properties.values.case import read_case
 
 FAULT = "draft-positions-advanced-early"
 FACTS = Facts(

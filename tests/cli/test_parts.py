@@ -10,9 +10,9 @@ import typer
 
 from draftproof.cli import parts as command
 from draftproof.cli.parts import said
-from draftproof.fuzz.workers.messages import Answer, SubjectSpec
+from draftproof.harness.workers.messages import Answer, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, pool_of

@@ -13,9 +13,9 @@ from draftproof.cli.app import run
 from draftproof.cli.inputs import BadInput
 from draftproof.cli.shrink import describe
 from draftproof.fuzz.shrinking.size import size
-from draftproof.fuzz.workers.messages import Answer, Place
+from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import Case, decode, encode, read_case
+from draftproof.properties.values.case import Case, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve

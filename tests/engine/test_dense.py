@@ -14,7 +14,7 @@ from draftproof.engine.models import dense as dense_module
 from draftproof.engine.models.base import Kept, Where
 from draftproof.engine.models.dense import Dense, load_target
 from draftproof.engine.models.eagle_head import EagleHead, head_config
-from draftproof.properties.values.heads import random_head
+from draftproof.properties.values.eagle_weights import random_head
 from draftproof.reference.dense import Dense as ReferenceDense
 from draftproof.reference.eagle_head import EagleHead as ReferenceHead
 from draftproof.reference.eagle_head import head_sizes

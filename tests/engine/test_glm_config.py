@@ -23,7 +23,7 @@ from draftproof.engine.models.hybrid import Hybrid
 from draftproof.engine.models.mtp import Mtp
 from draftproof.engine.subject.checkpoints import build_pair, load
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
-from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint
 from tests.checkpoints import (
     DEEPSEEK_V3,

@@ -16,7 +16,7 @@ from draftproof.engine.models.eagle_head import EagleHead, head_config
 from draftproof.engine.models.grouped import Grouped, load_grouped, mtp_prefixes
 from draftproof.engine.models.hybrid import load_hybrid
 from draftproof.engine.models.mtp import build_mtp
-from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.eagle_head import EagleHead as ReferenceHead
 from draftproof.reference.sparse import Sparse
 from draftproof.reference.sparse_mtp import SparseMtp

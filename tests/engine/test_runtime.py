@@ -10,9 +10,9 @@ import pytest
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.subject import EngineSubject
-from draftproof.fuzz.lockstep import evidence as lockstep
-from draftproof.fuzz.lockstep import solved
-from draftproof.properties.contracts.evidence import CAPTURE, DRAFT, EXTEND, VERIFY
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.harness.lockstep import solved
+from draftproof.properties.evidence.evidence import CAPTURE, DRAFT, EXTEND, VERIFY
 from draftproof.properties.judge import judge
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.trace import Datum, Trace

@@ -101,7 +101,7 @@ def _kill_worker(process: subprocess.Popen[bytes], draw: random.Random) -> int:
     """Kill one worker that is up, some time after it is; 1 if one was."""
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
-        workers = [one for one in _children(process.pid) if "draftproof.fuzz.workers.worker" in one.cmdline()]
+        workers = [one for one in _children(process.pid) if "draftproof.harness.workers.worker" in one.cmdline()]
         if workers:
             time.sleep(draw.uniform(2.0, 12.0))
             victim = draw.choice(workers)

@@ -22,12 +22,12 @@ from draftproof.fuzz.campaign.findings import EXTRA
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.schema import Finding
 from draftproof.fuzz.campaign.settings import Asked, Limits, Until
-from draftproof.fuzz.lockstep import solved
-from draftproof.fuzz.workers.messages import Answer, Order
-from draftproof.properties.values.codec import read_case
+from draftproof.harness.lockstep import solved
+from draftproof.harness.workers.messages import Answer, Order
+from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, crashing, failing, passing
+from tests.harness.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, crashing, failing, passing
 
 HERE = Path(__file__).parent
 EXACT = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "again")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.campaign.corpus import name_of
 from draftproof.fuzz.campaign.guide import BLOCK, Guide, Proposed
-from draftproof.fuzz.lockstep import evidence
+from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage import POINTS, bins, split, universe
-from draftproof.properties.strategies.aims import AIMED, aim, aimed, near
+from draftproof.properties.strategies.goals import AIMED, aim, aimed, near
 from draftproof.properties.strategies.profiles import ROTATION
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.validate import validate
@@ -68,7 +68,7 @@ def test_a_block_imports_no_engine_and_does_not_depend_on_what_is_imported() -> 
         "import sys\n"
         "from draftproof.fuzz.campaign.guide import Guide\n"
         "from draftproof.properties.strategies.scenarios import generate\n"
-        "from draftproof.properties.values.codec import encode\n"
+        "from draftproof.properties.values.case import encode\n"
         "from draftproof.properties.values.drafts import ALGORITHMS\n"
         "for one in Guide(0, ALGORITHMS).block(1, {}, generate(4, 10, ALGORITHMS)):\n"
         "    print(encode(one.scenario), one.origin)\n"

@@ -21,11 +21,11 @@ import pytest
 from draftproof.fuzz.bisect import history, revision
 from draftproof.fuzz.bisect.history import BadHistory, HistoryReport, Search, bisect_history
 from draftproof.fuzz.bisect.revision import Plan, Seen, examine, load
-from draftproof.fuzz.workers.messages import Answer, Identity, Order, SubjectSpec
+from draftproof.harness.workers.messages import Answer, Identity, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.doubles import diverging
+from tests.harness.doubles import diverging
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = """

@@ -17,10 +17,10 @@ from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import Cached, NotFailing, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.fuzz.bisect.search import Alone, Bisection, bisect, same
-from draftproof.fuzz.bisect.switches import KERNELS, kernels_used, twins, use_twins
-from draftproof.fuzz.lockstep import SubjectCrashed, evidence
 from draftproof.fuzz.shrinking.size import size
-from draftproof.fuzz.workers.messages import Answer, SubjectSpec
+from draftproof.harness.lockstep import SubjectCrashed, evidence
+from draftproof.harness.twins import KERNELS, kernels_used, twins, use_twins
+from draftproof.harness.workers.messages import Answer, SubjectSpec
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -327,7 +327,7 @@ def test_twins_serve_until_they_are_let_go():
 
 
 def test_a_twin_on_the_host_writes_what_the_kernel_would():
-    from draftproof.fuzz.bisect.switches import _on_host
+    from draftproof.harness.twins import _on_host
     from draftproof.reference import ops
 
     choice = torch.full((2,), 9)
@@ -344,6 +344,6 @@ def test_kernels_that_a_scenario_uses(monkeypatch):
     spec = SubjectSpec()
     used = kernels_used(spec, RICH, 120.0)
     assert {"kv_write", "paged_attention", "greedy_accept", "conv_update"} <= set(used) < set(KERNELS)
-    monkeypatch.setattr("draftproof.fuzz.bisect.switches.sys.executable", "true")
+    monkeypatch.setattr("draftproof.harness.twins.sys.executable", "true")
     with pytest.raises(RuntimeError, match="called no kernel"):
         kernels_used(spec, RICH, 120.0)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from draftproof.fuzz.shrinking.fields import get, lower, put, without
 from draftproof.fuzz.shrinking.reductions import PASSES, candidates, of_pass
 from draftproof.fuzz.shrinking.shrink import alike, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
-from draftproof.fuzz.workers.messages import Answer, Identity, Place
+from draftproof.harness.workers.messages import Answer, Identity, Place
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
+from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundWish, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome

@@ -22,11 +22,11 @@ from draftproof.fuzz.campaign.rundir import Files, RunDir, write
 from draftproof.fuzz.campaign.schema import Waiting
 from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, memory, resumed, seconds
 from draftproof.fuzz.campaign.store import Store
-from draftproof.fuzz.workers.messages import Answer, Order
+from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.codec import encode
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.scenario import Scenario
-from tests.fuzz.doubles import failing, passing
+from tests.harness.doubles import failing, passing
 
 SCENARIOS = generate(5, 12)
 TABLES = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "findings", "again")

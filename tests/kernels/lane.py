@@ -13,9 +13,9 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from draftproof import kernels
-from draftproof.properties.contracts.kernel import CONTRACTS, WRITES, Kernel, KernelCase
-from draftproof.properties.strategies.kernels import CASES
-from draftproof.properties.strategies.kernels_state import LARGE
+from draftproof.properties.kernels.cases import CASES
+from draftproof.properties.kernels.cases_state import LARGE
+from draftproof.properties.kernels.contract import CONTRACTS, WRITES, Kernel, KernelCase
 from draftproof.reference import ops
 
 # Ops that have a ring form besides the float one, or take values of either kind.

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from draftproof.fuzz.kernels import diverges
-from draftproof.properties.contracts.kernel import (
+from draftproof.harness.kernel_runs import diverges
+from draftproof.properties.kernels.contract import (
     CONTRACTS,
     Buffer,
     Kernel,

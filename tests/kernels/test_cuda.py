@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from draftproof import kernels
-from draftproof.properties.strategies.kernels import CASES
-from draftproof.properties.strategies.kernels_state import LARGE
+from draftproof.properties.kernels.cases import CASES
+from draftproof.properties.kernels.cases_state import LARGE
 from draftproof.reference import ops
 from tests.kernels.lane import tally
 

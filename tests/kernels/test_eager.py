@@ -9,8 +9,8 @@ import torch
 from draftproof import kernels
 from draftproof.kernels import eager_attention, eager_gdn, eager_state
 from draftproof.kernels.registry import implementation
-from draftproof.properties.contracts.kernel import CONTRACTS, Buffer, KernelCase
-from draftproof.properties.strategies.kernels import CASES
+from draftproof.properties.kernels.cases import CASES
+from draftproof.properties.kernels.contract import CONTRACTS, Buffer, KernelCase
 from draftproof.reference import ops
 from tests.kernels.lane import tally, writes_something
 

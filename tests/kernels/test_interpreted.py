@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.properties.strategies.kernels import CASES
-from draftproof.properties.strategies.kernels_state import LARGE
+from draftproof.properties.kernels.cases import CASES
+from draftproof.properties.kernels.cases_state import LARGE
 
 LANE = Path(__file__).with_name("lane.py")
 EXAMPLES = 8

@@ -11,9 +11,9 @@ import torch
 
 from draftproof import kernels
 from draftproof.kernels import registry
-from draftproof.properties.contracts.kernel import CONTRACTS, WRITES
 from draftproof.properties.contracts.tolerances import TABLE, bound
-from draftproof.properties.strategies.kernels import CASES
+from draftproof.properties.kernels.cases import CASES
+from draftproof.properties.kernels.contract import CONTRACTS, WRITES
 from draftproof.reference import ops, ops_arithmetic, ops_replay, ops_state
 
 TWINS = (ops, ops_state, ops_replay)

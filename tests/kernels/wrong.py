@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from draftproof.properties.contracts.kernel import Kernel
+from draftproof.properties.kernels.contract import Kernel
 from draftproof.reference import ops
 
 WRONG: list[tuple[str, str, Kernel]] = []

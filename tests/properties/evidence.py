@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import msgspec
 
-from draftproof.fuzz.lockstep import evidence as lockstep
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (

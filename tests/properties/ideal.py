@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from draftproof.properties.contracts.evidence import (
+from draftproof.properties.evidence.evidence import (
     CAPTURE,
     COMMIT,
     DRAFT,

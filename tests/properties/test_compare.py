@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from draftproof.properties.compare import Values, first_divergence
+from draftproof.properties.diagnosis.compare import Values, first_divergence
 from draftproof.properties.values.trace import Datum, Key
 from draftproof.properties.values.verdict import Divergence
 

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from draftproof.fuzz.lockstep import evidence as lockstep
-from draftproof.fuzz.lockstep import resolved, solved
-from draftproof.properties.contracts.evidence import CAPTURE, COMMIT, VERIFY, Evidence
+from draftproof.harness.lockstep import evidence as lockstep
+from draftproof.harness.lockstep import resolved, solved
 from draftproof.properties.contracts.registry import find
-from draftproof.properties.counts import counts
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.evidence import CAPTURE, COMMIT, VERIFY, Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence

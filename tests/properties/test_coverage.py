@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from draftproof.fuzz.campaign.guide import Guide
-from draftproof.fuzz.lockstep import evidence as lockstep
-from draftproof.properties.contracts.evidence import Evidence
-from draftproof.properties.counts import counts
+from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.coverage import CROSSES, POINTS, bins, holes, impossible, split, universe
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.coverage.impossible import RULES, Rule, reason
 from draftproof.properties.coverage.points import name_of
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from tests.properties.evidence import ADAPTIVE, NGRAM, OF_DRAFTS, STATIC, evidence, with_observations

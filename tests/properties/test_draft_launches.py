@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from draftproof.properties.contracts.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch
 from draftproof.properties.contracts.registry import find
+from draftproof.properties.evidence.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence

@@ -11,7 +11,7 @@ from hypothesis import given
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.profiles import ROTATION
 from draftproof.properties.strategies.scenarios import generate, scenarios
-from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Mtp, Ngram, Standalone, algorithm
 from draftproof.properties.values.scenario import RELATIONS, Scenario
 from draftproof.properties.values.validate import validate

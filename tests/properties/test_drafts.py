@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from draftproof.properties.contracts.evidence import Evidence, Row
-from draftproof.properties.contracts.forms import form_of
 from draftproof.properties.contracts.registry import ALL, find
-from draftproof.properties.counts import NAMES, counts, total
+from draftproof.properties.coverage.counts import NAMES, counts, total
+from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.judge import COMMON, by_draft, judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft

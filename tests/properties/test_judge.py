@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.fuzz.lockstep import evidence as lockstep
+from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
-from draftproof.properties.counts import HYBRID, NAMES, counts, total
+from draftproof.properties.coverage.counts import HYBRID, NAMES, counts, total
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Checkpoint

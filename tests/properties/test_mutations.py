@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.evidence import Evidence
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import KINDS

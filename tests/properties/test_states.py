@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pytest
 
-from draftproof.fuzz.lockstep import evidence as lockstep
-from draftproof.properties.contracts.evidence import FINISH, VERIFY, Evidence
+from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
+from draftproof.properties.evidence.evidence import FINISH, VERIFY, Evidence
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Relation, Scenario, Schedule
 from draftproof.properties.values.trace import Datum, Key, Observation
 from draftproof.properties.values.validate import validate

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.scenarios import PROFILES, generate, scenarios
-from draftproof.properties.values.codec import decode, encode
+from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Eagle
 from draftproof.properties.values.scenario import RELATIONS, Scenario
 from draftproof.properties.values.validate import validate
@@ -45,7 +45,7 @@ def test_a_list_does_not_depend_on_what_is_imported() -> None:
     """This process has imported the engine; the other one imports the strategies only."""
     code = (
         "from draftproof.properties.strategies.scenarios import generate\n"
-        "from draftproof.properties.values.codec import encode\n"
+        "from draftproof.properties.values.case import encode\n"
         "from draftproof.properties.values.drafts import ALGORITHMS\n"
         "print('\\n'.join(map(encode, generate(3, 40, ALGORITHMS))))"
     )

@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from draftproof.properties.contracts.evidence import Evidence
+from draftproof.properties.diagnosis.timeline import LONGEST, Timeline, timeline
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.timeline import LONGEST, Timeline, timeline
 from draftproof.properties.values.channels import CHANNELS, PHASES
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Divergence

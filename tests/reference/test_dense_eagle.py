@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from draftproof.properties.values.heads import HeadSizes, random_head
+from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.config import CheckpointError
 from draftproof.reference.dense import Dense
 from draftproof.reference.eagle_head import EagleHead, HeadPass, head_sizes

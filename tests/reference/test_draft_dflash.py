@@ -14,9 +14,9 @@ from draftproof.properties.values.trace import Key
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.model import build
-from draftproof.reference.probe import ProbeTarget
-from draftproof.reference.probe_block import ProbeBlock
-from draftproof.reference.ring import mix
+from draftproof.reference.probe.block import ProbeBlock
+from draftproof.reference.probe.ring import mix
+from draftproof.reference.probe.target import ProbeTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import lists, naive_block, naive_context, naive_outputs

@@ -12,7 +12,7 @@ from draftproof.properties.values.trace import Key
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
 from draftproof.reference.model import build
-from draftproof.reference.probe_drafts import ProbeEagleHead
+from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.reference.draft_rows import Told

@@ -15,8 +15,8 @@ from draftproof.reference.drafts import eagle as eagle_draft
 from draftproof.reference.drafts import mtp as mtp_draft
 from draftproof.reference.memo import Memo
 from draftproof.reference.model import build
-from draftproof.reference.probe import ProbeTarget
-from draftproof.reference.probe_drafts import ProbeChain
+from draftproof.reference.probe.drafts import ProbeChain
+from draftproof.reference.probe.target import ProbeTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import naive_chain_layer, naive_target
@@ -87,7 +87,7 @@ def test_a_chain_of_one_layer_extends_as_an_eagle_head_of_its_weights(
     one = draft(chain, layers=1)
     weights = dict(mtp_weights(one, MODEL))
     weights |= {"fc": weights.pop("fc.0"), "out": weights.pop("out.0")}
-    monkeypatch.setattr("draftproof.reference.probe_drafts.head_weights", lambda *_: weights)
+    monkeypatch.setattr("draftproof.reference.probe.drafts.head_weights", lambda *_: weights)
     head = msgspec.structs.replace(HEAD, seed=77)
     for last in (1, 5, 9):
         for first in (0, last - 1):

@@ -13,8 +13,8 @@ from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
-from draftproof.reference.probe import ProbeTarget
-from draftproof.reference.probe_drafts import standalone
+from draftproof.reference.probe.drafts import standalone
+from draftproof.reference.probe.target import ProbeTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import naive_standalone

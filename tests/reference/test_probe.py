@@ -13,8 +13,8 @@ from draftproof.properties.values.probe import splitmix, target_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo
-from draftproof.reference.probe import ProbeTarget, mix
-from draftproof.reference.probe_drafts import ProbeEagleHead
+from draftproof.reference.probe.drafts import ProbeEagleHead
+from draftproof.reference.probe.target import ProbeTarget, mix
 from tests.naive_probe import MASK, naive_head, naive_mix, naive_target
 
 MODEL = ProbeModel(seed=3, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=7, vocab=61, agreement=160)

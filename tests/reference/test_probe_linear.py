@@ -12,9 +12,9 @@ from draftproof.properties.values.probe import target_weights
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.probe import ProbeTarget
-from draftproof.reference.probe_drafts import ProbeEagleHead
-from draftproof.reference.probe_linear import LinearLayer
+from draftproof.reference.probe.drafts import ProbeEagleHead
+from draftproof.reference.probe.linear import LinearLayer
+from draftproof.reference.probe.target import ProbeTarget
 from tests.naive_probe import MASK, dot, naive_mix, naive_target
 
 FULL: LayerType = "full_attention"

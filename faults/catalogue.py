@@ -1,0 +1,147 @@
+"""The catalogue of faults: one .patch a fault, its front matter in TOML between `+++` lines."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from draftproof.faults.patching import BadPatch, Hunk, parse, refresh, render
+from draftproof.harness.kernel_runs import NAMES as KERNELS
+from draftproof.harness.kernel_runs import PREFIX
+from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+
+FENCE = "+++"
+SOURCES = Path(__file__).resolve().parent.parent
+"""The folder that holds engine/ and kernels/, in a checkout as in an installation."""
+CATALOGUE = SOURCES / "faults" / "patches"
+DraftSet = Algorithm | Literal["all"]
+DRAFTS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
+
+
+class UnknownFault(ValueError):
+    """No fault of that name; the message suggests the nearest."""
+
+
+class Fault(Value, frozen=True, kw_only=True):
+    """What a fault is. `contract` must notice it, `channel` is where; "" in a patch from elsewhere: any.
+
+    `patches` says which implementation it changes: a fault of `triton` runs with the interpreter, or on CUDA.
+    `draft`: the draft of the scenarios that it meets, or "all" of them in turns. `strategies`: the change of the
+    strategies that it forced. `smoke`: whether it is tried in every CI run. `explained`: why it survives where it does.
+    """
+
+    id: str
+    source: str = ""
+    mechanism: str = ""
+    patches: Literal["engine", "eager", "triton"] = "engine"
+    contract: str = ""
+    channel: str = ""
+    draft: DraftSet = "eagle"
+    strategies: str = ""
+    smoke: bool = False
+    explained: str = ""
+
+
+class FaultFile(Value, frozen=True, kw_only=True):
+    """A fault with its diff, and the file it came from."""
+
+    fault: Fault
+    diff: str
+    path: str
+
+    def hunks(self) -> tuple[Hunk, ...]:
+        """Raises BadPatch."""
+        return parse(self.diff)
+
+
+def read_fault(path: Path) -> FaultFile:
+    """A fault file. Raises BadPatch naming the file and what is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadPatch(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    head, diff = _split(text)
+    try:
+        raw = tomllib.loads(head)
+        if (draft := raw.get("draft", "eagle")) not in DRAFTS:
+            raise BadPatch(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
+        if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
+            raise BadPatch(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")
+        fault = msgspec.convert({"id": path.stem, **raw}, Fault)
+        _known(fault)
+        parse(diff)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, BadPatch) as error:
+        raise BadPatch(f"{path}: {error}") from None
+    return FaultFile(fault=fault, diff=diff, path=str(path))
+
+
+def _known(fault: Fault) -> None:
+    """Raises BadPatch for a contract or a channel that there is not."""
+    contracts = ("", *CONTRACTS, *KERNELS)
+    if fault.contract not in contracts:
+        near = difflib.get_close_matches(fault.contract, contracts, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadPatch(f"contract is {fault.contract!r}, allowed: a contract of `draftproof check`{hint}")
+    if fault.channel and fault.channel not in CHANNELS and not fault.channel.startswith(PREFIX):
+        raise BadPatch(f"channel is {fault.channel!r}, allowed: one of the channel table, or kernel.*")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """(front matter, diff); a plain diff has no front matter."""
+    lines = text.splitlines(keepends=True)
+    if not lines or lines[0].strip() != FENCE:
+        return "", text
+    for end, line in enumerate(lines[1:], start=1):
+        if line.strip() == FENCE:
+            return "".join(lines[1:end]), "".join(lines[end + 1 :])
+    raise BadPatch(f"the front matter is not closed by a line {FENCE}")
+
+
+def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:
+    """Every fault by id, sorted. Raises BadPatch for a broken file or an id used twice."""
+    faults: dict[str, FaultFile] = {}
+    for path in sorted(folder.glob("*.patch")):
+        file = read_fault(path)
+        if file.fault.id in faults:
+            raise BadPatch(f"{path}: id is {file.fault.id!r}, which {faults[file.fault.id].path} has already")
+        faults[file.fault.id] = file
+    return dict(sorted(faults.items()))
+
+
+def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
+    """The drafts that a name stands for."""
+    return ALGORITHMS if name == "all" else (name,)
+
+
+def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:
+    """One fault by id. Raises UnknownFault."""
+    if name not in faults:
+        near = difflib.get_close_matches(name, faults, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UnknownFault(f"fault is {name!r}, allowed: one of {len(faults)} of `draftproof faults list`{hint}")
+    return faults[name]
+
+
+def read_sources(paths: tuple[str, ...] = ("engine", "kernels"), root: Path = SOURCES) -> dict[str, str]:
+    """Path -> text of every Python file that a fault may touch."""
+    files = sorted(file for folder in paths for file in (root / folder).rglob("*.py"))
+    return {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+def refreshed(file: FaultFile, sources: dict[str, str]) -> str | None:
+    """The text of the fault file with its line numbers brought up to date; None if they are. Raises Stale."""
+    hunks = file.hunks()
+    anchored = refresh(hunks, sources)
+    if anchored == hunks:
+        return None
+    text = Path(file.path).read_text(encoding="utf-8")
+    head, _ = _split(text)
+    front = f"{FENCE}\n{head}{FENCE}\n" if head else ""
+    return front + render(anchored)

@@ -1,0 +1,198 @@
+"""Counters in patched sources: one call a hunk, so that a fault that never ran is known as inert.
+
+The call goes before the hunk's first changed statement (for a pure deletion, beside the statement that follows). A
+Triton function cannot call Python: there the counter sits where the host code launches it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from draftproof.faults.patching import Placed
+
+COUNTER = "_draftproof_count"
+"""Name of the builtin that patched sources call with the number of their hunk."""
+
+
+@dataclass(frozen=True)
+class _Insertion:
+    """A call to insert before line `line` of a file, indented by `indent`."""
+
+    line: int
+    indent: int
+    number: int
+
+
+class _Source:
+    """A parsed file with its parents. `None` as parent: the module."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self.tree = ast.parse(text)
+        self.parent: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement that covers a line, decorators included."""
+        best: ast.stmt | None = None
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.stmt) and _first_line(node) <= line <= (node.end_lineno or node.lineno):
+                best = node  # walk goes outside in, level by level
+        return best
+
+    def function(self, node: ast.AST | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The innermost function around a node, or the node itself."""
+        while node is not None and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node = self.parent.get(node)
+        return node
+
+    def before(self, node: ast.stmt, line: int, number: int) -> _Insertion:
+        """An insertion point that runs whenever `node` (or, for a changed signature, its body) does."""
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line < node.body[0].lineno:
+            node = node.body[1] if _is_docstring(node.body[0]) and len(node.body) > 1 else node.body[0]
+        while not self._starts_its_line(node):
+            node = self.parent[node]  # type: ignore[assignment]
+        return _Insertion(_first_line(node), node.col_offset, number)
+
+    def _starts_its_line(self, node: ast.AST) -> bool:
+        """False for `elif`, for the body of a one-line compound, and for what must stay first in a module."""
+        if isinstance(node, ast.excepthandler) or not isinstance(node, ast.stmt):
+            return False
+        before = self.lines[node.lineno - 1].encode()[: node.col_offset]
+        here = self.lines[node.lineno - 1].encode()[node.col_offset :]
+        return not before.strip() and not here.startswith(b"elif")
+
+
+def instrument(
+    files: Mapping[str, str], placed: Mapping[str, tuple[Placed, ...]], old: Mapping[str, str]
+) -> tuple[dict[str, str], int]:
+    """The patched `files` (path -> text) with counters; hunks are numbered from 0 in the order of `placed`.
+
+    Returns the files and the number of hunks. Raises SyntaxError if a patched file is not Python.
+    """
+    sources = {path: _Source(text) for path, text in files.items()}
+    insertions: dict[str, list[_Insertion]] = {path: [] for path in files}
+    number = 0
+    for path, hunks in placed.items():
+        for hunk in hunks:
+            for where, insertion in _insertions(sources, path, hunk, old[path], number):
+                insertions[where].append(insertion)
+            number += 1
+    return {path: _insert(sources[path].lines, insertions[path]) for path in files}, number
+
+
+def _insertions(
+    sources: Mapping[str, _Source], path: str, placed: Placed, old: str, number: int
+) -> Iterable[tuple[str, _Insertion]]:
+    source = sources[path]
+    line = placed.new_line or _line_after(source, placed, _Source(old))
+    node = source.statement(line) or _next_statement(source, line)
+    if node is None:
+        return
+    function = source.function(node)
+    if function is not None and _is_jit(function):
+        yield from _launches(sources, function.name, number)
+    else:
+        if function is None and (isinstance(node, ast.ImportFrom) or _is_docstring(node)):
+            node = _next_statement(source, line) or node
+        if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+            yield path, source.before(node, line, number)
+
+
+def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
+    """A line of the new file where a pure deletion shows: in the cut statement, after it, or before it."""
+    removed = _removed(placed)
+
+    def shift(line: int) -> int:
+        return line + placed.new_start - placed.hunk.start - sum(gone < line for gone in removed)
+
+    cut = old.statement(placed.old_line)
+    if cut is None:
+        return placed.old_line
+    rest = [line for line in range(_first_line(cut), (cut.end_lineno or 0) + 1) if line not in removed]
+    if rest:
+        return shift(rest[0])
+    block = next(b for b in _blocks(old.parent.get(cut, old.tree)) if cut in b)
+    here = block.index(cut)
+    for sibling in (*block[here + 1 :], *reversed(block[:here])):
+        if _first_line(sibling) not in removed:
+            return shift(_first_line(sibling))
+    return placed.old_line
+
+
+def _removed(placed: Placed) -> set[int]:
+    """Lines of the old file that are gone. The hunk adds none, so that all else moves up by their number."""
+    gone: set[int] = set()
+    for offset, line in enumerate(placed.hunk.lines):
+        if line[0] == "-":
+            gone.add(placed.hunk.start + offset)
+    return gone
+
+
+def _next_statement(source: _Source, line: int) -> ast.stmt | None:
+    later = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt) and node.lineno > line]
+    return min(later, key=lambda node: (node.lineno, node.col_offset), default=None)
+
+
+def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
+    names = ("body", "orelse", "finalbody")
+    return [block for name in names if isinstance(block := getattr(node, name, None), list)]
+
+
+def _launches(sources: Mapping[str, _Source], name: str, number: int) -> Iterable[tuple[str, _Insertion]]:
+    """Where host functions use a Triton function, directly or through other Triton functions."""
+    names = _callers(sources, name)
+    for path, source in sources.items():
+        seen: set[int] = set()
+        for node in ast.walk(source.tree):
+            if not _uses(node, names):
+                continue
+            function, statement = source.function(node), source.statement(node.lineno)  # type: ignore[attr-defined]
+            if function is None or _is_jit(function) or statement is None or statement.lineno in seen:
+                continue
+            seen.add(statement.lineno)
+            yield path, source.before(statement, statement.lineno, number)
+
+
+def _callers(sources: Mapping[str, _Source], name: str) -> set[str]:
+    """The Triton function and those that call it, however far."""
+    names = {name}
+    while True:
+        more = {
+            node.name
+            for source in sources.values()
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.FunctionDef) and _is_jit(node) and any(_uses(n, names) for n in ast.walk(node))
+        }
+        if more <= names:
+            return names
+        names |= more
+
+
+def _uses(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in names and isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.Attribute) and node.attr in names
+
+
+def _is_jit(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("triton.jit" in ast.unparse(d) or ast.unparse(d) == "jit" for d in function.decorator_list)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _insert(lines: list[str], insertions: list[_Insertion]) -> str:
+    text = list(lines)
+    for insertion in sorted(insertions, key=lambda i: i.line, reverse=True):
+        text.insert(insertion.line - 1, " " * insertion.indent + f"{COUNTER}({insertion.number})")
+    return "\n".join((*text, ""))

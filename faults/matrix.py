@@ -1,0 +1,155 @@
+"""The detection matrix as a value: one row a fault, what both kinds of test saw of it, and what that makes in all."""
+
+from __future__ import annotations
+
+import math
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from draftproof.faults.baseline import Usual
+from draftproof.faults.strategy_changes import Change
+from draftproof.faults.trial import FaultOutcome
+from draftproof.properties.strategies.scenarios import VERSION
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.verdict import Divergence, Outcome
+
+NOTICED = (FaultOutcome.DETECTED, FaultOutcome.CRASHED, FaultOutcome.HUNG, FaultOutcome.DETECTED_BY_OTHER)
+UNTRIED = (FaultOutcome.ABSENT, FaultOutcome.STALE)
+LOW, HIGH = 0.05, 0.95
+_PACKAGES = ("draftproof", "torch", "triton", "hypothesis")
+
+
+class Spread(Value, frozen=True, kw_only=True):
+    """Median and 90 % interval over seeds; null is more than was tried."""
+
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class FaultResult(Value, frozen=True, kw_only=True):
+    """One row of the matrix. `examples_to_detect` and `seconds_to_detect` have one number a seed, null where the fault
+    was not noticed; `median` is that of the examples.
+
+    `divergence` is that of the first seed, `output_changed` says whether the emitted tokens changed there.
+    `usual`: what the usual tests saw, if they ran. `whole`: what became of a kernel's fault in whole scenarios, if it
+    met them. `explained`: why it survives where it does.
+    """
+
+    id: str
+    outcome: FaultOutcome
+    contract: str
+    channel: str
+    draft: str
+    examples_to_detect: tuple[int | None, ...]
+    clean_twin: Outcome
+    patches: str = ""
+    outcomes: tuple[FaultOutcome, ...] = ()
+    median: float | None = None
+    examples: Spread = Spread()
+    seconds_to_detect: tuple[float | None, ...] = ()
+    time: Spread = Spread()
+    usual: Usual | None = None
+    whole: FaultOutcome | None = None
+    inert_hunks: tuple[str, ...] = ()
+    divergence: Divergence | None = None
+    output_changed: bool = False
+    detail: str = ""
+    explained: str = ""
+    seconds: float = 0.0
+
+    @property
+    def noticed(self) -> bool:
+        """Whether any test of ours noticed it, at every seed."""
+        return self.outcome in NOTICED
+
+
+class Totals(Value, frozen=True, kw_only=True):
+    """How many of the `faults` that were tried ended how: `detected` by the named contract in the named channel,
+    `noticed` in whatever way.
+
+    `measured` of them met the usual tests, too: of these `ours` were noticed by us, `output` and `acceptance` by those
+    tests, `either` by one of them at least.
+    """
+
+    faults: int
+    detected: int
+    noticed: int
+    survived: int
+    measured: int = 0
+    ours: int = 0
+    output: int = 0
+    acceptance: int = 0
+    either: int = 0
+
+
+class Made(Value, frozen=True, kw_only=True):
+    """With which version of what a matrix was made."""
+
+    package: str
+    version: str
+
+
+class FaultReport(Value, frozen=True, kw_only=True):
+    """The matrix of one lane. `verdict` is PASS if each fault is detected where its header says and the clean twin
+    passes; a fault that is stale or inert is an error.
+
+    `strategies` is the version of what is generated, `changes` what faults made of it.
+    """
+
+    verdict: Outcome
+    seeds: tuple[int, ...]
+    examples: int
+    device: str
+    faults: tuple[FaultResult, ...]
+    totals: Totals
+    strategies: int = VERSION
+    changes: tuple[Change, ...] = ()
+    versions: tuple[Made, ...] = ()
+
+
+def spread(values: Iterable[float | None]) -> Spread:
+    """Median and 90 % interval; None counts as more than any number.
+
+    The bounds are order statistics: the least value that 5 % of all do not exceed, and the least that 95 % do not. Of
+    fewer than 20 values these are the least and the greatest.
+    """
+    ordered = sorted(math.inf if value is None else value for value in values)
+    if not ordered:
+        return Spread()
+    low, high = (ordered[math.ceil(share * len(ordered)) - 1] for share in (LOW, HIGH))
+    return Spread(median=_finite(statistics.median(ordered)), low=_finite(low), high=_finite(high))
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else round(value, 4)
+
+
+def totals(results: Sequence[FaultResult]) -> Totals:
+    """Sums over the faults that were tried."""
+    tried = [result for result in results if result.outcome not in UNTRIED]
+    measured = [(result, result.usual) for result in tried if result.usual is not None]
+    return Totals(
+        faults=len(tried),
+        detected=sum(result.outcome is FaultOutcome.DETECTED for result in tried),
+        noticed=sum(result.noticed for result in tried),
+        survived=sum(result.outcome is FaultOutcome.SURVIVED for result in tried),
+        measured=len(measured),
+        ours=sum(result.noticed for result, _ in measured),
+        output=sum(usual.output for _, usual in measured),
+        acceptance=sum(usual.acceptance for _, usual in measured),
+        either=sum(usual.output or usual.acceptance for _, usual in measured),
+    )
+
+
+def versions() -> tuple[Made, ...]:
+    """What the matrix is made with here; nothing of the machine."""
+    found = [Made(package="python", version=platform.python_version())]
+    for package in _PACKAGES:
+        try:
+            found.append(Made(package=package, version=version(package)))
+        except PackageNotFoundError:
+            continue
+    return tuple(found)

@@ -1,0 +1,142 @@
+"""`python -m draftproof.faults.mutation`: the mutation score, and the survivors that want a triage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from draftproof.faults.mutation.mutant import LEFT_OUT, Mutant, Sample
+from draftproof.faults.mutation.score import Fate, Score, judge_all
+from draftproof.harness.checkpoint_scenarios import every_draft, real_scenarios
+from draftproof.properties.values.case import decode, encode
+from draftproof.properties.values.scenario import Scenario
+
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Which mutants are sampled, and which scenarios they meet.")]
+Count = Annotated[int, typer.Option("--count", min=1, help="How many mutants.")]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="Scenarios that a mutant has to survive.")]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option("--model", help="A tiny checkpoint; mutants of models meet it, too (may be repeated).", exists=True),
+]
+DraftModel = Annotated[
+    Path | None, typer.Option("--draft-model", help="A draft that is tried with every checkpoint it fits.", exists=True)
+]
+ModelExamples = Annotated[int, typer.Option("--model-examples", min=1, help="Scenarios of each checkpoint.")]
+Parallel = Annotated[int, typer.Option("--parallel", min=1, help="How many mutants run at once.")]
+Read = Annotated[Path | None, typer.Option("--sample", help="Mutants that were sampled before.", exists=True)]
+Write = Annotated[Path | None, typer.Option("--write-sample", help="Write the sampled mutants here, and run none.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the score here.")]
+Document = Annotated[Path | None, typer.Option("--md", help="Write it as a document here.")]
+
+
+def main(
+    seed: Seed = 0,
+    count: Count = 300,
+    examples: Examples = 60,
+    model: Models = None,
+    draft_model: DraftModel = None,
+    model_examples: ModelExamples = 8,
+    parallel: Parallel = 2,
+    read: Read = None,
+    write: Write = None,
+    json: Json = None,
+    md: Document = None,
+) -> None:
+    """Mutate the engine and the kernels, and see what the contracts notice."""
+    console = Console(stderr=True)
+    if read:
+        mutants = list(decode(read.read_bytes(), Sample, name=str(read)).mutants)
+    else:
+        with console.status("sampling"):
+            mutants = _sampled(seed, count)
+    if write:
+        write.write_text(encode(Sample(seed=seed, mutants=tuple(mutants))) + "\n", encoding="utf-8")
+        return
+    done = 0
+
+    def progress(_id: str) -> None:
+        nonlocal done
+        done += 1
+        if sys.stderr.isatty():
+            console.print(f"{done} runs of {len(mutants)} mutants", end="\r")
+
+    models = [one for path in model or () for one in _scenarios(path.resolve(), draft_model, seed, model_examples)]
+    score = judge_all(mutants, seed, examples, models, progress, parallel)
+    document = described(score, examples)
+    typer.echo(document)
+    if json:
+        json.write_text(encode(score) + "\n", encoding="utf-8")
+    if md:
+        md.write_text(document, encoding="utf-8")
+
+
+def _sampled(seed: int, count: int) -> list[Mutant]:
+    """Needs cosmic-ray, which running them does not."""
+    from draftproof.faults.mutation.mutants import sample
+
+    return sample(seed, count)
+
+
+def _scenarios(path: Path, draft: Path | None, seed: int, count: int) -> list[Scenario]:
+    """Those of a checkpoint with every draft that it allows, and the draft's directory if it fits."""
+    try:
+        offer = every_draft(path, draft and draft.resolve(), seed)
+    except ValueError:
+        # Raises again for a checkpoint that is bad itself.
+        offer = every_draft(path, None, seed)
+    return real_scenarios(path, offer.drafts, seed, count)
+
+
+def described(score: Score, examples: int) -> str:
+    """The score as a document."""
+    share = "none" if score.score is None else f"{100 * score.score:.1f} %"
+    judged = score.sampled - score.equivalent
+    lines = [
+        "# Mutation score",
+        "",
+        f"**{share}**: {score.killed} of {judged} mutants are noticed (seed {score.seed}, {score.sampled} sampled,"
+        f" {score.equivalent} of them equivalent, {examples} scenarios each).",
+        "",
+        "| mutation | noticed | of |",
+        "|---|---:|---:|",
+        *(f"| {kind} | {killed} | {of} |" for kind, (killed, of) in score.by_kind.items()),
+        "",
+        "Not mutated:",
+        "",
+        *(f"- `{path}`: {why}" for path, why in LEFT_OUT.items()),
+        "",
+        "| noticed by | mutants |",
+        "|---|---:|",
+        *(f"| {by} | {count} |" for by, count in _noticed(score)),
+        "",
+        *_listed("Survivors", score, (Fate.SURVIVED, Fate.UNREACHED)),
+        *_listed("Equivalent", score, (Fate.EQUIVALENT,)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _noticed(score: Score) -> list[tuple[str, int]]:
+    found: dict[str, int] = {}
+    for one in score.mutants:
+        if one.fate in (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG):
+            by = one.by if one.fate is Fate.CONTRACT else f"({one.fate})"
+            found[by] = found.get(by, 0) + 1
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _listed(title: str, score: Score, fates: tuple[Fate, ...]) -> list[str]:
+    rows = [one for one in score.mutants if one.fate in fates]
+    if not rows:
+        return [f"## {title}", "", "None.", ""]
+    lines = [f"- `{one.path}` ({one.kind}): `{one.before}` -> `{one.after}`: {one.why or one.fate}" for one in rows]
+    return [f"## {title}", "", *lines, ""]
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    typer.run(main)

@@ -1,0 +1,91 @@
+"""A mutant: one change of one file, as a value and as a patch."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+
+from draftproof.faults.catalogue import read_sources
+from draftproof.properties.values.base import Value
+
+LEFT_OUT = {
+    "engine/subject/": "the observer: what it no longer sees, no healthy engine shows; faults and wrong traces hold it",
+    "engine/graphs/cuda.py": "runs on CUDA only",
+    "engine/graphs/record.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
+    "engine/graphs/rules.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
+    "engine/graphs/host.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
+    "engine/models/checkpoint.py": "reads files, and is held by tests with broken ones",
+    "engine/models/config_fields.py": "reads files, and is held by tests with broken ones",
+    "engine/models/grouped_config.py": "reads files, and is held by tests with broken ones",
+    "engine/models/hybrid_config.py": "reads files, and is held by tests with broken ones",
+    "engine/models/dflash.py::parse_dflash": "reads files, and is held by tests with broken ones",
+    "engine/models/dflash.py::_sizes": "reads files, and is held by tests with broken ones",
+    "engine/models/dflash.py::_features": "reads files, and is held by tests with broken ones",
+    "engine/models/grouped.py::load_grouped": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::read_adaptive_config": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_Field": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_integer": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_number": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_steps": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_read_object": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_unique": "reads files, and is held by tests with broken ones",
+    "engine/adaptive.py::_shown": "reads files, and is held by tests with broken ones",
+    "engine/models/layers.py::is_narrow": "chooses on CUDA only",
+    "engine/models/layers.py::narrow_layer": "runs on CUDA only",
+    "engine/models/dense.py::_narrow": "runs on CUDA only",
+}
+"""Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""
+
+
+class Mutant(Value, frozen=True, kw_only=True):
+    """One change of one file, its lines counted from 1. `before` and `after` are what stands there, stripped; `text` is
+    the whole file."""
+
+    path: str
+    kind: str
+    line: int
+    before: str
+    after: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """What a triage calls it: it holds as long as the line does."""
+        return f"{self.path} | {self.before} | {self.after}"
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(f"{self.key} {self.line}".encode()).hexdigest()[:10]
+
+
+class Sample(Value, frozen=True, kw_only=True):
+    """Mutants, and the seed that chose them."""
+
+    seed: int
+    mutants: tuple[Mutant, ...]
+
+
+def mutable() -> dict[str, str]:
+    """Path -> text of every file that is mutated."""
+    return {path: text for path, text in read_sources().items() if not path.startswith(tuple(LEFT_OUT))}
+
+
+def names_left_out(path: str) -> frozenset[str]:
+    """The functions and classes of a file that are not mutated."""
+    parts = (entry.partition("::") for entry in LEFT_OUT)
+    return frozenset(name for file, _, name in parts if file == path and name)
+
+
+def changed(text: str, mutated: str) -> tuple[str, str]:
+    """The lines that differ, stripped and joined."""
+    lines = difflib.ndiff(text.splitlines(), mutated.splitlines())
+    pairs = [line for line in lines if line[:2] in ("- ", "+ ")]
+    return tuple(" ".join(line[2:].strip() for line in pairs if line[0] == sign) for sign in "-+")  # type: ignore[return-value]
+
+
+def diff(mutant: Mutant, sources: Mapping[str, str]) -> str:
+    """The mutant as a unified diff with one line of context."""
+    old, new = sources[mutant.path].splitlines(), mutant.text.splitlines()
+    lines = difflib.unified_diff(old, new, f"a/{mutant.path}", f"b/{mutant.path}", n=1, lineterm="")
+    return "\n".join(lines) + "\n"

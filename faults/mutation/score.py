@@ -1,0 +1,251 @@
+"""The mutation score: which sampled mutants the contracts notice, and what is to be said of those that survive."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from draftproof.faults.catalogue import DRAFTS, drafts_of, read_sources
+from draftproof.faults.fork_server import Job, JobResult, Orders
+from draftproof.faults.mutation.mutant import Mutant, diff
+from draftproof.faults.patched_sources import write_copy
+from draftproof.faults.patching import BadPatch, parse
+from draftproof.faults.run import zygote
+from draftproof.faults.trial import Aim, FaultOutcome
+from draftproof.harness.kernel_runs import NAMES, PREFIX
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.scenario import Scenario
+
+TRIAGE = Path(__file__).with_name("triage.toml")
+DEADLINE = 30.0
+PARALLEL = 2
+_KERNEL_CALLS = 40
+_REGISTERED = re.compile(r'register\(\s*"(\w+)\(.*?(eager_\w+)\.\w+,\s*"(triton_\w+)"', re.DOTALL)
+
+
+class Fate(StrEnum):
+    """What became of a mutant. `unreached`: it survived, and nothing ever ran it."""
+
+    CONTRACT = "contract"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    SURVIVED = "survived"
+    UNREACHED = "unreached"
+    EQUIVALENT = "equivalent"
+    BROKEN = "broken"
+
+
+KILLED = (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG)
+
+
+class Judged(Value, frozen=True, kw_only=True):
+    """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage."""
+
+    id: str
+    path: str
+    line: int
+    kind: str
+    before: str
+    after: str
+    fate: Fate
+    by: str = ""
+    why: str = ""
+
+
+class Score(Value, frozen=True, kw_only=True):
+    """`score` is killed / (all - equivalent), of those that could be imported as Python; null if there are none."""
+
+    seed: int
+    sampled: int
+    killed: int
+    equivalent: int
+    score: float | None
+    by_kind: dict[str, tuple[int, int]]
+    mutants: tuple[Judged, ...]
+
+
+class Phase(Value, frozen=True, kw_only=True):
+    """What mutants meet together: scenarios, or with `ops` calls of kernels."""
+
+    name: str
+    interpreted: bool = False
+    ops: bool = False
+    scenarios: tuple[Scenario, ...] = ()
+
+
+def phases_of(path: str) -> tuple[str, ...]:
+    """Names of the phases that a mutant of a file goes through until it is noticed."""
+    if path.startswith("kernels/triton"):
+        return ("interpreted",)
+    if path.startswith("kernels/"):
+        return ("kernels", "probes", "models")
+    return ("probes", "models") if path.startswith(("engine/models/", "engine/drafts/")) else ("probes",)
+
+
+def ops_of(path: str, sources: Mapping[str, str]) -> tuple[str, ...]:
+    """The kernels whose code is in a file; all of them for what several share."""
+    module = Path(path).stem
+    registered = _REGISTERED.findall(sources["kernels/ops.py"])
+    own = sorted(op for op, eager, triton in registered if module in (eager, triton))
+    return tuple(own) or tuple(name.removeprefix(PREFIX) for name in NAMES)
+
+
+def judge_all(
+    mutants: Sequence[Mutant],
+    seed: int,
+    examples: int,
+    models: Sequence[Scenario] = (),
+    progress: Callable[[str], None] = lambda _id: None,
+    parallel: int = PARALLEL,
+) -> Score:
+    """Run every mutant through its phases. `models` are scenarios of real checkpoints. Raises RuntimeError for errors
+    of our own, and if unmutated code does not pass."""
+    sources = read_sources()
+    fates: dict[str, Judged] = {}
+    phases = (
+        Phase(name="interpreted", interpreted=True, ops=True),
+        Phase(name="kernels", ops=True),
+        Phase(name="probes", scenarios=tuple(generate(seed, examples, drafts_of(DRAFTS[-1])))),
+        Phase(name="models", scenarios=tuple(models)),
+    )
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+        jobs = dict(_jobs(mutants, sources, Path(folder), fates))
+        clean = write_copy(Path(folder) / "clean", sources).folder
+        for phase in phases:
+            wanted = [
+                one for one in mutants if one.id in jobs and _goes_on(one, fates) and phase.name in phases_of(one.path)
+            ]
+            if wanted and (phase.ops or phase.scenarios):
+                for mutant, result in _run(wanted, jobs, phase, seed, clean, sources, parallel):
+                    fates[mutant.id] = _judged(mutant, result, fates.get(mutant.id))
+                    progress(mutant.id)
+    return scored(seed, [fates[mutant.id] for mutant in mutants if mutant.id in fates])
+
+
+def _jobs(
+    mutants: Iterable[Mutant], sources: Mapping[str, str], folder: Path, fates: dict[str, Judged]
+) -> Iterable[tuple[str, Job]]:
+    for mutant in mutants:
+        try:
+            copy = write_copy(folder / mutant.id, dict(sources), parse(diff(mutant, sources)))
+        except (BadPatch, SyntaxError) as error:
+            fates[mutant.id] = _row(mutant, Fate.BROKEN, by=str(error))
+            continue
+        yield mutant.id, Job(id=mutant.id, folder=copy.folder, hunks=copy.hunks, aim=Aim())
+
+
+def _goes_on(mutant: Mutant, fates: Mapping[str, Judged]) -> bool:
+    return mutant.id not in fates or fates[mutant.id].fate in (Fate.SURVIVED, Fate.UNREACHED)
+
+
+def _run(
+    mutants: Sequence[Mutant],
+    jobs: Mapping[str, Job],
+    phase: Phase,
+    seed: int,
+    clean: str,
+    sources: Mapping[str, str],
+    parallel: int,
+) -> Iterable[tuple[Mutant, JobResult]]:
+    def job(mutant: Mutant) -> Job:
+        ops = ops_of(mutant.path, sources) if phase.ops else ()
+        return msgspec.structs.replace(jobs[mutant.id], ops=ops)
+
+    made = [job(mutant) for mutant in mutants]
+    ops = tuple(sorted({op for one in made for op in one.ops}))
+    twin = Job(id="", folder=clean, hunks=(), aim=Aim(), ops=ops)
+    orders = Orders(
+        seeds=(seed,),
+        examples=_KERNEL_CALLS,
+        scenarios=(phase.scenarios,),
+        jobs=(twin, *made),
+        device="cpu",
+        parallel=parallel,
+        deadline=DEADLINE,
+    )
+    by_id = {mutant.id: mutant for mutant in mutants}
+    for result in zygote(orders, phase.interpreted):
+        if result.id:
+            yield by_id[result.id], result
+        elif result.seeds[0].outcome is not FaultOutcome.SURVIVED:
+            raise RuntimeError(f"unmutated code does not pass ({phase.name}): {result.seeds[0]}")
+
+
+_FATES = {
+    FaultOutcome.DETECTED: Fate.CONTRACT,
+    FaultOutcome.DETECTED_BY_OTHER: Fate.CONTRACT,
+    FaultOutcome.CRASHED: Fate.CRASHED,
+    FaultOutcome.HUNG: Fate.HUNG,
+}
+
+
+def _judged(mutant: Mutant, result: JobResult, before: Judged | None) -> Judged:
+    seed = result.seeds[0]
+    if seed.outcome in _FATES:
+        by = seed.divergence.contract if seed.divergence else seed.detail
+        return _row(mutant, _FATES[seed.outcome], by=by)
+    reached = not result.inert or (before is not None and before.fate is Fate.SURVIVED)
+    return _row(mutant, Fate.SURVIVED if reached else Fate.UNREACHED)
+
+
+def _row(mutant: Mutant, fate: Fate, by: str = "") -> Judged:
+    return Judged(
+        id=mutant.id,
+        path=mutant.path,
+        line=mutant.line,
+        kind=mutant.kind,
+        before=mutant.before,
+        after=mutant.after,
+        fate=fate,
+        by=by,
+    )
+
+
+class Triage(Value, frozen=True, kw_only=True):
+    """Key of a mutant -> an argument: why nothing could tell it from the original, or why it is left unnoticed."""
+
+    equivalent: dict[str, str] = msgspec.field(default_factory=dict)
+    left: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def triaged() -> Triage:
+    """What is known of survivors."""
+    return msgspec.convert(tomllib.loads(TRIAGE.read_text(encoding="utf-8")), Triage)
+
+
+def scored(seed: int, judged: Sequence[Judged], triage: Triage | None = None) -> Score:
+    """The score, with survivors taken for equivalent where a triage says why."""
+    known = triaged() if triage is None else triage
+    rows = tuple(_triage(one, known) for one in judged)
+    counted = [one for one in rows if one.fate is not Fate.BROKEN]
+    killed = sum(one.fate in KILLED for one in counted)
+    alike = sum(one.fate is Fate.EQUIVALENT for one in counted)
+    kinds = sorted({one.kind for one in counted})
+    judged_of = {
+        kind: [one for one in counted if one.kind == kind and one.fate is not Fate.EQUIVALENT] for kind in kinds
+    }
+    return Score(
+        seed=seed,
+        sampled=len(counted),
+        killed=killed,
+        equivalent=alike,
+        score=killed / (len(counted) - alike) if len(counted) > alike else None,
+        by_kind={kind: (sum(one.fate in KILLED for one in of), len(of)) for kind, of in judged_of.items()},
+        mutants=rows,
+    )
+
+
+def _triage(one: Judged, known: Triage) -> Judged:
+    if one.fate not in (Fate.SURVIVED, Fate.UNREACHED):
+        return one
+    key = f"{one.path} | {one.before} | {one.after}"
+    if why := known.equivalent.get(key):
+        return msgspec.structs.replace(one, fate=Fate.EQUIVALENT, why=why)
+    return msgspec.structs.replace(one, why=known.left.get(key, ""))

@@ -1,0 +1,221 @@
+"""Running the detection matrix: every fault against the scenarios of several seeds, beside a clean twin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from draftproof.faults.baseline import unsteered
+from draftproof.faults.catalogue import DraftSet, Fault, FaultFile, catalogue, drafts_of, read_sources
+from draftproof.faults.fork_server import Job, JobResult, Orders
+from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
+from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
+from draftproof.faults.patched_sources import write_copy
+from draftproof.faults.patching import Stale
+from draftproof.faults.strategy_changes import changes
+from draftproof.faults.trial import Aim, FaultOutcome
+from draftproof.harness.kernel_runs import NAMES, PREFIX
+from draftproof.properties.strategies.scenarios import generate
+
+CLEAN = "(clean twin)"
+WHOLE = " (whole scenarios)"
+PARALLEL = {"cpu": 2, "cuda": 12}
+DEADLINE = {"cpu": 60.0, "cuda": 180.0}
+"""By device: how many faults run at a time, and the seconds that an example may take."""
+Progress = Callable[[str], None]
+
+
+def run_faults(
+    files: Sequence[FaultFile],
+    seeds: Sequence[int],
+    examples: int,
+    *,
+    device: str = "cpu",
+    usual: bool = False,
+    parallel: int | None = None,
+    progress: Progress = lambda _name: None,
+    deadline: float | None = None,
+) -> FaultReport:
+    """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
+
+    With `usual` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
+    others show the same on a CPU. `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
+    No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
+    """
+    orders = Orders(
+        seeds=tuple(seeds),
+        examples=examples,
+        scenarios=((),) * len(seeds),
+        jobs=(),
+        device=device,
+        parallel=parallel or PARALLEL[device],
+        deadline=deadline or DEADLINE[device],
+    )
+    present = [file for file in files if not _absent(file, device)]
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+        groups, stale = _groups(present, Path(folder), device, usual)
+        done: dict[str, Beside] = {}
+        for group, results in zip(groups, _run(groups, orders, progress), strict=True):
+            done |= {job.id: Beside(results[job.id], results[_twin(job.ops)]) for job in group.jobs}
+    rows = tuple(_row(file, done, stale, len(seeds)) for file in files)
+    return FaultReport(
+        verdict=verdict_of(rows),
+        seeds=tuple(seeds),
+        examples=examples,
+        device=device,
+        faults=rows,
+        totals=totals(rows),
+        changes=changes(catalogue().values()),
+        versions=versions(),
+    )
+
+
+def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds: int) -> FaultResult:
+    name = file.fault.id
+    if name in done:
+        return tried(file, done[name], done.get(name + WHOLE))
+    if name in stale:
+        return untried(file.fault, FaultOutcome.STALE, stale[name], seeds)
+    return untried(file.fault, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
+
+
+def _absent(file: FaultFile, device: str) -> bool:
+    """Whether what a fault patches does not run on a device."""
+    return file.fault.patches == "eager" and device == "cuda"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Jobs that share a zygote, clean twins first: one for each kernel, since these take long when interpreted.
+
+    `draft`: that of the scenarios that they meet; None: they meet calls of kernels.
+    """
+
+    jobs: tuple[Job, ...]
+    interpreted: bool
+    draft: DraftSet | None
+
+
+def _run(groups: list[_Group], orders: Orders, progress: Progress) -> Iterator[dict[str, JobResult]]:
+    """The results of each group, by job. On a GPU, where each job mostly waits, groups share the places that run."""
+
+    def run(group: _Group, ordered: Orders) -> dict[str, JobResult]:
+        results = {}
+        for result in zygote(ordered, group.interpreted):
+            results[result.id] = result
+            if not result.id.endswith(WHOLE):
+                progress(result.id)
+        return results
+
+    if orders.device != "cuda":
+        yield from (run(group, _orders(orders, group)) for group in groups)
+        return
+    total = sum(len(group.jobs) for group in groups)
+    shares = [max(1, round(orders.parallel * len(group.jobs) / total)) for group in groups]
+    # Scenarios are made here: Hypothesis is not for several threads.
+    ordered = [
+        msgspec.structs.replace(_orders(orders, group), parallel=share)
+        for group, share in zip(groups, shares, strict=True)
+    ]
+    with ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
+        yield from pool.map(run, groups, ordered)
+
+
+def _orders(orders: Orders, group: _Group) -> Orders:
+    """The orders of a group: scenarios of its draft, or none for one that meets kernels."""
+    if group.draft is None:
+        return msgspec.structs.replace(orders, jobs=group.jobs)
+    lists = tuple(tuple(generate(seed, orders.examples, drafts_of(group.draft))) for seed in orders.seeds)
+    wanted = any(job.usual for job in group.jobs)
+    plain = tuple(unsteered(scenario) for of_seed in lists for scenario in of_seed) if wanted else ()
+    return msgspec.structs.replace(orders, jobs=group.jobs, scenarios=lists, usual=plain)
+
+
+def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) -> tuple[list[_Group], dict[str, str]]:
+    """Groups by what the jobs meet, and why the other faults are stale. Raises BadPatch."""
+    sources = read_sources()
+    clean = write_copy(root / "clean", sources)
+    jobs: dict[tuple[DraftSet | None, bool], list[Job]] = {}
+    stale: dict[str, str] = {}
+    for number, file in enumerate(files):
+        fault = file.fault
+        try:
+            copy = write_copy(root / str(number), sources, file.hunks())
+        except Stale as error:
+            stale[fault.id] = str(error)
+            continue
+        ops = _ops(fault, device)
+        aim = Aim(contract=fault.contract, channel=fault.channel)
+        interpreted = fault.patches == "triton" and device == "cpu"
+        plain = usual and not ops and device == "cpu"
+        job = Job(id=fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim, ops=ops, usual=plain)
+        jobs.setdefault((None if ops else fault.draft, interpreted), []).append(job)
+        if ops and not interpreted:
+            # Beside its contract, what whole scenarios make of a kernel: there anything that notices counts.
+            whole = Job(id=fault.id + WHOLE, folder=copy.folder, hunks=copy.hunks, aim=Aim(), usual=usual)
+            jobs.setdefault((fault.draft, False), []).append(whole)
+    groups = []
+    for (draft, interpreted), of_kind in jobs.items():
+        plain = any(job.usual for job in of_kind)
+        twins = [
+            Job(id=_twin(ops), folder=clean.folder, hunks=(), aim=Aim(), ops=ops, usual=plain)
+            for ops in dict.fromkeys(job.ops for job in of_kind)
+        ]
+        groups.append(_Group((*twins, *of_kind), interpreted, draft))
+    return groups, stale
+
+
+def _twin(ops: tuple[str, ...]) -> str:
+    """The id of the clean twin of jobs that meet these kernels, or scenarios."""
+    return " ".join((CLEAN, *ops))
+
+
+def _ops(fault: Fault, device: str) -> tuple[str, ...]:
+    """The kernels that a fault is tried on; none: it meets whole scenarios.
+
+    Under the interpreter only kernels run, since it is too slow for an engine.
+    """
+    if fault.contract.startswith(PREFIX):
+        return (fault.contract.removeprefix(PREFIX),)
+    if fault.patches == "triton" and device == "cpu":
+        return tuple(name.removeprefix(PREFIX) for name in NAMES)
+    return ()
+
+
+def zygote(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
+    # -P: the current folder may be the repository, whose kernels/ must not stand in for another package.
+    command = [sys.executable, "-P", "-m", "draftproof.faults.fork_server"]
+    with _started(command, environment) as process:
+        process.stdin.write(msgspec.json.encode(orders))
+        process.stdin.close()
+        seen = 0
+        for line in process.stdout:
+            result = msgspec.json.decode(line, type=JobResult)
+            if result.error:
+                raise RuntimeError(f"{result.id}: {result.error}")
+            seen += 1
+            yield result
+        if process.wait() or seen != len(orders.jobs):
+            raise RuntimeError(f"the zygote ended with {process.returncode} after {seen} of {len(orders.jobs)} jobs")
+
+
+@contextmanager
+def _started(command: list[str], environment: dict[str, str]) -> Iterator[Any]:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()

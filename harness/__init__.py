@@ -1,0 +1,1 @@
+"""Run and judge one scenario: in lockstep, in this process or in isolated workers."""

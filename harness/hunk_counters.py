@@ -1,0 +1,49 @@
+"""Whether a patched hunk ever had an effect.
+
+A hunk that ran only while graphs were warmed up or captured has one if a graph was replayed in the same run.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+
+from draftproof.faults.instrument import COUNTER
+
+CAPTURE = ("capture", "prepare")
+"""Name of the functions that warm up and capture; hits below them are the capture's."""
+
+
+class HunkCounters:
+    """Receives the calls that patched sources make."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._live: set[int] = set()
+        self._captured: set[int] = set()
+
+    def install(self) -> None:
+        setattr(builtins, COUNTER, self.hit)
+
+    def hit(self, number: int) -> None:
+        """Count one run of a hunk."""
+        if number in self._live:
+            return
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_name in CAPTURE:
+                self._captured.add(number)
+                return
+            frame = frame.f_back  # type: ignore[assignment]
+        self._live.add(number)
+
+    def ran(self, replays: int) -> None:
+        """A run is over, in which graphs were replayed so often."""
+        if replays:
+            self._live |= self._captured
+        self._captured.clear()
+
+    @property
+    def inert(self) -> tuple[str, ...]:
+        """Names of the hunks that never had an effect."""
+        return tuple(name for number, name in enumerate(self._names) if number not in self._live)

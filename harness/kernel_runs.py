@@ -1,0 +1,79 @@
+"""Kernels against their naive twins: generated cases, and what the contract of an op says of an implementation."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+
+from draftproof.properties.kernels.cases import CASES
+from draftproof.properties.kernels.cases_state import LARGE
+from draftproof.properties.kernels.contract import CONTRACTS, Difference, KernelCase
+from draftproof.properties.strategies.examples import examples
+from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
+from draftproof.reference import ops
+
+PREFIX = "kernel."
+NAMES = tuple(f"{PREFIX}{op}" for op in sorted(CONTRACTS))
+"""Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
+
+Kernels = Callable[[str], Callable[..., None]]
+_LARGE_IN = 6
+
+
+def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
+    """`count` calls of an op, a function of the seed, and of whether Triton is interpreted in this process, as long as
+    no engine has been imported. One in six is large where a kernel splits large ones into blocks."""
+    usual = examples(CASES[op](), seed_, count)
+    if op not in LARGE:
+        return tuple(usual)
+    large = examples(CASES[op](large=True), seed_, -(-count // _LARGE_IN))
+    for number, case in enumerate(large):
+        usual.insert(number * _LARGE_IN + _LARGE_IN - 1, case)
+    return tuple(usual[:count])
+
+
+def ours(op: str) -> Callable[..., None]:
+    """The op of draftproof.kernels, imported now: in a fault's process that is the patched one."""
+    return getattr(importlib.import_module("draftproof.kernels"), op)
+
+
+def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) -> Divergence | None:
+    """The first difference between an implementation and the twin."""
+    differences = CONTRACTS[op](kernels(op), getattr(ops, op), case, device)
+    return _divergence(differences[0]) if differences else None
+
+
+def _divergence(found: Difference) -> Divergence:
+    return Divergence(
+        contract=f"{PREFIX}{found.op}",
+        channel=f"{PREFIX}{found.argument}",
+        phase="kernel",
+        request=-1,
+        round=-1,
+        step=-1,
+        layer=-1,
+        row=found.index[0] if found.index else -1,
+        index=-1,
+        expected=f"{found.argument}{list(found.index)} = {found.expected}",
+        got=str(found.got),
+        relation=found.relation or found.place,
+        margin=found.margin,
+        count=found.count,
+        extent=f"{found.count} elements",
+    )
+
+
+def verdicts(wanted: Iterable[str], by_op: dict[str, tuple[KernelCase, ...]], device: str) -> tuple[Verdict, ...]:
+    """One verdict for each wanted contract, over the cases of its op."""
+    return tuple(_verdict(name, by_op[name.removeprefix(PREFIX)], device) for name in wanted)
+
+
+def _verdict(name: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:
+    op, count = name.removeprefix(PREFIX), len(of_op)
+    try:
+        first = next((one for case in of_op if (one := diverges(op, case, device)) is not None), None)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Verdict(name=name, verdict=Outcome.CRASH, scenarios=count, reason=reason)
+    outcome = Outcome.FAIL if first else Outcome.PASS if of_op else Outcome.INCONCLUSIVE
+    return Verdict(name=name, verdict=outcome, scenarios=count, divergence=first)

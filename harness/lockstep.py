@@ -1,0 +1,140 @@
+"""One scenario in lockstep: the reference and the subject run it, and what both saw is put side by side."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.subject import Subject
+from draftproof.properties.values.channels import TAPPED
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.variants import related as related_scenario
+from draftproof.reference.control import observations
+from draftproof.reference.memo import Memo
+from draftproof.reference.run import run
+from draftproof.reference.solve import resolve, solve
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A scenario with what the reference makes of it; `related` is its trace of the related run, if that is another.
+
+    A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then.
+    """
+
+    scenario: Scenario
+    script: Script
+    trace: Trace | None = None
+    related: Trace | None = None
+    memo: Memo | None = None
+
+
+Reference = Callable[[Scenario], Solved]
+
+
+def solved(scenario: Scenario) -> Solved:
+    """Solve a scenario and trace its script; nothing is kept from one scenario to the next."""
+    memo = Memo()
+    script = solve(scenario, memo)
+    return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
+
+
+def _traced(scenario: Scenario, script: Script, memo: Memo) -> Solved:
+    """The two ways to commit leave different traces; no other relation changes what the reference says."""
+    other = related_scenario(scenario) if scenario.relation == "other_commit" else None
+    related = run(other, script, memo) if other else None
+    return Solved(scenario, script, run(scenario, script, memo), related)
+
+
+def resolved(known: Solved, ran: Trace) -> Solved:
+    """What the reference says of a dynamic scenario, given which requests a subject ran together, and with how many
+    drafts: nothing else is taken from the subject."""
+    scenario, memo = known.scenario, known.memo or Memo()
+    if not scenario.dynamic:
+        return known
+    rows = {
+        key[:2]: (value[4], value[1])
+        for key, value in ran.channel("round.rows").items()
+        if isinstance(value, tuple) and len(value) == 5 and value[2] == 1
+    }
+    script = resolve(scenario, known.script, {place: int(count) for place, (_, count) in rows.items()}, memo)
+    correct = {
+        (request, number): round_.correct_len
+        for request, of_request in enumerate(script.requests)
+        for number, round_ in enumerate(of_request.rounds, start=1)
+    }
+    control = tuple(observations(scenario, rows, correct))
+    done = _traced(scenario, script, memo)
+    return replace(done, trace=_with(done.trace, control), related=_with(done.related, control))
+
+
+def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
+    if trace is None:
+        return None
+    channels = trace.channels | {observation.channel for observation in more}
+    return Trace(trace.subject, channels, (*trace.observations, *more))
+
+
+class MalformedTrace(ValueError):
+    """A trace that cannot be judged: a key twice, or a channel of its subject not at all."""
+
+
+class SubjectCrashed(Exception):
+    """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback."""
+
+    def __init__(self, during: str, error: BaseException) -> None:
+        self.during = during
+        self.where = _where(error)
+        self.trace = "".join(traceback.format_exception(error))
+        text = str(error).strip().splitlines()
+        self.error = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+        super().__init__(f"{self.error}, in {self.where}, {during}")
+
+
+def _where(error: BaseException) -> str:
+    """The innermost frame of ours, as file:line function; the innermost of all if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return "no frame"
+    ours = [frame for frame in frames if "/engine/" in frame.filename or "/kernels/" in frame.filename]
+    frame = (ours or list(frames))[-1]
+    return f"{'/'.join(frame.filename.split('/')[-2:])}:{frame.lineno} {frame.name}"
+
+
+def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
+    """Run the base pair and, if the scenario draws a relation, the related run. Raises SubjectCrashed."""
+    known = reference(scenario)
+    base = _run(subject, scenario, known.script, "in the base run")
+    other = None
+    if scenario.relation != "none":
+        other = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
+    known = resolved(known, base)
+    assert known.trace is not None
+    _declared(subject, scenario, base, known.trace)
+    if other is not None:
+        _declared(subject, related_scenario(scenario), other, known.related or known.trace)
+    return Evidence(scenario, known.script, known.trace, base, other, known.related)
+
+
+def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
+    try:
+        trace = subject.run(scenario, script)
+        for again in trace.duplicates:
+            raise MalformedTrace(f"{again.channel} {again.key} is reported twice")
+    except (Exception, SystemExit, GeneratorExit) as error:
+        raise SubjectCrashed(during, error) from error
+    return trace
+
+
+def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:
+    """A trace has every channel of its subject that the reference has something to say on, so that no run can escape
+    its contracts by silence. Raises SubjectCrashed."""
+    applying = reference.channels if scenario.taps else reference.channels - TAPPED
+    silent = sorted((subject.channels & applying) - trace.channels)
+    if silent:
+        error = MalformedTrace(f"the trace lacks {', '.join(silent)}, which its subject declares")
+        raise SubjectCrashed("at its end", error) from error

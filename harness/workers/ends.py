@@ -1,0 +1,59 @@
+"""How workers end, and what that says of the order that they had in hand."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from draftproof.harness.workers.journal import Entry
+from draftproof.harness.workers.messages import Answer, Order, Place
+from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
+from draftproof.properties.values.verdict import Outcome
+
+DEADLINE, MEMORY, GARBLED = "deadline", "memory", "garbled answer"
+BY_PARENT = (DEADLINE, MEMORY, GARBLED)
+"""Ends that the parent brings about."""
+OUTSIDE = ("SIGKILL", "SIGTERM")
+"""What comes from a person or from the kernel, and need not be the subject's doing."""
+_OURS = ("order", "reference", "judge")
+
+
+class End(NamedTuple):
+    """`how` it ended ("SIGSEGV", "exit 70", or one of BY_PARENT), the journal's last entry, the end of the log.
+
+    `ran`: how many orders it had answered before; `seconds`: how long it had the last one.
+    """
+
+    how: str
+    entry: Entry | None
+    log: str
+    ran: int
+    seconds: float
+
+
+def begun(end: End) -> bool:
+    """Whether the worker got to its order at all: one whose device broke in the order before does not."""
+    return end.entry is not None or end.how != f"exit {BROKEN_DEVICE}"
+
+
+def doubtful(end: End) -> bool:
+    """Whether the order need not be what ended the worker: a second worker tells."""
+    return end.entry is None or end.how in OUTSIDE or (end.how == MEMORY and end.ran > 0)
+
+
+def verdict(order: Order, end: End, *, again: bool) -> Answer:
+    """What a worker's end means for its order. A hang in our own code is an error of ours, not one of the subject.
+
+    `again`: it was tried before, with a like end.
+    """
+    place = end.entry.place if end.entry else Place(run="order")
+    ours = end.how == f"exit {OWN_ERROR}" or (end.how == DEADLINE and place.run in _OURS)
+    outcome = Outcome.HANG if end.how == DEADLINE else Outcome.CRASH
+    second = "; the second worker to end on this order" if again else ""
+    return Answer(
+        number=order.number,
+        outcome=Outcome.ERROR if ours else outcome,
+        place=place,
+        error=end.how,
+        detail=f"{end.how} after {end.seconds:.1f} s, {place}{second}\n{end.log}".strip(),
+        seconds=end.seconds,
+    )

@@ -1,0 +1,283 @@
+"""Orders to workers and answers back: no order is lost, none is answered twice, whatever becomes of a worker.
+
+A worker that dies, hangs or takes too much memory costs the order it had in hand, and is replaced. A pool belongs to
+the thread that entered it: on Linux the workers die when that thread does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import selectors
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, End, begun, doubtful, verdict
+from draftproof.harness.workers.messages import Answer, Order, Ready, SubjectSpec
+from draftproof.harness.workers.process import WorkerProcess, environments
+from draftproof.properties.values.drafts import ALGORITHMS
+
+LEAST_DEADLINE = {"cpu": 10.0, "cuda": 60.0}
+"""Seconds; on a GPU an order may have to compile a kernel first."""
+SLOWER = 40
+"""A calibrated deadline is so many times what the slowest scenario took that was run for this."""
+UNCALIBRATED = 120.0
+START_SECONDS = 300.0
+MOST_START_FAILURES, MOST_START_KILLS = 3, 20
+"""In a row: of its own, and by signals from outside."""
+_WARM, _COLD = 3, -1
+_TICK, _MEMORY_TICK = 0.05, 0.25
+
+
+@dataclass
+class _Task:
+    """An order with the number by which the pool knows it; `fresh`: only a worker without a past may have it."""
+
+    ticket: int
+    order: Order
+    fresh: bool = False
+
+
+@dataclass
+class _Worker:
+    """A process and what it has in hand since when. `warm`: calibrating orders that are still to be run."""
+
+    process: WorkerProcess
+    since: float
+    ready: bool = False
+    ran: int = 0
+    task: _Task | None = None
+    warm: deque[Order] = field(default_factory=deque)
+    warming: Order | None = None
+    garbled: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return self.ready and self.task is None and self.warming is None
+
+
+class Pool:
+    """`count` workers of one spec, with journals and logs in `folder`.
+
+    `deadline`: seconds for one order; None: calibrated, that is the larger of LEAST_DEADLINE and SLOWER times what the
+    slowest of a few fixed scenarios takes in any worker at its first start (UNCALIBRATED until one of them ran).
+    `memory`: bytes that a worker may hold; None: any. Both are looked after in `poll` and `run`.
+    """
+
+    def __init__(
+        self, spec: SubjectSpec, count: int, folder: Path, *, deadline: float | None = None, memory: int | None = None
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"count is {count}, allowed: at least 1")
+        self._spec, self._count, self._folder = spec, count, folder
+        self._wanted_deadline, self._memory = deadline, memory
+        self._slowest = 0.0
+        self._queue: deque[_Task] = deque()
+        self._done: deque[tuple[int, Answer]] = deque()
+        self._workers: list[_Worker] = []
+        self._tickets = itertools.count()
+        self._failures, self._replaced, self._weighed = 0, 0, 0.0
+        self._selector: selectors.BaseSelector
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._environments = environments(self._spec.device, self._count)
+        self._selector = selectors.DefaultSelector()
+        warm = self._calibrating()
+        try:
+            for index in range(self._count):
+                self._workers.append(self._start(index, warm))
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def submit(self, order: Order) -> None:
+        """Queue an order for the next free worker."""
+        self._put(order)
+        self._dispatch()
+
+    @property
+    def free(self) -> int:
+        """Workers without work, less the queued orders."""
+        return self._count - self.busy
+
+    @property
+    def busy(self) -> int:
+        """Orders that are queued or running."""
+        return len(self._queue) + sum(worker.task is not None for worker in self._workers)
+
+    def poll(self, timeout: float) -> list[Answer]:
+        """What has finished since the last call; waits so many seconds for the first, if there is anything to wait for.
+
+        Raises RuntimeError with the end of its log if workers fail to start again and again.
+        """
+        return [answer for _, answer in self._gather(timeout)]
+
+    def run(self, orders: Sequence[Order]) -> list[Answer]:
+        """The answers to all of them, in their order. Other orders' answers are kept for `poll`."""
+        tickets = [self._put(order) for order in orders]
+        answers: dict[int, Answer] = {}
+        others: list[tuple[int, Answer]] = []
+        while len(answers) < len(tickets):
+            for ticket, answer in self._gather(1.0):
+                if ticket in tickets:
+                    answers[ticket] = answer
+                else:
+                    others.append((ticket, answer))
+        self._done.extend(others)
+        return [answers[ticket] for ticket in tickets]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(worker.process.pid for worker in self._workers)
+
+    @property
+    def replaced(self) -> int:
+        """Workers that had to be replaced."""
+        return self._replaced
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that an order may take."""
+        if self._wanted_deadline is not None:
+            return self._wanted_deadline
+        least = LEAST_DEADLINE[self._spec.device]
+        return max(least, SLOWER * self._slowest) if self._slowest else UNCALIBRATED
+
+    def _calibrating(self) -> list[Order]:
+        """The first is run twice: what comes first is slow."""
+        if self._wanted_deadline is not None:
+            return []
+        from draftproof.properties.strategies.scenarios import generate
+
+        scenarios = generate(0, _WARM, ALGORITHMS)
+        return [Order(number=_COLD, scenario=scenarios[0]), *(Order(number=0, scenario=one) for one in scenarios)]
+
+    def _start(self, index: int, warm: Iterable[Order] = ()) -> _Worker:
+        process = WorkerProcess(self._spec, self._folder, index, self._environments[index])
+        worker = _Worker(process, time.monotonic(), warm=deque(warm))
+        self._selector.register(process.fileno(), selectors.EVENT_READ, worker)
+        return worker
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        self._workers.clear()
+        self._selector.close()
+
+    def _put(self, order: Order) -> int:
+        ticket = next(self._tickets)
+        self._queue.append(_Task(ticket, order))
+        return ticket
+
+    def _gather(self, timeout: float) -> list[tuple[int, Answer]]:
+        end = time.monotonic() + timeout
+        while True:
+            self._dispatch()
+            waits = not self._done and self.busy
+            for key, _ in self._selector.select(min(_TICK, max(0.0, end - time.monotonic())) if waits else 0):
+                self._hear(key.data)
+            self._look_after()
+            if self._done or not self.busy or time.monotonic() >= end:
+                self._dispatch()
+                gathered = list(self._done)
+                self._done.clear()
+                return gathered
+
+    def _dispatch(self) -> None:
+        for worker in self._workers:
+            if worker.idle and worker.warm:
+                worker.warming = worker.warm.popleft()
+                worker.since = time.monotonic()
+                worker.process.send(worker.warming)
+            elif worker.idle and (task := self._next(worker)):
+                worker.task, worker.since = task, time.monotonic()
+                worker.process.send(task.order)
+
+    def _next(self, worker: _Worker) -> _Task | None:
+        """Orders that are tried again stand first, and a worker without a past is there for each of them."""
+        task = next((task for task in self._queue if not (task.fresh and worker.ran)), None)
+        if task:
+            self._queue.remove(task)
+        return task
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            for line in worker.process.receive():
+                self._take(worker, line)
+        except msgspec.MsgspecError:
+            worker.garbled = True
+
+    def _take(self, worker: _Worker, line: bytes) -> None:
+        if not worker.ready:
+            msgspec.json.decode(line, type=Ready)
+            worker.ready, self._failures = True, 0
+            return
+        answer = msgspec.json.decode(line, type=Answer)
+        if worker.warming:
+            self._slowest = max(self._slowest, answer.seconds if answer.number != _COLD else 0.0)
+            worker.warming = None
+        elif worker.task:
+            self._done.append((worker.task.ticket, answer))
+            worker.task, worker.ran = None, worker.ran + 1
+
+    def _look_after(self) -> None:
+        """Replace workers that are gone, late, or too large."""
+        now = time.monotonic()
+        weigh = self._memory is not None and now - self._weighed >= _MEMORY_TICK
+        self._weighed = now if weigh else self._weighed
+        for index, worker in enumerate(self._workers):
+            how = worker.process.ended or (GARBLED if worker.garbled else "")
+            if not how and weigh and worker.process.rss > (self._memory or 0):
+                how = MEMORY
+            if how or self._late(worker, now):
+                self._workers[index] = self._replace(index, worker, how or DEADLINE)
+
+    def _late(self, worker: _Worker, now: float) -> bool:
+        if worker.idle or worker.process.answering:
+            return False
+        limit = self.deadline if worker.task else UNCALIBRATED if worker.warming else START_SECONDS
+        return now - worker.since > limit
+
+    def _replace(self, index: int, worker: _Worker, how: str) -> _Worker:
+        """A worker in place of one that ends; what it still said counts."""
+        if how in BY_PARENT:
+            worker.process.dump()
+        self._hear(worker)
+        seconds = round(time.monotonic() - worker.since, 3)
+        end = End(how, worker.process.entry, worker.process.log(), worker.ran, seconds)
+        self._selector.unregister(worker.process.fileno())
+        worker.process.kill()
+        if worker.task:
+            self._settle(index, worker.task, end)
+        if not worker.ready:
+            self._failed_start(end)
+        self._replaced += 1
+        return self._start(index, () if worker.ready else worker.warm)
+
+    def _settle(self, index: int, task: _Task, end: End) -> None:
+        """Try an order again, or say what became of it."""
+        if not begun(end):
+            self._queue.appendleft(task)
+        elif doubtful(end) and not task.fresh:
+            self._queue.appendleft(_Task(task.ticket, task.order, fresh=True))
+        else:
+            answer = verdict(task.order, end, again=task.fresh)
+            self._done.append((task.ticket, msgspec.structs.replace(answer, worker=index)))
+
+    def _failed_start(self, end: End) -> None:
+        self._failures += 1
+        if self._failures >= (MOST_START_KILLS if end.how in OUTSIDE else MOST_START_FAILURES):
+            raise RuntimeError(f"a worker could not start ({end.how}), {self._failures} times in a row:\n{end.log}")

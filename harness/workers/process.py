@@ -1,0 +1,172 @@
+"""One worker as its parent sees it: a process, its two pipes, its log and its journal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import psutil
+
+from draftproof.harness.workers.journal import Entry, read
+from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.properties.values.base import Value
+
+LONGEST_TAIL = 16_000
+"""Characters of a log that are kept in an answer."""
+_DUMP_SECONDS, _DUMP_STEP = 2.0, 0.05
+
+
+class WorkerProcess:
+    """A spawned worker. Starts when it is made; raises OSError if it cannot be."""
+
+    def __init__(self, spec: SubjectSpec, folder: Path, index: int, environment: Mapping[str, str]) -> None:
+        self.index = index
+        self._journal, self._log = folder / f"{index}.journal", folder / f"{index}.log"
+        self._journal.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            self._process = _spawn(folder, index, log, environment)
+            self._log_start = log.tell()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._commands, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._answers, False)
+        self._buffer = b""
+        self.send(spec)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Where answers come from."""
+        return self._answers
+
+    def send(self, message: Value) -> bool:
+        """Whether the worker could be told. What it does in answer to this is logged from here on."""
+        data = msgspec.json.encode(message) + b"\n"
+        self._log_start = self._size()
+        try:
+            while data:
+                data = data[os.write(self._commands, data) :]
+        except BrokenPipeError:
+            return False
+        return True
+
+    def receive(self) -> list[bytes]:
+        """Whole lines that have come."""
+        try:
+            while data := os.read(self._answers, 1 << 20):
+                self._buffer += data
+        except BlockingIOError:
+            pass
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return lines
+
+    @property
+    def answering(self) -> bool:
+        """Whether a part of a line has come."""
+        return bool(self._buffer)
+
+    @property
+    def ended(self) -> str:
+        """How the process ended, as "SIGSEGV" or "exit 70"; "" while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return ""
+        return signal.Signals(-code).name if code < 0 else f"exit {code}"
+
+    @property
+    def rss(self) -> int:
+        """Bytes of memory it holds; 0 if it is gone."""
+        try:
+            return int(psutil.Process(self.pid).memory_info().rss)
+        except psutil.NoSuchProcess:
+            return 0
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the journal says is in hand."""
+        return read(self._journal)
+
+    def log(self) -> str:
+        """The end of what was logged since the last message to the worker."""
+        size = self._size()
+        if not size:
+            return ""
+        start = self._log_start if self._log_start <= size else 0
+        with self._log.open("rb") as log:
+            log.seek(max(start, size - LONGEST_TAIL))
+            return log.read().decode(errors="replace").strip()
+
+    def _size(self) -> int:
+        """Of the log, 0 if someone took it away."""
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def dump(self) -> None:
+        """Have the stacks of all threads written to the log; waits until they are there, a moment at most."""
+        before = self._size()
+        self._process.send_signal(signal.SIGUSR1)
+        end = time.monotonic() + _DUMP_SECONDS
+        while time.monotonic() < end:
+            time.sleep(_DUMP_STEP)
+            size = self._size()
+            if size == before and size > self._log_start and self.log():
+                return
+            before = size
+
+    def kill(self) -> None:
+        """End it and what it started, and reap it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+
+
+def _spawn(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A session of its own: a terminal's Ctrl-C is the parent's to handle."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "draftproof.harness.workers.worker", str(folder), str(index)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        bufsize=0,
+        close_fds=True,
+        start_new_session=True,
+        env=dict(environment),
+    )
+
+
+def environments(device: str, count: int) -> list[dict[str, str]]:
+    """Of each worker: what the parent can import it can, too, and several GPUs are shared out evenly."""
+    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    gpus = _gpus() if device == "cuda" else []
+    if len(gpus) < 2:
+        return [common] * count
+    return [{**common, "CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]} for index in range(count)]
+
+
+def _gpus() -> list[str]:
+    """Those that this process may use, without taking hold of any."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [part.strip() for part in visible.split(",") if part.strip()]
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True, check=False, timeout=60)
+    return [str(number) for number, line in enumerate(listed.stdout.splitlines()) if line.startswith("GPU ")]

@@ -1,0 +1,1 @@
+"""How a wrong value relates to the right one."""

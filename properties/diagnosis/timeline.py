@@ -1,0 +1,192 @@
+"""Where expected and got part, round by round: what a report draws of a finding."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from draftproof.properties.contracts.base import nearness, place_of
+from draftproof.properties.diagnosis.compare import differing, first_index, shown
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.channels import CHANNELS, PHASES
+from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.verdict import Divergence
+from draftproof.properties.variants import related, unchanged
+
+LONGEST = 96
+"""Characters of a value that are kept: tuples can be long."""
+_ENGINE = -1
+Values = Mapping[Key, Datum]
+_Cell = tuple[int, int, str]
+
+
+class Mark(Value, frozen=True, kw_only=True):
+    """One request's round and phase: how many observations of both sides agree, and the first that differs.
+
+    `request` is -1 for what is the whole engine's, whose `round` is the engine step. `step` .. `last_step` are the
+    engine steps in which the round ran (-1: it never did). `different` counts the `missing` ones, too. `channel`,
+    `place`, `expected` and `got` are "" where all agree.
+    """
+
+    request: int
+    round: int
+    phase: str
+    step: int
+    same: int
+    different: int
+    channel: str = ""
+    place: str = ""
+    expected: str = ""
+    got: str = ""
+    missing: int = 0
+    last_step: int = -1
+
+
+class Timeline(Value, frozen=True, kw_only=True):
+    """The marks of one run in the order of request, round and phase; `first` is the divergence that was reported.
+
+    `run` says which run: the base run, the related one, or the base run beside the related one.
+    """
+
+    requests: int
+    marks: tuple[Mark, ...]
+    first: Divergence
+    run: str = "base run"
+
+
+@dataclass
+class _Tally:
+    """What is known of one cell; `worst` is (order, channel, key, expected, got) of its first difference."""
+
+    same: int = 0
+    different: int = 0
+    missing: int = 0
+    worst: tuple[tuple[int, ...], str, Key, Datum | None, Datum | None] | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The run that a divergence was seen in; `pair` gives both sides of a channel, `channels` are compared."""
+
+    name: str
+    evidence: Evidence
+    channels: frozenset[str]
+    pair: Callable[[str], tuple[Values, Values]] = field(repr=False)
+
+
+def timeline(evidence: Evidence, first: Divergence) -> Timeline:
+    """What both sides say of each request, round and phase, in the run that `first` was seen in.
+
+    Channels that the reference does not have are judged by relations: of those only `first` itself is marked.
+    """
+    run = _run(evidence, first)
+    tallies: dict[_Cell, _Tally] = defaultdict(_Tally)
+    for channel in sorted(run.channels):
+        _count(run, channel, tallies)
+    spans = _spans(run.evidence)
+    here = (first.request, first.round, first.phase)
+    # A place that no comparison found, because the reference has nothing to say there, is different all the same.
+    tallies[here].different = max(1, tallies[here].different)
+    cells = sorted(tallies, key=lambda cell: (*cell[:2], _phase(cell[2])))
+    marks = tuple(_mark(cell, tallies[cell], spans, first if cell == here else None) for cell in cells)
+    return Timeline(requests=len(evidence.scenario.requests), marks=marks, first=first, run=run.name)
+
+
+def _run(evidence: Evidence, first: Divergence) -> _Run:
+    name, other = evidence.scenario.relation, evidence.related
+    if other is None:
+        return _judged(evidence, "base run")
+    if first.contract.startswith("relation."):
+        both = evidence.subject.channels & other.channels & unchanged(name)
+        pair = lambda channel: (other.channel(channel), evidence.subject.channel(channel))  # noqa: E731
+        return _Run(f"base run, beside the run related by {name}", evidence, both, pair)
+    key, base = place_of(first), evidence.subject.channel(first.channel)
+    if shown(base.get(key), first.index) == first.got or key not in other.channel(first.channel):
+        return _judged(evidence, "base run")
+    reference = evidence.related_reference or evidence.reference
+    beside = replace(evidence, scenario=related(evidence.scenario), reference=reference, subject=other, related=None)
+    return _judged(replace(beside, related_reference=None, base_ties=evidence.ties), f"run related by {name}")
+
+
+def _judged(evidence: Evidence, name: str) -> _Run:
+    """A run beside the reference."""
+    return _Run(name, evidence, evidence.reference.channels & evidence.subject.channels, evidence.pair)
+
+
+def _count(run: _Run, channel: str, tallies: dict[_Cell, _Tally]) -> None:
+    expected, got = run.pair(channel)
+    wrong = set(differing(expected, got, nearness(run.evidence, channel)))
+    phase = CHANNELS[channel].phase
+    for key in expected.keys() | got.keys():
+        tally = tallies[key.request, key.round, phase]
+        if key not in wrong:
+            tally.same += 1
+            continue
+        tally.different += 1
+        tally.missing += key not in got
+        found = (Observation(channel, key, 0).order, channel, key, expected.get(key), got.get(key))
+        if tally.worst is None or found[0] < tally.worst[0]:
+            tally.worst = found
+
+
+def _spans(evidence: Evidence) -> Mapping[tuple[int, int], tuple[int, int]]:
+    """(request, round) -> first and last engine step of a round: a prefill takes one for each chunk."""
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    for row in evidence.rows:
+        first, last = spans.get((row.request, row.round), (row.step, row.step))
+        spans[row.request, row.round] = (min(first, row.step), max(last, row.step))
+    return spans
+
+
+def _mark(
+    cell: _Cell, tally: _Tally, spans: Mapping[tuple[int, int], tuple[int, int]], first: Divergence | None
+) -> Mark:
+    request, round_, phase = cell
+    step, last = (round_, round_) if request == _ENGINE else spans.get((request, round_), (-1, -1))
+    channel, place, expected, got = _told(tally, first)
+    return Mark(
+        request=request,
+        round=round_,
+        phase=phase,
+        step=step,
+        last_step=last,
+        same=tally.same,
+        different=tally.different,
+        missing=tally.missing,
+        channel=channel,
+        place=place,
+        expected=_short(expected),
+        got=_short(got),
+    )
+
+
+def _told(tally: _Tally, first: Divergence | None) -> tuple[str, str, str, str]:
+    """channel, place, expected and got of a cell's first difference; where the report's own is, that one."""
+    if first is not None:
+        return first.channel, _place(place_of(first)), first.expected, first.got
+    if tally.worst is None:
+        return "", "", "", ""
+    _, channel, key, expected, got = tally.worst
+    index = first_index(expected, got)
+    return channel, _place(key), shown(expected, index), shown(got, index)
+
+
+def _place(key: Key) -> str:
+    """Where in its round."""
+    return ", ".join(_fields(key))
+
+
+def _fields(key: Key) -> Iterator[str]:
+    for name in ("step", "layer", "row"):
+        if (value := getattr(key, name)) >= 0:
+            yield f"{name} {value}"
+
+
+def _phase(name: str) -> int:
+    return PHASES.index(name) if name in PHASES else len(PHASES)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

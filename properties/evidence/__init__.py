@@ -1,0 +1,1 @@
+"""What contracts look at: both traces of a scenario side by side."""

@@ -1,0 +1,1 @@
+"""Contracts of kernels, and the calls that they are held to."""

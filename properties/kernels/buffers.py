@@ -1,0 +1,107 @@
+"""Tensors of kernel cases: each lies somewhere in a larger allocation, its dimensions in any order, in poison."""
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from hypothesis import strategies as st
+
+from draftproof.properties.kernels.case import Buffer
+
+T = TypeVar("T")
+Draw = st.DrawFn
+Dtypes = Sequence[torch.dtype]
+Arguments = dict[str, Buffer | int | float]
+
+# Triton's interpreter computes bfloat16 on its bit patterns.
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+FLOATS: Dtypes = (torch.float32,) if _INTERPRETED else (torch.float32, torch.bfloat16)
+RING_AND_FLOATS: Dtypes = (torch.int64, *FLOATS)
+
+VALUE_POISONS = {True: (float("nan"), -3e30), False: (0x5EED5EED5EED5EED, -1)}
+# Poison for indices is in range where it can be: a wild one would crash rather than mislead.
+INDEX_POISONS = (0, 1, 2)
+WILD = (-1, -7, 1 << 40, (1 << 62) + 1)
+
+
+def distinct(draw: Draw, count: int, high: int = 9) -> list[int]:
+    return draw(st.lists(st.integers(1, high), min_size=count, max_size=count, unique=True))
+
+
+def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
+    """Draw strides, an offset, and the allocation's size.
+
+    Two in three have their dimensions in any order and gaps between them, the others are as an engine has them: with
+    gaps between the first dimension's rows only.
+    """
+    strides, step = [0] * len(shape), 1
+    packed = draw(st.sampled_from((False, False, True)))
+    order = range(len(shape))[::-1] if packed else draw(st.permutations(range(len(shape))))
+    for dimension in order:
+        strides[dimension] = step + (0 if packed and dimension else draw(st.integers(0, 2)))
+        step = strides[dimension] * max(1, shape[dimension])
+    offset = draw(st.integers(0, 5))
+    return tuple(strides), offset, offset + step + draw(st.integers(1, 5))
+
+
+def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = None, room: int = 0) -> Buffer:
+    """Put `values` into an allocation full of poison, that goes on for `room` times the largest stride.
+
+    With room a wrong stride leads to memory that is compared, rather than to a crash.
+    """
+    strides, offset, size = _layout(draw, tuple(values.shape))
+    size += room * max(strides, default=0)
+    poisons = poisons or VALUE_POISONS[values.is_floating_point()]
+    storage = torch.full((size,), draw(st.sampled_from(poisons)), dtype=values.dtype)
+    buffer = Buffer(storage, tuple(values.shape), strides, offset)
+    buffer.tensor.copy_(values)
+    return buffer
+
+
+def index(draw: Draw, values: Sequence) -> Buffer:
+    return place(draw, torch.tensor(values, dtype=torch.int64), INDEX_POISONS)
+
+
+def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return random values: the whole ring, or floats in [-4, 4]."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    if dtype == torch.int64:
+        return torch.randint(-(1 << 63), (1 << 63) - 1, shape, generator=generator)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).clamp_(-4.0, 4.0).to(dtype)
+
+
+def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0) -> Buffer:
+    """Return an output: poison throughout."""
+    poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
+    return place(draw, torch.full(shape, poison, dtype=dtype), room=room)
+
+
+def given(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0) -> Buffer:
+    return place(draw, values_of(draw, shape, dtype), room=room)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that states and gates' constants have beside values of `dtype`."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def apart(draw: Draw, used: set[int], low: int, high: int) -> int:
+    """Draw a size that differs from all used before, and add it to them; the next one beyond `high` if none is left."""
+    free = [size for size in range(low, high + len(used) + 2) if size not in used]
+    size = draw(st.sampled_from([size for size in free if size <= high] or free[:1]))
+    used.add(size)
+    return size
+
+
+def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.dtype) -> Buffer:
+    """Return a pool with values in the live slots and poison in all others."""
+    poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
+    values = torch.full(shape, poison, dtype=dtype)
+    values[list(live)] = values_of(draw, (len(live), *shape[1:]), dtype)
+    return place(draw, values)
+
+
+def mostly(draw: Draw, usual: st.SearchStrategy[T], odd: st.SearchStrategy[T]) -> T:
+    """Draw what is usual five times in six; `one_of` takes either as often."""
+    return draw(odd if draw(st.sampled_from((False, False, False, False, False, True))) else usual)

@@ -1,0 +1,256 @@
+"""How a wrong output of a kernel relates to the right one: rows in one another's place, and the stride behind it.
+
+A row is what one index of a tensor's first dimensions names, say states[b,t]. Rows are looked for in memory, not by
+index, since a wrong stride leads anywhere in the allocation.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import torch
+
+from draftproof.properties.kernels.case import Buffer, KernelCase, words
+
+Index = tuple[int, ...]
+# Whether each of the second values may stand for the first, which may be one for all of them.
+Near = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_MOST_ROWS = 32
+# Elements of a row that are looked for one by one, before whole rows are compared.
+_TRIED = 3
+
+# Names of the dimensions, so that a stride can be told by name: R rows of a pool, A allocated steps, W verify width.
+_LETTERS: Mapping[str, Mapping[str, str]] = {
+    "conv_verify": {"out": "BWD", "windows": "RA.D", "x": "BWD", "conv": "S.D", "weight": "DC"},
+    "gdn_verify": {"out": "BWUE", "states": "RAUHE", "qkv": "BWD", "ssm": "SUHE"},
+    "state_scatter": {"pool": "LS...", "steps": "LRA...", "slots": "B"},
+    "gdn_replay": {"out": "BWUE", "ssm": "SUHE", "inputs": ".S.D", "gates": ".SA.U", "x": "BWD"},
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a tensor in its allocation, at `depth` leading dimensions."""
+
+    buffer: Buffer
+    depth: int
+
+    @cached_property
+    def inner(self) -> torch.Tensor:
+        """Offsets of a row's elements from its first."""
+        zero = torch.zeros(1, dtype=torch.int64)
+        sizes = zip(self.buffer.shape[self.depth :], self.buffer.strides[self.depth :], strict=True)
+        return reduce(lambda grid, d: (grid[:, None] + torch.arange(d[0]) * d[1]).flatten(), sizes, zero)
+
+    def start(self, index: Index) -> int:
+        """Offset of a row's first element."""
+        return self.buffer.offset + sum(i * s for i, s in zip(index, self.buffer.strides, strict=False))
+
+    def of(self, storage: torch.Tensor, index: Index) -> torch.Tensor:
+        return storage[self.start(index) + self.inner]
+
+    def where(self, wrong: torch.Tensor) -> list[Index]:
+        """The first rows in which any element of the allocation is marked."""
+        marked = self.buffer.of(wrong).reshape(*self.buffer.shape[: self.depth], -1).any(-1)
+        return [tuple(index) for index in marked.nonzero()[:_MOST_ROWS].tolist()]
+
+    def name(self, offset: int) -> str:
+        """What starts at an offset: a row, an element, or memory around the tensor."""
+        owner = torch.full(self.buffer.storage.shape, -1)
+        self.buffer.of(owner).copy_(torch.arange(self.buffer.tensor.numel()).reshape(self.buffer.shape))
+        if owner[offset] < 0:
+            return f"the memory around it, at offset {offset},"
+        index = tuple(int(i) for i in torch.unravel_index(owner[offset], self.buffer.shape))
+        return f"row {index[: self.depth]}" if not any(index[self.depth :]) else f"what begins at {index}"
+
+    def find(self, storage: torch.Tensor, content: torch.Tensor, near: Near) -> list[int]:
+        """Offsets in `storage` at which a row of this content lies."""
+        starts = torch.arange(max(0, storage.numel() - int(self.inner.max())))
+        for i in range(min(_TRIED, len(content))):
+            starts = starts[near(content[i], storage[starts + self.inner[i]])]
+            if not starts.numel():
+                return []
+        return starts[near(content, storage[starts[:, None] + self.inner]).all(1)].tolist()
+
+
+def explain(
+    case: KernelCase, name: str, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
+) -> str:
+    """Relate an argument's wrong allocation to what it must be, or return "" where no relation is seen."""
+    buffer = case.buffers[name]
+    depths = [
+        d for d in range(1, len(buffer.shape) + 1) if _telling(buffer.of(expected)) or _elements(buffer.shape[d:]) > 1
+    ]
+    if not expected.is_floating_point() and not _telling(buffer.of(expected)):
+        return ""
+    for seek in (_displaced, _taken):
+        texts = [seek(case, name, Rows(buffer, depth), expected, got, wrong, near) for depth in depths]
+        found = [text for text in texts if text]
+        if found:
+            # Of rows and their parts, which are displaced as well, those that show why.
+            return next((text for text in found if "explain" in text), found[0])
+    stale = (_stale(Rows(buffer, depth), expected, got, wrong) for depth in depths)
+    return next(filter(None, stale), "")
+
+
+def _telling(values: torch.Tensor) -> bool:
+    """Whether single elements identify themselves: those of the ring do; small integers and near floats do not."""
+    return not values.is_floating_point() and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
+
+
+def _elements(sizes: tuple[int, ...]) -> int:
+    return reduce(lambda a, b: a * b, sizes, 1)
+
+
+def _displaced(
+    case: KernelCase,
+    name: str,
+    rows: Rows,
+    expected: torch.Tensor,
+    got: torch.Tensor,
+    wrong: torch.Tensor,
+    near: Near,
+) -> str:
+    """Rows that were to be written, and lie elsewhere."""
+    before = rows.buffer.storage
+    places: dict[Index, list[int]] = {}
+    due = words(expected) != words(before)
+    for index in rows.where(wrong & due):
+        if rows.of(due, index).double().mean() < 0.9:
+            continue
+        content = rows.of(expected, index)
+        found = set(rows.find(got, content, near))
+        for right in (before, expected) if found else ():
+            found.difference_update(rows.find(right, content, near))
+        if found:
+            places[index] = sorted(found)
+    if not places:
+        return ""
+    index, offsets = next(iter(places.items()))
+    text = f"{rows.name(offsets[0])} holds what belongs to row {index}"
+    return text + _stride(case, name, rows, places)
+
+
+def _taken(
+    case: KernelCase,
+    name: str,
+    rows: Rows,
+    expected: torch.Tensor,
+    got: torch.Tensor,
+    wrong: torch.Tensor,
+    near: Near,
+) -> str:
+    """Rows that hold what belongs to another row, which has it as well, or a wrong row of what is only read."""
+    written = words(got) != words(rows.buffer.storage)
+    indices = rows.where(wrong & written)
+    for index in indices[:1]:
+        offsets = [offset for offset in rows.find(expected, rows.of(got, index), near) if offset != rows.start(index)]
+        named = [name for name in map(rows.name, offsets) if name.startswith("row")]
+        if named:
+            return f"row {index} holds what belongs to {named[0]}"
+    for other, source in _sources(case, name, rows):
+        places: dict[Index, list[int]] = {}
+        taken: dict[Index, tuple[int, int]] = {}
+        for index in indices:
+            right = source.find(source.buffer.storage, rows.of(expected, index), _same)
+            offsets = source.find(source.buffer.storage, rows.of(got, index), _same)
+            if right and offsets:
+                taken[index] = right[0], offsets[0]
+                places[_index(source, right[0])] = offsets
+        if taken:
+            index, (own, offset) = next(iter(taken.items()))
+            text = f"row {index} holds {source.name(offset)} of {other} instead of {source.name(own)}"
+            return text + _stride(case, other, source, places)
+    return ""
+
+
+def _sources(case: KernelCase, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
+    """Other arguments that may have rows of this shape, as rows."""
+    shape = rows.buffer.shape[rows.depth :]
+    if _elements(shape) < 2:
+        return
+    for other, buffer in case.buffers.items():
+        depth = len(buffer.shape) - len(shape)
+        alike = buffer.shape[depth:] == shape and buffer.storage.dtype == rows.buffer.storage.dtype
+        if other != name and depth > 0 and alike:
+            yield other, Rows(buffer, depth)
+
+
+def _index(rows: Rows, offset: int) -> Index:
+    """The index of the row that starts at an offset, () if none does."""
+    indices = itertools.product(*map(range, rows.buffer.shape[: rows.depth]))
+    return next((index for index in indices if rows.start(index) == offset), ())
+
+
+def _same(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return words(value) == words(values)
+
+
+def _stale(rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor) -> str:
+    """Whether the first wrong row was not written at all."""
+    before = rows.buffer.storage
+    for index in rows.where(wrong)[:1]:
+        if torch.equal(words(rows.of(got, index)), words(rows.of(before, index))):
+            return f"row {index} is as it was before"
+        if torch.equal(words(rows.of(expected, index)), words(rows.of(before, index))):
+            return f"row {index} must stay as it was"
+    return ""
+
+
+def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[int]]) -> str:
+    """The one stride, or two exchanged, that leads from every index to a place where its row was found."""
+    strides = list(rows.buffer.strides[: rows.depth])
+    places = {index: offsets for index, offsets in places.items() if index}
+    for dimension in range(rows.depth if len(places) > 1 else 0):
+        rest = [0 if d == dimension else stride for d, stride in enumerate(strides)]
+        steps = [_steps(rows, rest, index, index[dimension], offsets) for index, offsets in places.items()]
+        # One index alone fits with any stride, so then only one that has a name is told.
+        several = len({index[dimension] for index in places}) > 1
+        for step in sorted(set.intersection(*steps)):
+            told = _told(case, name, rows, dimension, step)
+            if told or several:
+                told = told or f"{step} elements instead of {strides[dimension]} in dimension {dimension}"
+                return f"; a stride of {told} explains it"
+    for first in range(rows.depth):
+        for second in range(first):
+            swapped = list(strides)
+            swapped[first], swapped[second] = strides[second], strides[first]
+            if all(_led(rows, swapped, index) in offsets for index, offsets in places.items()):
+                return f"; the strides of dimensions {second} and {first} taken for one another explain it"
+    return _shift(rows, places)
+
+
+def _led(rows: Rows, strides: list[int], index: Index) -> int:
+    return rows.buffer.offset + sum(i * s for i, s in zip(index, strides, strict=True))
+
+
+def _steps(rows: Rows, rest: list[int], index: Index, count: int, offsets: list[int]) -> set[int]:
+    """Strides of the left-out dimension that lead to one of the offsets."""
+    distances = [offset - _led(rows, rest, index) for offset in offsets]
+    return {distance // count for distance in distances if count and distance % count == 0}
+
+
+def _told(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> str:
+    """Say a wrong stride in rows of the next dimension, if that many have a name in the op: W=3 instead of A=5."""
+    inner = dimension + 1
+    if inner >= len(rows.buffer.shape) or step % rows.buffer.strides[inner]:
+        return ""
+    count, right = step // rows.buffer.strides[inner], rows.buffer.shape[inner]
+    letters = _LETTERS.get(case.op, {})
+    named: dict[str, int] = {}
+    for other, letters_of in letters.items():
+        named |= dict(zip(letters_of, case.buffers[other].shape, strict=False))
+    told = next((f"{letter}={count}" for letter in "WA" if named.get(letter) == count), "")
+    if not told and count != right - 1:
+        return ""
+    own = letters[name][inner] if name in letters else "."
+    return f"{told or count} instead of {right if own == '.' else f'{own}={right}'}"
+
+
+def _shift(rows: Rows, places: dict[Index, list[int]]) -> str:
+    """Whether all rows lie a constant number of rows away."""
+    moved = {offset - rows.start(index) for index, offsets in places.items() for offset in offsets[:1]}
+    if len(places) < 2 or len(moved) > 1:
+        return ""
+    return f"; so it is with {len(places)} rows, all moved by {next(iter(moved))} elements"

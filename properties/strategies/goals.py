@@ -1,0 +1,72 @@
+"""Aims: edits of a scenario that push it toward chosen values of coverpoints (properties/coverage).
+
+An aim makes its value likely, not certain: what a run really was is read off its trace. Edits are made in a fixed
+order, from what concerns the whole scenario down to lengths, and in the end memory is made to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hypothesis import strategies as st
+
+from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
+from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
+from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
+from draftproof.properties.strategies.mutations import mutated
+from draftproof.properties.strategies.profiles import ROTATION, Profile
+from draftproof.properties.strategies.scenarios import scenarios, unforced
+from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.validate import InvalidScenario, validate
+
+Draw = st.DrawFn
+Wanted = Mapping[str, str]
+AIMED = MODELS | BATCHES | ROUNDS
+"""The coverpoints that have an aim; the others come by themselves."""
+
+
+def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """A scenario of a probe, pushed toward these values; as it was if what comes of that is not valid.
+
+    Raises ValueError for a point that is unknown.
+    """
+    unknown = sorted(set(wanted) - AIMED)
+    if unknown:
+        raise ValueError(f"point is {unknown[0]!r}, allowed: {', '.join(sorted(AIMED))}")
+    try:
+        edited = aim_rounds(draw, aim_batches(draw, aim_model(draw, scenario, wanted), wanted), wanted)
+        if edited.relation == "taps_off" and not ROUNDS & set(wanted):
+            edited = unforced(edited)
+        return validate(fitted(edited, tight="pages" in wanted and wanted["pages"] != "fresh"))
+    except InvalidScenario:
+        return scenario
+
+
+@st.composite
+def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """The scenario changed a little, pushed toward these values."""
+    try:
+        changed = validate(fitted(mutated(draw, scenario)))
+    except InvalidScenario:
+        changed = scenario
+    return aim(draw, changed, wanted)
+
+
+@st.composite
+def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
+    """Scenarios of some profile and one of these drafts, pushed toward these values."""
+    scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), "eagle"))
+    drawn: Algorithm = draw(st.sampled_from(drafts))
+    name = implied(wanted) or drawn
+    scenario = with_draft(scenario, name, draw(st.integers(0, 59)))
+    return aim(draw, scenario, {"draft": name, **wanted})
+
+
+def _profiles(wanted: Wanted) -> tuple[Profile, ...]:
+    """Those that need not become hybrid or dense first, nor lose a controller."""
+    hybrid = wanted.get("layers", "") in ("snapshot", "replay") or bool({"checkpoint", "state", "start"} & set(wanted))
+    any_layers = not hybrid and "layers" not in wanted
+    fitting = (one for one in ROTATION if one.hybrid == hybrid or any_layers)
+    return tuple(one for one in fitting if not (one.adaptive or one.draft_batch))

@@ -1,0 +1,1 @@
+"""Probe models, exact in the ring of integers modulo 2^64."""

@@ -1,0 +1,118 @@
+"""The block draft of probe models (DFlash), in numpy uint64 modulo 2^64.
+
+Shapes: `T` positions of context, `B` rows of a block, `L` lanes of the target, `F` lanes of features, `D` lanes of the
+draft, `K`, `V` sizes of the keys and values of an entry. Definitions: docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from draftproof.properties.values.drafts import DFlash
+from draftproof.properties.values.probe import dflash_weights
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.probe.ring import mix, turned
+from draftproof.reference.probe.target import Layer, Unembedding
+
+
+@dataclass(frozen=True)
+class _Context:
+    """How a layer makes the entries of features: `weight` [F, K+V] and `position` [K+V]."""
+
+    weight: np.ndarray
+    position: np.ndarray
+
+    @classmethod
+    def of(cls, weights: dict[str, np.ndarray], prefix: str) -> _Context:
+        return cls(
+            turned(np.concatenate([weights[f"{prefix}.{name}.context"] for name in "kv"])),
+            np.concatenate([weights[f"{prefix}.{name}.position"] for name in "kv"]),
+        )
+
+    def __call__(self, features: np.ndarray, first: int) -> np.ndarray:
+        """features [T, F] of positions `first`, `first` + 1, ..: entries [T, K+V]."""
+        positions = np.arange(first, first + len(features), dtype=np.uint64)[:, None]
+        return mix(features @ self.weight + positions * self.position)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Weights; `embed` [V+1, L] has the mask behind the vocabulary, `into` [L, D], `out` [D, L].
+
+    In layer 0 the entry of a masked row has 0 at place `carried`: a mask adds nothing to the carry.
+    """
+
+    embed: np.ndarray
+    into: np.ndarray
+    contexts: tuple[_Context, ...]
+    layers: tuple[Layer, ...]
+    out: np.ndarray
+    unembed: Unembedding
+    carry: np.ndarray
+    carried: int
+
+
+class ProbeBlock:
+    """The block draft of a probe scenario; a mask is the first id behind the vocabulary."""
+
+    def __init__(self, spec: DFlash, target: ProbeModel, memo: Memo) -> None:
+        self._parts, self._known = _parts(spec, target), memo.of((spec, target))
+        self.width, self.layers = target.lanes * len(spec.features), spec.layers
+        self.features, self.mask = spec.features, target.vocab
+
+    def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
+        """Context entries [T, K+V] of every layer from features [T, F] of positions `first`, `first` + 1, .."""
+        return tuple(context(features, first) for context in self._parts.contexts)
+
+    def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
+        """A block of ids [B] at positions n, n + 1, .. after features [n, F]."""
+        inputs = (ids, features.tobytes())
+        if (known := self._known.exact(inputs)) is not None:
+            return known
+        parts, kv = self._parts, list[np.ndarray]()
+        x, carry = parts.embed[list(ids)] @ parts.into, np.zeros(0, np.uint64)
+        for index, (layer, context) in enumerate(zip(parts.layers, self.entries(features, 0), strict=True)):
+            q, own = layer.project(x, len(features))
+            if not index:
+                own[np.array(ids) == self.mask, parts.carried] = 0
+            o = layer.attend(q, np.concatenate((context, own)), visible=None)
+            carry = carry if index else o[:, 0]
+            x = layer.output(x, o)
+            kv.append(own)
+        g = mix(x @ parts.out)
+        g[:, 0] = self._continued(carry, len(features))
+        whole = Pass(g, parts.unembed(g, agreement=256), tuple(kv))
+        self._known.keep_exact(inputs, whole)
+        return whole
+
+    def _continued(self, carry: np.ndarray, n: int) -> np.ndarray:
+        """Row i's carry of position n, [B], followed along its own favourites up to position n + i - 1.
+
+        Row 0, which proposes nothing, mixes it: else it would choose what row 1 does.
+        """
+        parts, place = self._parts, np.arange(len(carry))
+        carry = np.where(place == 0, mix(carry), carry)
+        for s in range(1, len(carry) - 1):
+            lane = parts.embed[parts.unembed.favourite(mix(carry)), 0]
+            carry = np.where(place > s, carry + mix(lane + np.uint64(n + s) * parts.carry), carry)
+        return carry
+
+
+@lru_cache(maxsize=64)
+def _parts(spec: DFlash, target: ProbeModel) -> _Parts:
+    weights = dflash_weights(spec, target)
+    prefixes = [f"layers.{layer}" for layer in range(spec.layers)]
+    return _Parts(
+        embed=np.concatenate((weights["embed"], weights["mask"][None])),
+        into=turned(weights["in"]),
+        contexts=tuple(_Context.of(weights, prefix) for prefix in prefixes),
+        layers=tuple(Layer.of(weights, prefix, spec) for prefix in prefixes),
+        out=turned(weights["out"]),
+        unembed=Unembedding.of(weights, target),
+        carry=weights["carry.position"],
+        carried=spec.kv_heads * spec.key_dim,
+    )

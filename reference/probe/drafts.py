@@ -1,0 +1,136 @@
+"""The drafts of probe models that are made of entries (token, hidden): an EAGLE head, and the layers of a chain.
+
+Arithmetic modulo 2^64. Shapes: `T` new rows, `S` all rows so far, `L` lanes of the target, `D` lanes of the draft.
+Definitions: docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
+from draftproof.properties.values.probe import (
+    head_weights,
+    mtp_weights,
+    standalone_model,
+    standalone_weights,
+)
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.reference.memo import Memo, Pass, Prefixes
+from draftproof.reference.probe.ring import mix, turned
+from draftproof.reference.probe.target import Layer, Parts, ProbeTarget, Unembedding, empty, joined
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """One layer over entries; entry i has the token of position i + `ahead`. `fc` [2L, D] is of (embedding, hidden),
+    `out` [D, L]. Logits are of the output after its mix, which a probe has for a norm; handed on is that or the one
+    before it."""
+
+    name: Hashable
+    embed: np.ndarray
+    carry: np.ndarray
+    fc: np.ndarray
+    layer: Layer
+    out: np.ndarray
+    unembed: Unembedding
+    ahead: int
+    before_norm: bool
+    nothing: Pass
+
+    @classmethod
+    def of(
+        cls, spec: Eagle | Mtp, target: ProbeModel, index: int, weights: dict[str, np.ndarray], ending: str = ""
+    ) -> _Entries:
+        """Layer `index` of a draft; `ending` of the names of its fc and out."""
+        return cls(
+            name=(spec, target, index),
+            embed=weights["embed"],
+            carry=weights["carry.position"][0],
+            fc=turned(weights[f"fc{ending}"]),
+            layer=Layer.of(weights, f"layers.{index}", spec),
+            out=turned(weights[f"out{ending}"]),
+            unembed=Unembedding.of(weights, target),
+            ahead=index + 1,
+            before_norm=isinstance(spec, Mtp) and spec.handed == "before_norm",
+            nothing=empty(target.lanes, spec, 1, target.vocab),
+        )
+
+    def forward(self, tokens: tuple[int, ...], hidden: np.ndarray, table: Prefixes) -> Pass:
+        """The causal pass over entries 0, 1, ..: tokens [S] and hidden inputs [S, L]."""
+        raw, size = hidden.tobytes(), hidden.shape[1] * hidden.itemsize
+        inputs = tuple((token, raw[i * size : (i + 1) * size]) for i, token in enumerate(tokens))
+        known = table.longest(inputs, self.nothing)
+        start = len(known.hidden)
+        if start == len(tokens):
+            return known
+        whole = joined(known, self._run(tokens[start:], hidden[start:], known.kv[0]))
+        table.keep(inputs, whole, start)
+        return whole
+
+    def _run(self, tokens: tuple[int, ...], x_in: np.ndarray, past: np.ndarray) -> Pass:
+        """The entries [T] behind those of `past` [S-T, entry]."""
+        embedding, start = self.embed[list(tokens)], len(past)
+        x = mix(np.concatenate((embedding, x_in), axis=1) @ self.fc)
+        x, kv, _ = self.layer(x, past)
+        y = x @ self.out
+        g = mix(y)
+        positions = np.arange(start, start + len(tokens), dtype=np.uint64) + np.uint64(self.ahead)
+        g[:, 0] = x_in[:, 0] + mix(embedding[:, 0] + positions * self.carry)
+        y[:, 0] = g[:, 0]
+        return Pass(y if self.before_norm else g, self.unembed(g, agreement=256), (kv,))
+
+
+class ProbeEagleHead:
+    """The EAGLE head of a probe scenario: entry i is at position i and consumes the token of position i + 1."""
+
+    def __init__(self, spec: Eagle, target: ProbeModel, memo: Memo) -> None:
+        self._entries = _head(spec, target)
+        self._known = memo.of(self._entries.name)
+
+    @property
+    def width(self) -> int:
+        """Lanes of the hidden states that it takes."""
+        return len(self._entries.fc) // 2
+
+    def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
+        """The causal pass over entries 0, 1, ..: tokens [S] and hidden inputs [S, L]; the state g is `hidden` of it."""
+        return self._entries.forward(tokens, hidden, self._known)
+
+
+class ProbeChain:
+    """The layers of chained multi-token prediction of a probe scenario."""
+
+    def __init__(self, spec: Mtp, target: ProbeModel, memo: Memo) -> None:
+        self._layers = _chain(spec, target)
+        self._known = [memo.of(layer.name) for layer in self._layers]
+        self.width, self.layers, self.chain = target.lanes, spec.layers, spec.chain
+
+    def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
+        """The causal pass of one layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer."""
+        return self._layers[layer].forward(tokens, hidden, self._known[layer])
+
+
+def standalone(spec: Standalone, target: ProbeModel, memo: Memo) -> ProbeTarget:
+    """The language model that a standalone draft is."""
+    return ProbeTarget(standalone_model(spec, target), memo, _language_model(spec, target))
+
+
+@lru_cache(maxsize=64)
+def _head(spec: Eagle, target: ProbeModel) -> _Entries:
+    return _Entries.of(spec, target, 0, head_weights(spec, target))
+
+
+@lru_cache(maxsize=64)
+def _chain(spec: Mtp, target: ProbeModel) -> tuple[_Entries, ...]:
+    weights = mtp_weights(spec, target)
+    return tuple(_Entries.of(spec, target, layer, weights, f".{layer}") for layer in range(spec.layers))
+
+
+@lru_cache(maxsize=64)
+def _language_model(spec: Standalone, target: ProbeModel) -> Parts:
+    return Parts.of((spec, target), standalone_weights(spec, target), standalone_model(spec, target))

@@ -1,0 +1,202 @@
+"""Probe targets in numpy uint64: all arithmetic modulo 2^64, so every result is exact in any order of summation.
+
+Shapes: `T` new rows, `S` all rows so far, `L` lanes, `V` vocabulary, `N` query heads, `M` key-value heads, `H` key
+size, `E` value size. Row i of a pass is position i. Definitions: docs/semantics.md.
+Layers of type linear_attention: probe_linear.py; drafts: probe_drafts.py, probe_block.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from draftproof.properties.values.drafts import ProbeDraft
+from draftproof.properties.values.probe import target_weights
+from draftproof.properties.values.scenario import LayerType, ProbeModel
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.probe.linear import LinearLayer
+from draftproof.reference.probe.ring import ONE, mix, turned
+
+_FAVOUR = float(2**23)
+_33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [L, Q+K+V], `o` [N*E, L], `mlp` [L, L]."""
+
+    qkv: np.ndarray
+    position: np.ndarray
+    gate: np.ndarray
+    o: np.ndarray
+    mlp: np.ndarray
+    kv_heads: int
+    key_dim: int
+
+    @classmethod
+    def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | ProbeDraft) -> Layer:
+        return cls(
+            qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
+            position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
+            gate=weights[f"{prefix}.q.gate"],
+            o=turned(weights[f"{prefix}.o.weight"]),
+            mlp=turned(weights[f"{prefix}.mlp.weight"]),
+            kv_heads=spec.kv_heads,
+            key_dim=spec.key_dim,
+        )
+
+    def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows x [T, L] after the entries past [S-T, K+V]: the output [T, L], all entries [S, K+V], o[0, 0] [T]."""
+        start = len(past)
+        q, kv = self.project(x, start)
+        kv = np.concatenate((past, kv)) if start else kv
+        o = self.attend(q, kv, _visible(len(kv))[start:])
+        return self.output(x, o), kv, o[:, 0]
+
+    def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows x [T, L] at positions `start`, `start` + 1, ..: queries [T, N*H] and entries [T, K+V]."""
+        positions = np.arange(start, start + len(x), dtype=np.uint64)[:, None]
+        qkv, queries = mix(x @ self.qkv + positions * self.position), len(self.gate)
+        return qkv[:, :queries] * self.gate, qkv[:, queries:]
+
+    def attend(self, q: np.ndarray, kv: np.ndarray, visible: np.ndarray | None) -> np.ndarray:
+        """q [T, N*H] over entries kv [S, M*H + M*E], those that visible [T, S] has 1 for or all: [T, N*E]."""
+        rows, seen, keys = len(q), len(kv), self.kv_heads * self.key_dim
+        q = q.reshape(rows, self.kv_heads, -1, self.key_dim).transpose(1, 2, 0, 3)
+        k = kv[:, :keys].reshape(seen, self.kv_heads, self.key_dim).transpose(1, 2, 0)
+        v = kv[:, keys:].reshape(seen, self.kv_heads, -1).transpose(1, 0, 2)
+        weight = mix(q @ k[:, None]) | ONE
+        if visible is not None:
+            weight *= visible
+        return (weight @ v[:, None]).transpose(2, 0, 1, 3).reshape(rows, -1)
+
+    def output(self, x: np.ndarray, o: np.ndarray) -> np.ndarray:
+        """x [T, L] and what was attended to, o [T, N*E]: the output [T, L]."""
+        x = x + mix(o @ self.o)
+        return x + mix(x @ self.mlp)
+
+
+@dataclass(frozen=True)
+class Unembedding:
+    """Logits from hidden states: a hash of the whole state, and one favourite chosen by its carry."""
+
+    weight: np.ndarray
+    bits: int
+
+    def __call__(self, hidden: np.ndarray, agreement: int) -> np.ndarray:
+        """hidden [T, L] -> [T, V] float64, integers below 2^24; the favourite counts in `agreement` of 256 contexts."""
+        logits = (mix(hidden @ self.weight) >> np.uint64(64 - self.bits)).astype(np.float64)
+        m = mix(hidden[:, 0])
+        logits[np.arange(len(m)), self.favourite(m)] += ((m & _BYTE) < np.uint64(agreement)) * _FAVOUR
+        return logits
+
+    def favourite(self, m: np.ndarray) -> np.ndarray:
+        """The token that each mixed carry is for."""
+        return (m >> _33) % np.uint64(self.weight.shape[1])
+
+    @classmethod
+    def of(cls, weights: dict[str, np.ndarray], target: ProbeModel) -> Unembedding:
+        return cls(turned(weights["unembed"]), target.logit_bits)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a language model is made of, and `name`, by which a memo knows it; `embed` [V, L]."""
+
+    name: Hashable
+    embed: np.ndarray
+    layers: tuple[Layer | LinearLayer, ...]
+    unembed: Unembedding
+
+    @classmethod
+    def of(cls, name: Hashable, weights: dict[str, np.ndarray], spec: ProbeModel) -> Parts:
+        layers = tuple(
+            LinearLayer.of(weights, f"layers.{index}", spec.linear)
+            if spec.linear is not None and kind == "linear_attention"
+            else Layer.of(weights, f"layers.{index}", spec)
+            for index, kind in enumerate(spec.types)
+        )
+        return cls(name, weights["embed"], layers, Unembedding.of(weights, spec))
+
+
+class ProbeTarget:
+    """The target of a probe scenario; with `parts` of its own any other language model of its sizes."""
+
+    def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:
+        parts = parts or _target_parts(spec)
+        self._spec, self._known = spec, memo.of(parts.name)
+        self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
+        linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
+        states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)
+        known = empty(spec.lanes, spec, len(self._layers) - len(states), spec.vocab)
+        self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
+
+    @property
+    def layer_types(self) -> tuple[LayerType, ...]:
+        """The type of every layer."""
+        return self._spec.types
+
+    def forward(self, tokens: tuple[int, ...]) -> Pass:
+        """The causal pass over tokens at positions 0, 1, .."""
+        known = self._known.longest(tokens, self._empty)
+        start = len(known.hidden)
+        if start == len(tokens):
+            return known
+        x, carry, new = self._run(self._embed[list(tokens[start:])], known)
+        hidden = mix(x)
+        hidden[:, 0] = carry
+        whole = new._replace(hidden=hidden, logits=self._unembed(hidden, self._spec.agreement))
+        whole = joined(known, whole)
+        self._known.keep(tokens, whole, start)
+        return whole
+
+    def _run(self, x: np.ndarray, known: Pass) -> tuple[np.ndarray, np.ndarray, Pass]:
+        """Rows x [T, L] through all layers, after a known pass: the output, the carry [T], and a pass that has the
+        entries and states of all rows and the layers' outputs of the new ones."""
+        kv: list[np.ndarray] = []
+        states: list[np.ndarray] = []
+        outputs: list[np.ndarray] = []
+        carry = x[:, 0]
+        for layer in self._layers:
+            if isinstance(layer, LinearLayer):
+                x, after = layer(x, known.states[len(states)])
+                states.append(after)
+            else:
+                x, entries, first = layer(x, known.kv[len(kv)])
+                carry = carry if kv else first
+                kv.append(entries)
+            outputs.append(x)
+        return x, carry, Pass(x, x, tuple(kv), tuple(states), tuple(outputs))
+
+
+def empty(lanes: int, sizes: ProbeModel | ProbeDraft, layers: int, vocab: int) -> Pass:
+    """The pass over nothing of a model that has `layers` of full attention."""
+    kv = np.empty((0, sizes.kv_heads * (sizes.key_dim + sizes.value_dim)), dtype=np.uint64)
+    return Pass(np.empty((0, lanes), dtype=np.uint64), np.empty((0, vocab)), (kv,) * layers)
+
+
+def joined(known: Pass, new: Pass) -> Pass:
+    """`new`, whose entries and states are those of all rows, with the rows of a known pass before its own."""
+    if not len(known.hidden):
+        return new
+    return new._replace(
+        hidden=np.concatenate((known.hidden, new.hidden)),
+        logits=np.concatenate((known.logits, new.logits)),
+        layers=tuple(map(np.concatenate, zip(known.layers, new.layers, strict=True))),
+    )
+
+
+@lru_cache(maxsize=256)
+def _visible(seen: int) -> np.ndarray:
+    """[S, S]: 1 where row (query) sees column (entry), which is every position up to its own."""
+    visible = np.tri(seen, dtype=np.uint64)
+    visible.setflags(write=False)
+    return visible
+
+
+@lru_cache(maxsize=64)
+def _target_parts(spec: ProbeModel) -> Parts:
+    return Parts.of(spec, target_weights(spec), spec)

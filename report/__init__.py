@@ -1,0 +1,1 @@
+"""What people read: the text of a divergence, Markdown and HTML."""

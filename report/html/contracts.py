@@ -1,0 +1,51 @@
+"""Verdicts of the contracts, by the sums that a campaign's store keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from draftproof.fuzz.campaign.store import Memory
+from draftproof.fuzz.campaign.verdicts import verdicts
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.verdict import Outcome
+from draftproof.report.html.source import Source
+
+_ORDER = (
+    *(Outcome.ERROR, Outcome.CRASH, Outcome.HANG, Outcome.FAIL),
+    *(Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.SKIP),
+)
+
+
+class Judged(Value, frozen=True, kw_only=True):
+    """One contract: scenarios that it judged, how many failed, the minimums that were not reached, and why else."""
+
+    name: str
+    verdict: Outcome
+    judged: int
+    failed: int
+    missing: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def judged(source: Source) -> tuple[Judged, ...]:
+    """As the campaign itself says it, worst first."""
+    sums = {str(row["name"]): (int(row["judged"]), int(row["failed"])) for row in source.contracts}
+    memory = Memory(
+        contracts=sums,
+        minimums=Counter({(str(row["contract"]), str(row["name"])): int(row["reached"]) for row in source.minimums}),
+        counts=Counter({str(row["name"]): int(row["value"]) for row in source.counts}),
+        draft_counts=Counter({(str(row["draft"]), str(row["name"])): int(row["value"]) for row in source.draft_counts}),
+        outcomes=Counter(source.outcomes),
+    )
+    found = [
+        Judged(
+            name=one.name,
+            verdict=one.verdict,
+            judged=one.scenarios,
+            failed=sums.get(one.name, (0, 0))[1],
+            missing=one.missing,
+            reason=one.reason,
+        )
+        for one in verdicts(memory, source.settings)
+    ]
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.verdict)))

@@ -1,0 +1,167 @@
+"""What a report says of each finding."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftproof.properties.values.verdict import Divergence
+from draftproof.report.html.grid import Grid, grid
+from draftproof.report.html.source import Found, Source
+from draftproof.report.html.words import count, duration, plural
+
+Tell = Callable[[Divergence, bool], str]
+"""A divergence, and whether the output changed, as a sentence."""
+_STATES = {
+    "new": "not yet shrunk",
+    "shrunk": "shrunk, not yet confirmed",
+    "confirmed": "confirmed",
+    "unstable": "unstable: two runs of one scenario differ",
+    "flaky": "flaky: it did not come again",
+    "merged": "merged",
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to copy into a shell. `what` it does."""
+
+    what: str
+    line: str
+
+
+@dataclass(frozen=True)
+class View:
+    """A finding as it is shown. `facts` are (name, text); `merged` are the other identities that shrank to this one."""
+
+    anchor: str
+    number: int
+    outcome: str
+    title: str
+    sentence: str
+    note: str
+    facts: tuple[tuple[str, str], ...]
+    merged: tuple[tuple[str, str], ...]
+    grid: Grid | None
+    commands: tuple[Command, ...]
+    detail: str
+    unread: tuple[str, ...]
+
+
+def views(source: Source, tell: Tell) -> tuple[View, ...]:
+    """Findings in the order of their first hits; merged ones stand with the one that they are."""
+    known = {_text(found, "identity"): found for found in source.findings}
+    groups: dict[str, list[Found]] = {}
+    for name, found in known.items():
+        groups.setdefault(_root(name, known), []).append(found)
+    return tuple(
+        _view(number, known[root], [found for found in group if found is not known[root]], source, tell)
+        for number, (root, group) in enumerate(groups.items(), start=1)
+    )
+
+
+def _root(name: str, known: Mapping[str, Found]) -> str:
+    """The identity that a finding was merged into in the end; its own if it stands by itself."""
+    seen = {name}
+    while (into := _text(known[name], "merged")) in known and into not in seen:
+        seen.add(name := into)
+    return name
+
+
+def _text(found: Found, name: str) -> str:
+    return str(found.row.get(name) or "")
+
+
+def _number(found: Found, name: str) -> int:
+    return int(found.row.get(name) or 0)
+
+
+def _view(number: int, found: Found, merged: Sequence[Found], source: Source, tell: Tell) -> View:
+    first = found.divergence
+    return View(
+        anchor=f"finding-{number}",
+        number=number,
+        outcome=_text(found, "outcome"),
+        title=_text(found, "contract"),
+        sentence=tell(first, bool(found.row.get("output_changed"))) if first else _without(found),
+        note=_note(first),
+        facts=tuple((name, text) for name, text in _facts(found, merged).items() if text),
+        merged=tuple((_text(one, "identity"), plural(_number(one, "hits"), "hit")) for one in merged),
+        grid=grid(found.timeline) if found.timeline else None,
+        commands=_commands(found, source),
+        detail=found.detail.strip("\n"),
+        unread=found.unread,
+    )
+
+
+def _without(found: Found) -> str:
+    """A finding that has no divergence in words."""
+    place = f" in {_text(found, 'place')}" if _text(found, "place") else ""
+    error = _text(found, "channel") or "no error was named"
+    if _text(found, "outcome") == "HANG":
+        return f"No end within the deadline{place}."
+    if _text(found, "outcome") == "CRASH":
+        return f"{error}{place}."
+    last = _text(found, "detail").strip().splitlines()
+    return last[0] if last else f"{_text(found, 'relation') or error}{place}."
+
+
+def _note(first: Divergence | None) -> str:
+    """What a divergence adds to its sentence, unless the sentence ends with it."""
+    note = first.note if first else ""
+    return "" if re.fullmatch(r"(the )?output tokens (changed|did not change)", note) else note
+
+
+def _facts(found: Found, merged: Sequence[Found]) -> Mapping[str, str]:
+    """What is known of a finding beside its sentence; hits are those of the merged ones, too."""
+    state = _text(found, "state")
+    size = f"{plural(_number(found, 'requests'), 'request')}, {plural(_number(found, 'rounds'), 'round')}"
+    at = found.row.get("at")
+    return {
+        "Identity": _text(found, "identity"),
+        "Hits": count(sum(_number(one, "hits") for one in (found, *merged))),
+        "First hit": f"scenario {_number(found, 'first')}{f', after {duration(float(at))}' if at is not None else ''}",
+        "State": _STATES.get(state, state),
+        "Runs": f"{_text(found, 'runs')} failed the same way" if _text(found, "runs") else "",
+        "Smallest case": size if _number(found, "requests") else "",
+        "Place": _text(found, "place"),
+    }
+
+
+def _commands(found: Found, source: Source) -> tuple[Command, ...]:
+    """How to see it again and take it to its cause; none without a case file."""
+    if not found.cases:
+        return ()
+    case, options = _quoted(next(iter(found.cases.values()))), _options(source)
+    shrunk = "shrunk.json" in found.cases
+    lines = {
+        "See it again": f"replay {case}{options}",
+        "Make it smaller": "" if shrunk else f"shrink {case}{options}",
+        "Which parts of the engine it takes": f"bisect parts {case}{options}",
+        # What was brought in by a patch is in no history.
+        "Which commit brought it in": ""
+        if source.settings.fault
+        else f"bisect history --repo REPO --good GOOD --bad BAD {case}{options}",
+    }
+    return tuple(Command(what, f"draftproof {line}") for what, line in lines.items() if line)
+
+
+def _options(source: Source) -> str:
+    """What a case needs to meet the same subject."""
+    settings = source.settings
+    parts = ["--device", settings.device] if settings.device != "cpu" else []
+    if settings.patch:
+        parts += ["--patch", str(source.path / "fault.patch")]
+    elif settings.fault:
+        parts += ["--fault", settings.fault]
+    parts += ["--subject", settings.subject] if settings.subject else []
+    return f" {shlex.join(parts)}" if parts else ""
+
+
+def _quoted(path: Path) -> str:
+    """A path for a shell; one that begins with a dash is no option."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)

@@ -1,0 +1,176 @@
+"""Functional coverage as tables of coloured cells: each coverpoint a line, each cross a heat map or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+from draftproof.properties.coverage import CROSSES, POINTS, holes, impossible, split, universe
+from draftproof.properties.coverage.points import name_of
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.report.html.words import short
+
+State = Literal["hit", "hole", "impossible", "outside"]
+LEVELS = 5
+
+
+@dataclass(frozen=True)
+class Square:
+    """One bin. `level` 1 .. 5 grows with the logarithm of its hits; `title` says why where nothing was hit."""
+
+    state: State
+    text: str
+    level: int = 0
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Map:
+    """Rows and columns of one heat map; `caption` names the value of the third point, if the cross has one."""
+
+    caption: str
+    across: tuple[str, ...]
+    lines: tuple[tuple[str, tuple[Square, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Cross:
+    """A cross of two or three points; `down` and `across` name those of its maps."""
+
+    name: str
+    down: str
+    across: str
+    maps: tuple[Map, ...]
+    hit: int
+    possible: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """A coverpoint by itself: a square for each value."""
+
+    name: str
+    squares: tuple[tuple[str, Square], ...]
+    hit: int
+    possible: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """`covered` are the bins that can be hit and were, `holes`, by cross, those that were not; `strangers` are names of
+    bins that nobody declares."""
+
+    covered: frozenset[str]
+    possible: int
+    points: tuple[Point, ...]
+    crosses: tuple[Cross, ...]
+    holes: tuple[tuple[str, tuple[str, ...]], ...]
+    strangers: tuple[str, ...]
+
+    @property
+    def hit(self) -> int:
+        """How many are covered."""
+        return len(self.covered)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What squares are drawn from. `top` is the most hits of any bin."""
+
+    hits: Mapping[str, int]
+    possible: frozenset[str]
+    top: int
+
+    def square(self, cross: str, values: tuple[str, ...]) -> Square:
+        name = name_of(cross, values)
+        if hits := self.hits.get(name, 0):
+            return Square("hit", short(hits), _level(hits, self.top))
+        if name in self.possible:
+            return Square("hole", "○", title=f"hole: {name}")
+        why = impossible(name)
+        if why:
+            return Square("impossible", "", title=f"impossible: {why}")
+        return Square("outside", "", title="not of these drafts")
+
+    def count(self, cross: str) -> tuple[int, int]:
+        """(hit, possible) bins of a cross."""
+        names = [name for name in self.possible if name.startswith(f"{cross}: ")]
+        return sum(name in self.hits for name in names), len(names)
+
+
+def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverage:
+    """What rows of the table `bins` cover of all that scenarios of these drafts can; the rest is left out."""
+    wanted: tuple[Algorithm, ...] = tuple(name for name in ALGORITHMS if name in set(drafts)) or ALGORITHMS
+    hits = {str(row["name"]): int(row["hits"]) for row in bins}
+    possible = frozenset(universe(wanted))
+    strangers = tuple(sorted(name for name in hits if not _declared(name)))
+    known = _Known(hits, possible, max(hits.values(), default=1))
+    points = [_point(name, known) for name in CROSSES if len(CROSSES[name]) == 1]
+    crosses = [_cross(name, known) for name in CROSSES if len(CROSSES[name]) > 1]
+    return Coverage(
+        covered=possible & hits.keys(),
+        possible=len(possible),
+        points=tuple(point for point in points if point.possible),
+        crosses=tuple(cross for cross in crosses if cross.possible),
+        holes=_grouped(holes(hits, wanted)),
+        strangers=strangers,
+    )
+
+
+def _declared(name: str) -> bool:
+    try:
+        split(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _grouped(names: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        cross, _, values = name.partition(": ")
+        groups.setdefault(cross, []).append(values)
+    return tuple((cross, tuple(values)) for cross, values in groups.items())
+
+
+def _point(name: str, known: _Known) -> Point:
+    point = CROSSES[name][0]
+    squares = tuple((value, known.square(name, (value,))) for value in POINTS[point])
+    return Point(name, squares, *known.count(name))
+
+
+def _cross(name: str, known: _Known) -> Cross:
+    """The longer of the first two points goes down; a third makes a map for each of its values."""
+    first, second, *more = CROSSES[name]
+    turned = len(POINTS[second]) > len(POINTS[first])
+    down, across = (second, first) if turned else (first, second)
+    made = [_map(name, down, across, turned, rest, known) for rest in product(*(POINTS[point] for point in more))]
+    return Cross(name, down, across, tuple(one for one in made if one.lines), *known.count(name))
+
+
+def _map(name: str, down: str, across: str, turned: bool, rest: tuple[str, ...], known: _Known) -> Map:
+    lines = []
+    for value in POINTS[down]:
+        pairs = ((value, other) for other in POINTS[across])
+        squares = tuple(known.square(name, (*(reversed(pair) if turned else pair), *rest)) for pair in pairs)
+        lines.append((value, squares))
+    extra = zip(CROSSES[name][2:], rest, strict=True)
+    caption = ", ".join(f"{point} = {value}" for point, value in extra)
+    lines = [(value, squares) for value, squares in lines if _within(squares)]
+    columns = [at for at in range(len(POINTS[across])) if _within(squares[at] for _, squares in lines)]
+    kept = tuple((value, tuple(squares[at] for at in columns)) for value, squares in lines)
+    return Map(caption, tuple(POINTS[across][at] for at in columns), kept)
+
+
+def _within(squares: Iterable[Square]) -> bool:
+    """Whether any of them has to do with these drafts."""
+    return any(square.state != "outside" for square in squares)
+
+
+def _level(hits: int, top: int) -> int:
+    if top <= 1:
+        return LEVELS
+    return 1 + round((LEVELS - 1) * math.log(hits) / math.log(top))

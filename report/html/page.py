@@ -1,0 +1,183 @@
+"""The report put together: one HTML file without any reference to another."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from draftproof.faults.matrix import FaultReport
+from draftproof.properties.values.verdict import Outcome, worst
+from draftproof.report.html.chart import Chart, chart, steps
+from draftproof.report.html.contracts import Judged, judged
+from draftproof.report.html.findings import Tell, View, views
+from draftproof.report.html.heat import Coverage, covered
+from draftproof.report.html.matrix import Lane, lane
+from draftproof.report.html.source import Source
+from draftproof.report.html.words import count, date, duration, plural, share
+
+_PACKAGE = "draftproof.report.html"
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is shown. `facts` say what ran, `verdicts` counts contracts by verdict."""
+
+    name: str
+    verdict: Outcome
+    says: str
+    facts: tuple[tuple[str, str], ...]
+    findings: tuple[View, ...]
+    contracts: tuple[Judged, ...]
+    verdicts: Mapping[str, int]
+    lanes: tuple[Lane, ...]
+    coverage: Coverage
+    chart: Chart | None
+    rates: Chart | None
+    troubles: tuple[tuple[str, str], ...]
+
+
+def report(source: Source, matrices: Sequence[FaultReport], tell: Tell) -> Report:
+    """What a run directory and detection matrices say."""
+    contracts = judged(source)
+    findings = views(source, tell)
+    coverage = covered(source.bins, source.settings.drafts)
+    verdict = _verdict(source, contracts)
+    last = _seconds(source)
+    times = [float(row["at"]) for row in source.bins if row["name"] in coverage.covered]
+    events = [(float(found.row["at"]), str(found.row["contract"])) for found in source.findings if found.row["at"]]
+    rates = [(float(row["at"]), float(row["rate"])) for row in source.progress if row["rate"] is not None]
+    return Report(
+        name=source.path.resolve().name,
+        verdict=verdict,
+        says=_says(verdict, source, findings, contracts),
+        facts=tuple((name, text) for name, text in _facts(source, coverage).items() if text),
+        findings=findings,
+        contracts=contracts,
+        verdicts=Counter(one.verdict.value for one in contracts),
+        lanes=tuple(lane(matrix) for matrix in matrices),
+        coverage=coverage,
+        chart=chart(steps(times), until=last, limit=coverage.possible, events=events),
+        rates=chart(rates, until=last, stepped=False),
+        troubles=tuple((duration(float(row["at"] or 0.0)), str(row["what"])) for row in source.troubles),
+    )
+
+
+def _seconds(source: Source) -> float:
+    said = _float(source.facts.get("seconds", ""))
+    last = [float(row["at"]) for row in source.progress[-1:]]
+    return max([said or 0.0, *last])
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _verdict(source: Source, contracts: Sequence[Judged]) -> Outcome:
+    """That of the campaign; while it still runs, what is known so far."""
+    said = source.facts.get("verdict", "")
+    if said in Outcome.__members__:
+        return Outcome(said)
+    outcomes = [Outcome(name) for name in source.outcomes if name in Outcome.__members__]
+    found = [Outcome(str(one.row["outcome"])) for one in source.findings if one.row["outcome"] in Outcome.__members__]
+    return worst([*outcomes, *found, *(one.verdict for one in contracts if one.judged)])
+
+
+def _says(verdict: Outcome, source: Source, findings: Sequence[View], contracts: Sequence[Judged]) -> str:
+    """One sentence for whom nothing else is told."""
+    done = sum(source.outcomes.values())
+    ran = f"{plural(done, 'scenario')} in {duration(_seconds(source))}"
+    if findings:
+        kinds = Counter(view.outcome for view in findings)
+        named = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        return f"{plural(len(findings), 'finding')} ({named}) in {ran}."
+    if verdict is Outcome.INCONCLUSIVE:
+        short = sum(one.verdict is Outcome.INCONCLUSIVE for one in contracts)
+        return f"Nothing failed in {ran}; {plural(short, 'contract')} met too little to say more."
+    return f"Nothing failed in {ran}."
+
+
+def _facts(source: Source, coverage: Coverage) -> Mapping[str, str]:
+    settings, done, seconds = source.settings, sum(source.outcomes.values()), _seconds(source)
+    started = _float(source.facts.get("started", ""))
+    counts = {str(row["name"]): int(row["value"]) for row in source.counts}
+    runs = counts.get("stability_runs", 0)
+    return {
+        "Subject": settings.subject or "the engine",
+        "Fault": settings.fault or "none",
+        "Device": settings.device,
+        "Drafts": ", ".join(settings.drafts),
+        "Seed": str(settings.seed),
+        "Strategies": f"version {settings.strategies}",
+        "Generation": "guided by coverage" if settings.guided else "unguided",
+        "Started": date(started) if started else "",
+        "Ran for": duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
+        "Workers": str(source.workers or ""),
+        "Scenarios": f"{count(done)} ({_kinds(source.outcomes)})" if done else "0",
+        "Rate": f"{count(done / seconds)} a second" if seconds else "",
+        "Coverage": f"{share(coverage.hit, coverage.possible)} of {plural(coverage.possible, 'bin')}",
+        "Stability": f"{share(counts.get('stability_same', 0), runs)} of {plural(runs, 'second run')}" if runs else "",
+        "Troubles": count(len(source.troubles)),
+    }
+
+
+def _kinds(outcomes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items(), key=lambda one: -one[1]))
+
+
+def render(shown: Report) -> str:
+    """The file's text. Everything in `shown` is escaped; only our own style sheet and script are not."""
+    style, script = _own("report.css"), _own("report.js")
+    policy = (
+        "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+    )
+    page = _environment().get_template("page.html.j2")
+    return page.render(report=shown, policy=policy, style=Markup(style), script=Markup(script))
+
+
+def save(path: Path, text: str) -> None:
+    """Write the file whole or not at all, with the permissions that the user gives files. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _own(name: str) -> str:
+    return resources.files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_own),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["count"] = count
+    return made

@@ -1,0 +1,166 @@
+"""Intervals over seeds, sums over faults, and the page that has both lanes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from draftproof.cli.app import run
+from draftproof.cli.matrix import Lanes, interval_of, median_of, page
+from draftproof.faults.baseline import Usual
+from draftproof.faults.catalogue import Fault, FaultFile, catalogue
+from draftproof.faults.matrix import FaultReport, FaultResult, Made, Spread, spread, totals, versions
+from draftproof.faults.matrix_rows import verdict_of
+from draftproof.faults.strategy_changes import Change, changes
+from draftproof.faults.trial import FaultOutcome
+from draftproof.properties.strategies.scenarios import VERSION
+from draftproof.properties.values.case import decode, encode
+from draftproof.properties.values.verdict import Outcome
+
+SEEN = Usual(output=False, acceptance=True, mean=0.6, expected=1.3, scenarios=4, changed=0)
+CRASHED = Usual(output=True, acceptance=True, mean=None, expected=1.3, scenarios=0, changed=0, crash="IndexError")
+
+
+def row(name: str, outcome: FaultOutcome, counts: tuple[int | None, ...] = (3, 1, 2), **more: object) -> FaultResult:
+    made = FaultResult(
+        id=name,
+        outcome=outcome,
+        contract="accept",
+        channel="accept.bonus",
+        draft="eagle",
+        examples_to_detect=counts,
+        clean_twin=Outcome.PASS,
+        examples=spread(counts),
+        time=spread([None if count is None else count / 8 for count in counts]),
+    )
+    return msgspec.structs.replace(made, **more)
+
+
+def report(*rows: FaultResult, device: str = "cpu") -> FaultReport:
+    return FaultReport(
+        verdict=verdict_of(rows),
+        seeds=(0, 1, 2),
+        examples=30,
+        device=device,
+        faults=rows,
+        totals=totals(rows),
+        changes=(Change(fault="a", text="Longer prompts | and more of them."),),
+        versions=(Made(package="torch", version="9.9"),),
+    )
+
+
+ROWS = (
+    row("a", FaultOutcome.DETECTED, usual=SEEN),
+    row("b", FaultOutcome.SURVIVED, (4, None, None), usual=CRASHED, explained="Nobody reads that buffer."),
+    row("c", FaultOutcome.DETECTED_BY_OTHER),
+    row("d", FaultOutcome.CRASHED),
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "median", "low", "high"),
+    [
+        ([7], 7, 7, 7),
+        ([5, 1, 3, 2, 4], 3, 1, 5),
+        ([1, 2, 3, None], 2.5, 1, None),
+        ([1, None, None], None, 1, None),
+        ([None, None], None, None, None),
+        (list(range(1, 41)), 20.5, 2, 38),
+        ([*range(1, 40), None], 20.5, 2, 38),
+        ([], None, None, None),
+    ],
+)
+def test_an_interval_is_of_order_statistics(values, median, low, high):
+    """A seed that noticed nothing counts as infinite: nothing is interpolated with it."""
+    assert spread(values) == Spread(median=median, low=low, high=high)
+
+
+def test_intervals_in_words():
+    assert (median_of(spread([1, 2])), interval_of(spread([1, 2]))) == ("1.5", "1..2")
+    assert (median_of(spread([1, None, None])), interval_of(spread([1, None, None]))) == ("-", "1..∞")
+    assert interval_of(spread([None])) == "-"
+
+
+def test_sums_count_what_was_tried():
+    untried = (row("e", FaultOutcome.ABSENT), row("f", FaultOutcome.STALE))
+    sums = totals((*ROWS, *untried))
+    assert (sums.faults, sums.detected, sums.noticed, sums.survived) == (4, 1, 3, 1)
+    assert (sums.measured, sums.ours, sums.output, sums.acceptance, sums.either) == (2, 1, 1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (FaultOutcome.DETECTED, Outcome.PASS),
+        (FaultOutcome.CRASHED, Outcome.PASS),
+        (FaultOutcome.ABSENT, Outcome.PASS),
+        (FaultOutcome.DETECTED_BY_OTHER, Outcome.FAIL),
+        (FaultOutcome.SURVIVED, Outcome.FAIL),
+        (FaultOutcome.INERT, Outcome.ERROR),
+        (FaultOutcome.STALE, Outcome.ERROR),
+    ],
+)
+def test_a_fault_that_says_nothing_of_the_suite_is_an_error(outcome, verdict):
+    assert verdict_of((ROWS[0], row("x", outcome))) is verdict
+    assert verdict_of(()) is Outcome.INCONCLUSIVE
+
+
+def test_an_unclean_twin_is_what_it_is():
+    assert verdict_of((ROWS[0], row("x", FaultOutcome.DETECTED, clean_twin=Outcome.HANG))) is Outcome.HANG
+
+
+def test_changes_are_those_of_the_headers():
+    files = [
+        FaultFile(fault=Fault(id=name, strategies=text), diff="", path="") for name, text in (("b", "x\ny"), ("a", ""))
+    ]
+    assert changes(files) == (Change(fault="b", text="x y"),)
+    assert len(changes(catalogue().values())) >= 4
+
+
+def test_versions_are_of_packages_and_not_of_the_machine():
+    assert {"python", "torch"} <= {made.package for made in versions()}
+
+
+def test_a_report_is_read_as_it_was_written():
+    made = report(*ROWS)
+    assert decode(encode(made), FaultReport) == made
+
+
+def test_the_page_has_both_lanes_side_by_side():
+    gpu = report(
+        row("a", FaultOutcome.DETECTED, whole=FaultOutcome.DETECTED),
+        row("c", FaultOutcome.ABSENT, detail="not here"),
+        device="cuda",
+    )
+    text = page(Lanes(cpu=report(*ROWS), gpu=gpu))
+    cells = next(line.split(" | ") for line in text.splitlines() if line.startswith("| a |"))
+    assert cells[4:9] == ["detected", "2", "1..3", "0.25", "0.12..0.38"]
+    assert cells[9:11] == ["detected (in whole scenarios: detected)", "2"]
+    assert cells[-2:] == ["unseen", "seen (0.600 for 1.300) |"]
+    assert "| b | eagle | accept | accept.bonus | survived | - | 4..∞ |" in text
+    assert "crash | crash |" in text
+    absent = next(line for line in text.splitlines() if line.startswith("| c |"))
+    assert absent.endswith("| - | - | - | - | - | - | - |")
+    assert "- CPU: `b`: survived. Nobody reads that buffer." in text
+    assert "`c`: absent" not in text
+    assert "| CPU | 4 | 1 (25.0 %) | 3 (75.0 %) | 1 (25.0 %) |" in text
+    assert "| GPU | 1 | 1 (100.0 %) |" in text
+    assert "| each fault once | 2 | 1 (50.0 %) | 1 (50.0 %) | 2 (100.0 %) | 2 (100.0 %) |" in text
+    assert f"version {VERSION}" in text
+    assert "- `a`: Longer prompts" in text
+
+
+def test_the_page_is_written_from_reports(tmp_path: Path, capsys):
+    cpu, gpu, out = tmp_path / "cpu.json", tmp_path / "gpu.json", tmp_path / "matrix.md"
+    cpu.write_text(encode(report(*ROWS)))
+    gpu.write_text(encode(report(*ROWS[:1], device="cuda")))
+    assert run(["faults", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 0
+    assert out.read_text(encoding="utf-8").startswith("# Detection matrix")
+    assert run(["faults", "matrix", "--cpu", str(gpu), "--out", str(out)]) == 2
+    assert "device is 'cuda', allowed: cpu" in capsys.readouterr().err
+    cpu.write_text("{")
+    assert run(["faults", "matrix", "--cpu", str(cpu), "--out", str(out)]) == 2
+    assert run(["faults", "matrix", "--cpu", str(tmp_path / "none"), "--out", str(out)]) == 2
+    assert "none cannot be read" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""The mutation score: operators do what they say, samples repeat, survivors count, triages hold."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+pytest.importorskip("cosmic_ray", reason="the mutation score needs cosmic-ray (in the extra `test`)")
+
+from cosmic_ray.mutating import mutate_code
+
+from draftproof.faults.catalogue import read_sources
+from draftproof.faults.mutation.mutant import LEFT_OUT, diff, mutable
+from draftproof.faults.mutation.mutants import sample, spots
+from draftproof.faults.mutation.operators import OURS, operators
+from draftproof.faults.mutation.score import Fate, Judged, Triage, judge_all, ops_of, phases_of, scored, triaged
+from draftproof.faults.patching import apply, parse
+
+EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
+
+
+@pytest.mark.parametrize(("operator", "example"), EXAMPLES)
+def test_our_operators_do_what_their_examples_say(operator, example):
+    made = mutate_code(example.pre_mutation_code, operator(), example.occurrence)
+    assert made == example.post_mutation_code
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a: int, b: str):\n    return a\n",
+        "def f(a: int):\n    return a.b\n",
+        "def f(a: int, b: int):\n    g(b=1)\n    return 0\n",
+    ],
+)
+def test_only_like_parameters_are_taken_for_each_other(text):
+    assert not [spot for spot in spots("engine/x.py", text) if spot.kind == "wrong variable"]
+
+
+def test_annotations_errors_and_assertions_are_left_alone():
+    text = "def f(a: int | None = None) -> int | None:\n    x = zip(a, a, strict=True)\n    raise ValueError(a + 1)\n"
+    assert not list(spots("engine/x.py", text))
+
+
+@pytest.mark.parametrize("body", ["if a > 1:\n    raise E", "for b in a:\n    if b < 2:\n        raise E(b + 1)"])
+def test_what_only_refuses_is_left_to_tests(body):
+    assert not list(spots("engine/x.py", body + "\n"))
+    assert list(spots("engine/x.py", body + "\n    a = b + 1\n"))
+
+
+def test_a_sample_is_a_function_of_its_seed():
+    sources = {path: text for path, text in mutable().items() if path in ("engine/pages.py", "kernels/eager_cache.py")}
+    one, again, other = sample(3, 12, sources), sample(3, 12, sources), sample(4, 12, sources)
+    assert one == again
+    assert {mutant.id for mutant in one} != {mutant.id for mutant in other}
+    assert len({mutant.text for mutant in one}) == 12
+
+
+def test_a_mutant_is_a_patch_that_makes_it():
+    sources = {path: text for path, text in mutable().items() if path == "engine/pages.py"}
+    for mutant in sample(0, 10, sources):
+        text, _ = apply(sources[mutant.path], parse(diff(mutant, sources)))
+        assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(mutant.text))
+
+
+def test_every_operator_applies_somewhere():
+    kinds = {spot.kind for path, text in mutable().items() if "triton" in path for spot in spots(path, text)}
+    assert kinds == operators().keys()
+
+
+def test_what_is_left_out_is_there():
+    sources = read_sources()
+    for entry in LEFT_OUT:
+        path, _, name = entry.partition("::")
+        assert any(one.startswith(path) for one in sources)
+        assert not name or re.search(rf"^ *(def|class) {name}\b", sources[path], re.MULTILINE)
+
+
+def test_functions_are_left_out_by_name():
+    text = "def load(a: int) -> int:\n    return a + 1\n\n\ndef kept(a: int) -> int:\n    return a + 1\n"
+    path = "engine/models/grouped.py"
+    assert {spot.line for spot in spots(path, text.replace("load", "load_grouped"))} == {6}
+    assert {spot.line for spot in spots(path, text)} == {2, 6}
+
+
+def row(fate: Fate, after: str = "b") -> Judged:
+    return Judged(id=after, path="engine/x.py", line=1, kind="boundary", before="a", after=after, fate=fate)
+
+
+def test_the_score_leaves_out_what_is_equivalent_and_what_is_no_python():
+    rows = [row(Fate.CONTRACT), row(Fate.CRASHED), row(Fate.SURVIVED, "c"), row(Fate.UNREACHED, "d"), row(Fate.BROKEN)]
+    known = Triage(equivalent={"engine/x.py | a | c": "the same"}, left={"engine/x.py | a | d": "on CUDA only"})
+    score = scored(0, rows, known)
+    assert (score.sampled, score.killed, score.equivalent) == (4, 2, 1)
+    assert score.score == pytest.approx(2 / 3)
+    assert score.by_kind == {"boundary": (2, 3)}
+    assert [one.why for one in score.mutants] == ["", "", "the same", "on CUDA only", ""]
+
+
+def test_a_triage_does_not_hide_that_a_mutant_is_noticed():
+    score = scored(0, [row(Fate.CONTRACT)], Triage(equivalent={"engine/x.py | a | b": "the same"}))
+    assert (score.killed, score.equivalent) == (1, 0)
+
+
+def test_triages_are_of_lines_that_are_there():
+    sources = read_sources()
+    known = triaged()
+    assert not known.equivalent.keys() & known.left.keys()
+    for key, why in (known.equivalent | known.left).items():
+        path, before, _ = key.split(" | ", 2)
+        lines = {line.strip() for line in sources[path].splitlines()}
+        assert before in lines or all(part in sources[path] for part in before.split("  ")), key
+        assert len(why) > 20, key
+
+
+def test_kernels_are_held_to_the_contracts_of_what_is_in_their_file():
+    sources = read_sources()
+    assert ops_of("kernels/eager_cache.py", sources) == ("kv_move", "kv_write")
+    assert ops_of("kernels/triton_cache.py", sources) == ("kv_move", "kv_write")
+    assert len(ops_of("kernels/triton_common.py", sources)) > 20
+    assert phases_of("kernels/triton_cache.py") == ("interpreted",)
+
+
+def test_mutants_are_noticed_and_survive():
+    """A wrong length is noticed; what nothing runs survives."""
+    path = "engine/pages.py"
+    text = mutable()[path]
+    made = sample(0, 400, {path: text})
+    noticed = next(mutant for mutant in made if mutant.kind == "dropped statement")
+    score = judge_all([noticed], 0, 6)
+    assert score.mutants[0].fate in (Fate.CONTRACT, Fate.CRASHED)

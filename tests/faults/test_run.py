@@ -1,0 +1,284 @@
+"""Faults are brought back in processes of their own and end as what they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from draftproof.cli.app import run
+from draftproof.faults import run as faults
+from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
+from draftproof.faults.fork_server import JobResult, Orders
+from draftproof.faults.patching import apply
+from draftproof.faults.run import FaultReport, FaultResult, run_faults
+from draftproof.faults.trial import FaultOutcome, SeedResult
+from draftproof.harness.hunk_counters import HunkCounters
+from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.evidence.forms import DRAFTED
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.drafts import ALGORITHMS, KINDS
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome
+
+ENGINE = "engine/engine.py"
+STEP = next(line for line in read_sources()[ENGINE].splitlines() if "self.scheduler.plan(" in line)
+
+
+def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> FaultFile:
+    """A fault that replaces one line of the sources, which is there once."""
+    lines = read_sources()[path].splitlines()
+    number = lines.index(old) + 1
+    hunk = [f"@@ -{number},1 +{number},{len(new)} @@", f"-{old}", *(f"+{line}" for line in new)]
+    return FaultFile(fault=Fault(id=name, **header), diff="\n".join((f"--- {path}", f"+++ {path}", *hunk, "")), path="")
+
+
+@pytest.fixture(scope="module")
+def report() -> FaultReport:
+    """One zygote for everything that takes no catalogue."""
+    early = catalogue()["draft-positions-advanced-early"]
+    other = msgspec.structs.replace(
+        early, fault=Fault(id="aimed-elsewhere", contract="lengths", channel="commit.length")
+    )
+    stale = msgspec.structs.replace(early, fault=Fault(id="stale"), diff=early.diff.replace("@@ -", "@@ -1"))
+    files = [
+        early,
+        other,
+        stale,
+        fault("raises", STEP, "        raise IndexError('page 9')"),
+        fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)"),
+        fault("sleeps", STEP, "        import time", "        time.sleep(60)"),
+        fault("harmless", STEP, f"{STEP}  # no change"),
+        fault("import-fails", STEP, f"{STEP}, undefined_at_run_time()"),
+    ]
+    return run_faults(files, seeds=[1, 2], examples=3, deadline=8.0)
+
+
+def row(report: FaultReport, name: str) -> FaultResult:
+    return next(result for result in report.faults if result.id == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("draft-positions-advanced-early", FaultOutcome.DETECTED),
+        ("aimed-elsewhere", FaultOutcome.DETECTED_BY_OTHER),
+        ("stale", FaultOutcome.STALE),
+        ("raises", FaultOutcome.CRASHED),
+        ("dies", FaultOutcome.CRASHED),
+        ("sleeps", FaultOutcome.HUNG),
+        ("harmless", FaultOutcome.SURVIVED),
+        ("import-fails", FaultOutcome.CRASHED),
+    ],
+)
+def test_every_outcome(report, name, outcome):
+    assert row(report, name).outcome is outcome
+
+
+def test_the_clean_twin_passes_and_the_whole_does_not(report):
+    assert {result.clean_twin for result in report.faults if result.outcome is not FaultOutcome.STALE} == {Outcome.PASS}
+    assert report.verdict is Outcome.ERROR  # a stale fault
+
+
+def test_numbers_are_one_a_seed(report):
+    early = row(report, "draft-positions-advanced-early")
+    counts = early.examples_to_detect
+    assert len(early.examples_to_detect) == len(report.seeds) == 2
+    assert early.median is not None
+    assert all(seconds is not None and 0 < seconds < 60 for seconds in early.seconds_to_detect)
+    assert (early.examples.low, early.examples.high) == (min(counts), max(counts))
+    assert early.divergence is not None
+    assert (early.divergence.relation, early.divergence.extent) == ("1 ahead", "at every step")
+    assert not early.output_changed
+    harmless = row(report, "harmless")
+    assert harmless.examples_to_detect == harmless.seconds_to_detect == (None, None)
+    assert harmless.time.low is None
+    assert "SIGSEGV" in row(report, "dies").detail
+    assert all(seconds is not None and seconds >= 8 for seconds in row(report, "sleeps").seconds_to_detect)
+    assert "IndexError: page 9" in row(report, "raises").detail
+
+
+def test_a_hunk_in_code_that_runs_is_not_inert(report):
+    assert row(report, "harmless").inert_hunks == ()
+    assert row(report, "draft-positions-advanced-early").inert_hunks == ()
+
+
+MATCH = "                return Match(size, end + 1)"
+
+
+def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
+    changed, path = "                return Match(size, end)", "engine/drafts/ngram.py"
+    aim = {"contract": "draft.match", "channel": "propose.match"}
+    files = [
+        fault("of-ngram", MATCH, changed, path=path, draft="ngram", **aim),
+        fault("of-all", MATCH, changed, path=path, draft="all", **aim),
+        fault("of-eagle", MATCH, changed, path=path, **aim),
+    ]
+    report = run_faults(files, seeds=[1], examples=6)
+    assert [(one.draft, one.outcome) for one in report.faults] == [
+        ("ngram", FaultOutcome.DETECTED),
+        ("all", FaultOutcome.DETECTED),
+        ("eagle", FaultOutcome.INERT),
+    ]
+    assert {one.clean_twin for one in report.faults} == {Outcome.PASS}
+    first = row(report, "of-ngram").divergence
+    assert first is not None
+    assert (first.contract, first.relation) == ("draft.match", "place 1 behind")
+
+
+def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
+    made: list[tuple[int, tuple[str, ...]]] = []
+
+    def generated(seed: int, count: int, drafts: tuple[str, ...]) -> list[Scenario]:
+        made.append((seed, drafts))
+        return generate(seed, count, drafts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(faults, "generate", generated)
+    monkeypatch.setattr(faults, "zygote", lambda orders, _interpreted: survived(orders))
+    files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
+    report = run_faults(files, seeds=[1, 2], examples=2)
+    assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
+    assert {one.outcome for one in report.faults} == {FaultOutcome.SURVIVED}
+
+
+def survived(orders: Orders) -> Iterator[JobResult]:
+    """What a zygote says of faults that nobody notices."""
+    for job in orders.jobs:
+        seeds = tuple(SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED) for seed in orders.seeds)
+        yield JobResult(id=job.id, seeds=seeds)
+
+
+def test_captured_hits_count_only_if_a_graph_was_replayed():
+    counters = HunkCounters(("a", "b"))
+
+    def capture() -> None:
+        counters.hit(0)
+
+    capture()
+    counters.ran(replays=0)
+    assert counters.inert == ("a", "b")
+    capture()
+    counters.hit(1)
+    counters.ran(replays=2)
+    assert counters.inert == ()
+
+
+def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys):
+    path = "engine/pages.py"
+    source = read_sources()[path].splitlines()
+    number = next(i for i, line in enumerate(source, start=1) if line.startswith("from __future__"))
+    added = ["", "", "def never() -> int:", '    """Nobody calls this."""', "    return 1"]
+    hunk = [f"@@ -{number},1 +{number},{1 + len(added)} @@", f" {source[number - 1]}", *(f"+{line}" for line in added)]
+    patch = tmp_path / "never.patch"
+    patch.write_text("\n".join((f"--- a/{path}", f"+++ b/{path}", *hunk, "")))
+    out = tmp_path / "out.json"
+    assert run(["faults", "run", "--patch", str(patch), "--seeds", "1", "--examples", "1", "--json", str(out)]) == 2
+    (found,) = json.loads(out.read_text())["faults"]
+    assert (found["id"], found["outcome"]) == ("never", "inert")
+    assert "never had an effect: engine/pages.py" in capsys.readouterr().out
+
+
+def test_the_catalogue_applies_and_names_what_exists():
+    sources = read_sources()
+    for file in catalogue().values():
+        hunks = file.hunks()
+        for path in {hunk.path for hunk in hunks}:
+            apply(sources[path], [hunk for hunk in hunks if hunk.path == path])
+        contract, channel = file.fault.contract, file.fault.channel
+        assert contract in BY_NAME or contract.startswith("kernel."), file.fault.id
+        assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
+        assert file.fault.source, file.fault.id
+        assert file.fault.mechanism, file.fault.id
+        tapped = [kind.tapped for kind in KINDS if file.fault.draft in (kind.name, "all")]
+        drafted = channel in DRAFTED
+        assert not drafted or any(channel in kind for kind in tapped), f"{file.fault.id}: no such channel of its draft"
+
+
+def test_a_kernel_fault_is_found_under_the_interpreter():
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=12)
+    (found,) = report.faults
+    assert found.outcome is FaultOutcome.DETECTED
+    assert found.divergence is not None
+    assert (found.divergence.contract, found.divergence.channel) == ("kernel.kv_write", "kernel.v_pool")
+    assert found.inert_hunks == ()
+
+
+def test_a_wrong_stride_is_reported_as_one():
+    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[2], examples=4)
+    (found,) = report.faults
+    assert found.outcome is FaultOutcome.DETECTED
+    assert found.divergence is not None
+    relation = found.divergence.relation
+    assert re.match(r"stride W=\d instead of A=\d: row \d of request \d ", relation), relation
+
+
+def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):
+    """Nor does it count there, and nothing is started for it."""
+    monkeypatch.setattr(faults, "zygote", lambda *_: pytest.fail("nothing is to be run"))
+    report = run_faults([catalogue()["first-draft-unverified"]], seeds=[0], examples=1, device="cuda")
+    (found,) = report.faults
+    assert found.outcome is FaultOutcome.ABSENT
+    assert (report.totals.faults, report.verdict) == (0, Outcome.INCONCLUSIVE)
+
+
+def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
+    """Both with a clean twin of their own; its contract says what becomes of it."""
+    ordered: list[Orders] = []
+
+    def served(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
+        assert not interpreted
+        ordered.append(orders)
+        return survived(orders)
+
+    monkeypatch.setattr(faults, "zygote", served)
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=2, device="cuda", usual=True)
+    calls, whole = ordered
+    assert [job.ops for job in calls.jobs] == [("kv_write",), ("kv_write",)]
+    assert [job.ops for job in whole.jobs] == [(), ()]
+    assert (len(calls.usual), len(whole.usual), whole.parallel) == (0, 2, 6)
+    assert [job.usual for job in (*calls.jobs, *whole.jobs)] == [False, False, True, True]
+    assert (report.faults[0].outcome, report.faults[0].whole) == (FaultOutcome.SURVIVED, FaultOutcome.SURVIVED)
+
+
+def test_the_smoke_set_has_a_fault_of_every_draft_and_lane():
+    smoke = [file.fault for file in catalogue().values() if file.fault.smoke]
+    assert {fault.draft for fault in smoke} == set(ALGORITHMS)
+    assert {fault.patches for fault in smoke} == {"engine", "eager", "triton"}
+    assert 20 <= len(smoke) <= 30
+    assert run(["faults", "run", "--smoke", "--id", smoke[0].id]) == 2
+
+
+def test_every_triton_module_has_a_fault():
+    paths = {hunk.path for file in catalogue().values() for hunk in file.hunks()}
+    modules = {path for path in read_sources() if path.startswith("kernels/triton_")}
+    assert modules - paths == {"kernels/triton_common.py", "kernels/triton_delta.py"}
+
+
+SEEDS_DOCUMENTS = {
+    "sgl-project/sglang#22041",
+    "sgl-project/sglang#23331",
+    "sgl-project/sglang#25015",
+    "sgl-project/sglang#25029",
+    "sgl-project/sglang Step3.5 MTP chain",
+}
+
+
+def test_the_bugs_that_the_project_began_with_are_in_the_catalogue():
+    sources = {file.fault.source for file in catalogue().values()}
+    assert all(any(source.startswith(seed) for source in sources) for seed in SEEDS_DOCUMENTS)
+
+
+def test_engine_faults_meet_the_usual_tests_on_a_cpu_only(monkeypatch):
+    """What they show there they show on a GPU, whose time is dear."""
+    ordered: list[Orders] = []
+    monkeypatch.setattr(faults, "zygote", lambda orders, _: ordered.append(orders) or survived(orders))
+    early = [catalogue()["draft-positions-advanced-early"]]
+    for device in ("cpu", "cuda"):
+        run_faults(early, seeds=[0], examples=2, device=device, usual=True)
+    assert [[job.usual for job in orders.jobs] for orders in ordered] == [[True, True], [False, False]]
+    assert [len(orders.usual) for orders in ordered] == [2, 0]

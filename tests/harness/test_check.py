@@ -1,0 +1,174 @@
+"""Verdicts over many scenarios: what a failing, crashing or hanging subject leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from draftproof.harness.check import Checker, CheckReport
+from draftproof.harness.lockstep import SubjectCrashed, evidence, solved
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
+from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
+
+SCENARIOS = generate(3, 6)
+
+
+def verdict(report: CheckReport, name: str) -> Verdict:
+    return next(verdict for verdict in report.contracts if verdict.name == name)
+
+
+def test_the_same_seed_gives_the_same_report(tmp_path: Path):
+    one, two = (Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS, 3) for _ in range(2))
+    assert encode(one) == encode(two)
+    assert one.counts["scenarios"] == len(SCENARIOS)
+    assert not one.findings
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_position_fails_its_contract_and_is_kept_once(tmp_path: Path):
+    report = Checker(Altered(one_ahead), cases=tmp_path).check(SCENARIOS, 3)
+    failed = verdict(report, "draft.positions")
+    assert report.verdict is Outcome.FAIL
+    assert failed.verdict is Outcome.FAIL
+    assert failed.divergence is not None
+    assert (failed.divergence.channel, failed.divergence.relation) == ("draft.step.positions", "1 ahead")
+    finding = next(one for one in report.findings if one.first and one.first.contract == "draft.positions")
+    assert not finding.output_changed
+    scenario, script = read_case(Path(finding.case))
+    assert scenario == SCENARIOS[finding.scenario]
+    assert script == solved(scenario).script
+    identities = [one.identity for one in report.findings]
+    assert len(identities) == len(set(identities))
+
+
+def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):
+    report = Checker(Raising(as_it_is), cases=tmp_path).check(SCENARIOS[:2], 3)
+    assert report.verdict is Outcome.CRASH
+    assert EXIT_CODES[report.verdict] == 3
+    assert verdict(report, "runs").verdict is Outcome.CRASH
+    assert "page 9 is out of range" in verdict(report, "runs").reason
+    assert "Traceback" in report.findings[0].detail
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_every_draft_of_the_list_has_counts_and_a_verdict_of_its_own(tmp_path: Path):
+    scenarios = generate(3, 10, ALGORITHMS)
+    report = Checker(Altered(as_it_is), cases=tmp_path).check(scenarios, 3)
+    assert list(report.drafts) == list(ALGORITHMS)
+    for name in ALGORITHMS:
+        own = [scenario for scenario in scenarios if algorithm(scenario.draft) == name]
+        alone = Checker(Altered(as_it_is), cases=tmp_path).check(own, 3)
+        assert report.drafts[name] == alone.counts
+        assert verdict(report, f"runs.{name}").scenarios == len(own)
+    assert report.counts == {name: sum(of[name] for of in report.drafts.values()) for name in report.counts}
+
+
+def test_nothing_is_asked_of_single_drafts_where_that_is_said(tmp_path: Path):
+    report = Checker(Altered(as_it_is), cases=tmp_path, each=None).check(SCENARIOS[:1], 3)
+    assert not any(one.name.startswith("runs.") for one in report.contracts)
+    few = Checker(Altered(as_it_is), cases=tmp_path, each=("scenarios",)).check(SCENARIOS[:1], 3)
+    assert set(verdict(few, "runs.eagle").missing) <= {f"{name} >= 1" for name in BY_NAME["eagle"].minimum}
+    every = Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS[:1], 3)
+    assert set(verdict(every, "runs.eagle").missing) > set(verdict(few, "runs.eagle").missing)
+
+
+def test_a_draft_that_only_crashed_is_inconclusive_on_its_own(tmp_path: Path):
+    report = Checker(Raising(as_it_is), cases=tmp_path).check(generate(3, 2, ("mtp",)), 3)
+    assert verdict(report, "runs.mtp").verdict is Outcome.INCONCLUSIVE
+    assert report.drafts["mtp"]["scenarios"] == 0
+    assert report.findings[0].case
+
+
+def test_a_hang_is_a_verdict(tmp_path: Path):
+    report = Checker(Sleeping(as_it_is), cases=tmp_path, deadline=0.2).check(SCENARIOS[:1], 3)
+    assert report.verdict is Outcome.HANG
+    assert EXIT_CODES[report.verdict] == 4
+
+
+def test_too_little_work_is_inconclusive(tmp_path: Path):
+    report = Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS[:1], 3)
+    assert report.verdict is Outcome.INCONCLUSIVE
+    nothing = Checker(Altered(as_it_is), cases=tmp_path).check([], 3)
+    assert nothing.verdict is Outcome.INCONCLUSIVE
+    assert "rounds >= 1" in verdict(nothing, "runs").missing
+
+
+def test_an_error_of_the_reference_is_not_the_subjects():
+    def broken(_scenario):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        evidence(Altered(as_it_is), SCENARIOS[0], broken)
+    with pytest.raises(SubjectCrashed, match="in the base run"):
+        evidence(Raising(as_it_is), SCENARIOS[0])
+
+
+def test_a_drawn_relation_is_run():
+    related = next(scenario for scenario in SCENARIOS if scenario.relation != "none")
+    ran = evidence(Altered(as_it_is), related)
+    assert ran.related is not None
+    assert ran.related.observations
+
+
+def _twice(trace: Trace) -> Trace:
+    """The first observation wrong, then right: a mapping would only know the right one."""
+    first = trace.observations[0]
+    return replace(trace, observations=(first._replace(value=-1), *trace.observations))
+
+
+def _silent(trace: Trace) -> Trace:
+    return replace(trace, channels=frozenset(), observations=())
+
+
+def _mute_of_a_bonus(trace: Trace) -> Trace:
+    kept = trace.channels - {"accept.bonus"}
+    return replace(trace, channels=kept, observations=tuple(one for one in trace.observations if one.channel in kept))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_twice, "MalformedTrace: .* is reported twice"),
+        (_silent, "MalformedTrace: the trace lacks accept.bonus, .*, which its subject declares"),
+        (_mute_of_a_bonus, "MalformedTrace: the trace lacks accept.bonus, which its subject declares"),
+    ],
+)
+def test_no_run_escapes_its_contracts(change: Callable[[Trace], Trace], message: str):
+    with pytest.raises(SubjectCrashed, match=message):
+        evidence(Retold(change), SCENARIOS[0])
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit()])
+def test_a_subject_cannot_end_the_check(error: BaseException, tmp_path: Path):
+    class Ending(Altered):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            raise error
+
+    report = Checker(Ending(as_it_is), cases=tmp_path).check(SCENARIOS[:2], 3)
+    assert report.verdict is Outcome.CRASH
+
+
+def test_who_decides_the_rounds_and_does_not_tell_is_not_judged_by_them(tmp_path: Path):
+    """Only the text is what it is whatever the rounds."""
+    dynamic = [scenario for scenario in generate(3, 40) if scenario.dynamic][:3]
+
+    channels = frozenset({"commit.length", "accept.emitted"})
+
+    def terse(trace: Trace) -> Trace:
+        kept = tuple(one for one in trace.observations if one.channel in channels)
+        return replace(trace, channels=channels, observations=kept)
+
+    report = Checker(Retold(terse, channels), cases=tmp_path).check(dynamic, 3)
+    judged = {one.name: one.scenarios for one in report.contracts}
+    assert judged["lossless"] == len(dynamic)
+    assert judged["lengths"] == 0
+    assert not report.findings

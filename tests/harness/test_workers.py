@@ -1,0 +1,399 @@
+"""Isolated workers: what a subject does to its process costs one order, and is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+import torch
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.engine.subject.recorder import KINDS
+from draftproof.faults.catalogue import catalogue, read_sources
+from draftproof.faults.patched_sources import write_copy
+from draftproof.harness.workers.ends import DEADLINE, End, begun, doubtful, verdict
+from draftproof.harness.workers.execute import kind_of
+from draftproof.harness.workers.journal import SIZE, Entry, Journal, read
+from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpec
+from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
+from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.trace import integers
+from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.solve import solve
+from tests.harness.worker_subjects import ORDERS_IN
+
+HERE = Path(__file__).parent
+SUBJECT = SubjectSpec(factory="worker_subjects:Acting")
+SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    """A small one without a related run."""
+    drawn = [msgspec.structs.replace(one, relation="none") for one in generate(3, 8)]
+    return min(drawn, key=lambda one: sum(len(request.prompt) + request.budget for request in one.requests))
+
+
+@pytest.fixture(scope="module")
+def importable() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        yield
+
+
+@pytest.fixture(scope="module")
+def acts(tmp_path_factory: pytest.TempPathFactory, importable: None) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("acts")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ORDERS_IN, str(folder))
+        (folder / "act").write_text("", encoding="utf-8")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory, acts: Path) -> Iterator[Pool]:
+    """Two workers for all tests: each must leave it in order."""
+    with Pool(SUBJECT, 2, tmp_path_factory.mktemp("workers"), deadline=SECONDS, memory=800 << 20) as started:
+        yield started
+
+
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def ran(pool: Pool, acts: Path, scenario: Scenario) -> Iterator[Run]:
+    """Runs the scenario once, with the named act; afterwards the pool must still work."""
+
+    def run(act: str = "", **order: bool) -> Answer:
+        (acts / "act").write_text(act, encoding="utf-8")
+        (answer,) = pool.run([Order(number=5, scenario=scenario, **order)])
+        return answer
+
+    yield run
+    assert run().outcome is Outcome.PASS
+    assert pool.busy == 0
+
+
+def test_a_healthy_order_passes_with_counts_and_bins(ran: Run, pool: Pool) -> None:
+    before = pool.replaced
+    one, two = ran(digest=True, timeline=True), ran(digest=True)
+    assert (one.outcome, one.number, one.failed, one.timeline) == (Outcome.PASS, 5, (), None)
+    assert one.counts["rounds"]
+    assert "lossless" in one.judged
+    assert one.bins == tuple(sorted(one.bins)) != ()
+    assert one.digest == two.digest != ""
+    assert 0 < one.seconds < SECONDS
+    assert one.worker in (0, 1)
+    assert (pool.replaced, pool.free, len(set(pool.pids))) == (before, 2, 2)
+
+
+def test_a_wrong_trace_fails_with_its_timeline(ran: Run) -> None:
+    answer, plain = ran("wrong", digest=True, timeline=True), ran(digest=True)
+    assert answer.outcome is Outcome.FAIL
+    assert answer.first is not None
+    assert answer.first.channel == "draft.step.positions"
+    assert answer.first.contract in answer.failed
+    assert answer.timeline is not None
+    assert answer.bins
+    assert answer.digest != plain.digest
+
+
+def test_an_exception_of_the_subject_is_a_crash_at_its_launch(ran: Run, pool: Pool) -> None:
+    before = pool.pids
+    answer = ran("raises")
+    assert (answer.outcome, answer.error) == (Outcome.CRASH, "IndexError")
+    assert answer.place is not None
+    assert (answer.place.run, answer.place.step >= 0) == ("base", True)
+    assert answer.place.launch in ("prefill", "extend_prompt", "draft", "verify", "extend", "capture")
+    assert "page 9 is out of range" in answer.detail
+    assert answer.identity is not None
+    assert answer.identity.phase == answer.place.launch
+    assert pool.pids == before
+
+
+def test_a_device_error_has_one_kind_however_it_shows(ran: Run) -> None:
+    assert ran("device_error").error == "AcceleratorError: illegal memory access"
+    triton = RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered")
+    assert kind_of(triton) == "AcceleratorError: illegal memory access"
+    assert kind_of(RuntimeError("CUDA error: device-side assert triggered")) == (
+        "AcceleratorError: device-side assert triggered"
+    )
+
+
+def test_an_error_of_our_own_is_no_crash(ran: Run) -> None:
+    answer = ran("trips_the_reference")
+    assert (answer.outcome, answer.error, answer.failing) == (Outcome.ERROR, "ZeroDivisionError", False)
+    assert "of our own" in answer.detail
+
+
+def test_a_scenario_that_the_subject_refuses_is_an_error(ran: Run) -> None:
+    assert ran("refuses").outcome is Outcome.ERROR
+
+
+def test_an_invalid_scenario_is_an_error(ran: Run, pool: Pool, scenario: Scenario) -> None:
+    few, none = (msgspec.structs.replace(scenario.memory, request_slots=slots) for slots in (1, 0))
+    schedule = msgspec.structs.replace(scenario.schedule, max_batch=2)
+    invalid = msgspec.structs.replace(scenario, memory=few, schedule=schedule)
+    broken = msgspec.structs.replace(scenario, memory=none)
+    answers = pool.run([Order(number=number, scenario=one) for number, one in enumerate((invalid, broken))])
+    assert [answer.outcome for answer in answers] == [Outcome.ERROR] * 2
+    assert [answer.number for answer in answers] == [0, 1]
+    assert [answer.error for answer in answers] == ["InvalidScenario", "ValidationError"]
+
+
+def test_what_a_subject_prints_is_no_answer(ran: Run, pool: Pool) -> None:
+    answer = ran("prints")
+    assert (answer.number, answer.outcome) == (5, Outcome.PASS)
+
+
+def test_memory_above_the_limit_is_a_crash_if_a_new_worker_takes_it_too(ran: Run, pool: Pool) -> None:
+    before = pool.replaced
+    answer = ran("eats")
+    assert (answer.outcome, answer.error) == (Outcome.CRASH, "memory")
+    assert "second worker" in answer.detail
+    assert "in eats" in answer.detail
+    assert pool.replaced == before + 2
+
+
+def test_a_signal_is_a_crash_and_the_worker_is_replaced(ran: Run, pool: Pool, acts: Path) -> None:
+    before = pool.replaced
+    answer = ran("segfaults")
+    assert (answer.outcome, answer.error) == (Outcome.CRASH, "SIGSEGV")
+    assert answer.place is not None
+    assert answer.place.launch
+    assert "in segfaults" in answer.detail
+    assert pool.replaced == before + 1
+    assert _gone([int((acts / "child").read_text(encoding="utf-8"))])
+
+
+def test_a_hang_has_its_place_and_its_stacks(ran: Run) -> None:
+    began = time.monotonic()
+    answer = ran("hangs")
+    assert answer.outcome is Outcome.HANG
+    assert answer.place is not None
+    assert answer.place.run == "base"
+    assert "in hangs" in answer.detail
+    assert time.monotonic() - began < 3 * SECONDS
+
+
+def test_a_worker_killed_from_outside_loses_nothing(ran: Run, pool: Pool, acts: Path, scenario: Scenario) -> None:
+    for mark in ("waits", "pid"):
+        (acts / mark).unlink(missing_ok=True)
+    (acts / "act").write_text("waits_once", encoding="utf-8")
+    for number in range(4):
+        pool.submit(Order(number=number, scenario=scenario))
+    answers: list[Answer] = []
+    end = time.monotonic() + 60
+    while not (acts / "pid").exists():
+        answers += pool.poll(0.05)
+        assert time.monotonic() < end
+    os.kill(int((acts / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
+    while pool.busy:
+        answers += pool.poll(1.0)
+        assert time.monotonic() < end
+    answers += pool.poll(0)
+    assert sorted(answer.number for answer in answers) == [0, 1, 2, 3]
+    assert {answer.outcome for answer in answers} == {Outcome.PASS}
+
+
+def test_an_answer_that_is_none_is_a_crash(ran: Run) -> None:
+    assert ran("garbles").error == "garbled answer"
+
+
+def test_a_patched_copy_runs_in_a_calibrated_pool(tmp_path: Path) -> None:
+    hunks = catalogue()["draft-positions-advanced-early"].hunks()
+    copy = write_copy(tmp_path / "copy", read_sources(), hunks)
+    with Pool(SubjectSpec(folder=copy.folder, hunks=copy.hunks), 1, tmp_path / "workers") as pool:
+        assert pool.deadline == UNCALIBRATED
+        answers = pool.run([Order(number=n, scenario=one) for n, one in enumerate(generate(0, 2))])
+        assert LEAST_DEADLINE["cpu"] <= pool.deadline != UNCALIBRATED
+    assert {answer.first.channel for answer in answers if answer.first} == {"draft.step.positions"}
+
+
+def test_workers_that_cannot_start_end_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "msgspec.py").write_text("raise ImportError('a broken installation')", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(broken))
+    with (
+        Pool(SubjectSpec(), 1, tmp_path / "workers", deadline=5.0) as pool,
+        pytest.raises(RuntimeError, match=r"(?s)exit 1\), 3 times in a row.*a broken installation"),
+    ):
+        pool.run([Order(number=1, scenario=generate(3, 1)[0])])
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_no_worker_outlives_its_pool(tmp_path: Path, raised: type[BaseException]) -> None:
+    pids: list[int] = []
+
+    def fail() -> None:
+        with Pool(SubjectSpec(), 2, tmp_path, deadline=5.0) as pool:
+            pids.extend(pool.pids)
+            raise raised
+
+    with pytest.raises(raised):
+        fail()
+    assert len(pids) == 2
+    assert _gone(pids)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: run by make test-gpu on a GPU machine")
+def test_an_illegal_access_is_a_crash_at_its_launch_and_costs_one_worker(
+    tmp_path: Path, acts: Path, scenario: Scenario
+) -> None:
+    spec = msgspec.structs.replace(SUBJECT, device="cuda")
+    with Pool(spec, 1, tmp_path, deadline=120.0) as pool:
+        answers = []
+        for act in ("", "accesses_illegally", ""):
+            (acts / "act").write_text(act, encoding="utf-8")
+            answers += pool.run([Order(number=5, scenario=scenario)])
+        assert [answer.outcome for answer in answers] == [Outcome.PASS, Outcome.CRASH, Outcome.PASS]
+        assert answers[1].error == "AcceleratorError: illegal memory access"
+        assert answers[1].place is not None
+        assert (answers[1].place.run, answers[1].place.launch != "") == ("base", True)
+        assert pool.replaced == 1
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+import msgspec
+from draftproof.harness.workers.messages import Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
+
+order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+with Pool(SubjectSpec(factory="worker_subjects:Acting"), 1, Path(sys.argv[1]), deadline=600.0) as pool:
+    pool.submit(order)
+    while not (Path(sys.argv[2]) / "waits").exists():
+        pool.poll(0.05)
+    sys.stdout.write(f"{pool.pids[0]}\\n")
+    sys.stdout.flush()
+    time.sleep(600)
+"""
+
+
+def test_a_worker_ends_with_its_parent_in_the_middle_of_an_order(
+    tmp_path: Path, acts: Path, scenario: Scenario
+) -> None:
+    for mark in ("waits", "pid"):
+        (acts / mark).unlink(missing_ok=True)
+    (acts / "act").write_text("waits_once", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-P", "-c", PARENT, str(tmp_path), str(acts)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write(msgspec.json.encode(Order(number=1, scenario=scenario)) + b"\n")
+        parent.stdin.flush()
+        worker = int(parent.stdout.readline())
+        assert psutil.pid_exists(worker)
+        parent.kill()
+    assert _gone([worker])
+
+
+def _gone(pids: list[int]) -> bool:
+    """Whether they all end within a moment; a zombie that nobody reaps has ended."""
+    end = time.monotonic() + 10
+    while any(_alive(pid) for pid in pids):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_journal_says_what_is_in_hand(tmp_path: Path) -> None:
+    path = tmp_path / "0.journal"
+    assert read(path) is None
+    journal = Journal(path)
+    assert read(path) is None
+    journal.begin(41)
+    assert read(path) == Entry(41, Place(run="order"))
+    journal.enter("related")
+    journal.announce(7, "extend_prompt")
+    assert read(path) == Entry(41, journal.place) == Entry(41, Place(run="related", step=7, launch="extend_prompt"))
+    assert str(journal.place) == "related, engine step 7, extend_prompt"
+    journal.clear()
+    assert read(path) is None
+
+
+def test_a_torn_record_is_no_entry(tmp_path: Path) -> None:
+    path = tmp_path / "0.journal"
+    journal = Journal(path)
+    journal.begin(3)
+    journal.enter("base")
+    whole = path.read_bytes()
+    assert len(whole) == SIZE
+    for torn in (whole[:-1], whole[:5], b"", whole[:8] + struct.pack("<i", 9) + whole[12:], bytes(SIZE - 1) + b"\1"):
+        path.write_bytes(torn)
+        assert read(path) is None
+
+
+def test_a_journal_that_cannot_be_written_costs_no_scenario(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "0.journal")
+    os.close(journal.file)
+    journal.begin(3)
+    journal.clear()
+    assert journal.lost == 2
+    assert read(tmp_path / "0.journal") is None
+
+
+def test_a_long_launch_name_is_cut(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "0.journal")
+    journal.announce(1, "x" * 99)
+    entry = read(tmp_path / "0.journal")
+    assert entry is not None
+    assert entry.place.launch == "x" * 24
+
+
+def test_the_engine_announces_every_launch_it_makes(scenario: Scenario) -> None:
+    told: list[tuple[int, str]] = []
+    subject = EngineSubject()
+    subject.announce = lambda step, kind: told.append((step, kind))
+    trace = subject.run(scenario, solve(scenario))
+    launched = [(key.round, integers(value)[0]) for key, value in trace.channel("graph.replay").items()]
+    assert [(step, KINDS[kind]) for step, kind in told if kind != "plan"] == launched
+    plans = [step for step, kind in told if kind == "plan"]
+    assert plans == list(range(len(plans)))
+    assert told[0][1] in ("plan", "capture")
+
+
+def _end(how: str, run: str = "base", ran: int = 0) -> End:
+    return End(how, Entry(1, Place(run=run)) if run else None, "log", ran, 1.0)
+
+
+def test_what_an_end_means(scenario: Scenario) -> None:
+    order = Order(number=1, scenario=scenario)
+    assert verdict(order, _end(DEADLINE), again=False).outcome is Outcome.HANG
+    assert verdict(order, _end(DEADLINE, "reference"), again=False).outcome is Outcome.ERROR
+    assert verdict(order, _end(DEADLINE, "judge"), again=False).outcome is Outcome.ERROR
+    assert verdict(order, _end(f"exit {OWN_ERROR}"), again=False).outcome is Outcome.ERROR
+    assert verdict(order, _end("SIGSEGV", "reference"), again=False).outcome is Outcome.CRASH
+    assert not begun(_end(f"exit {BROKEN_DEVICE}", ""))
+    assert begun(_end(f"exit {BROKEN_DEVICE}"))
+    assert [doubtful(_end(how)) for how in ("SIGKILL", "SIGTERM", "SIGSEGV", "memory")] == [True, True, False, False]
+    assert doubtful(_end("memory", ran=1))
+    assert doubtful(_end("SIGSEGV", ""))
+
+
+def test_a_pool_has_workers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="count is 0, allowed: at least 1"):
+        Pool(SubjectSpec(), 0, tmp_path)

@@ -101,11 +101,11 @@ def _check_options(config: pytest.Config) -> None:
 
 def _check_case(path: str) -> None:
     from draftproof.properties.values.case import read_case
-    from draftproof.properties.values.validate import InvalidScenario
+    from draftproof.properties.values.validate import InvalidScenarioError
 
     try:
         read_case(Path(path))
-    except InvalidScenario as error:
+    except InvalidScenarioError as error:
         raise pytest.UsageError(f"--draftproof-case is {path}, allowed: a case file, or a scenario; {error}") from None
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from draftproof.harness.check import DEADLINE, MOST_CASES, Hung, time_limit
-from draftproof.harness.lockstep import SubjectCrashed, evidence, solved
+from draftproof.errors import DraftproofError
+from draftproof.harness.check import DEADLINE, MOST_CASES, HungError, time_limit
+from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
 from draftproof.harness.subjects import make
 from draftproof.harness.workers.messages import Identity, general
 from draftproof.properties.contracts.base import Contract
@@ -44,7 +45,7 @@ class Found(NamedTuple):
     detail: str = ""
 
 
-class Broken(AssertionError):
+class ContractError(DraftproofError, AssertionError):
     """A subject failed. `found`: one entry for each identity."""
 
     def __init__(self, found: tuple[Found, ...]) -> None:
@@ -122,8 +123,8 @@ class Check:
     ) -> Checked:
         """Hold a subject to every contract, or to the named ones, on the profile's scenarios, or on given ones.
 
-        Raises Broken with a case file for each kind of failure; and where no contract could be judged at all, or, if
-        `strict`, any of them could not be judged for lack of what it needs.
+        Raises ContractError with a case file for each kind of failure; and where no contract could be judged at all,
+        or, if `strict`, any of them could not be judged for lack of what it needs.
         """
         __tracebackhide__ = True
         held = subject if subject is not None else self.subject()
@@ -135,7 +136,7 @@ class Check:
         self.record((JUDGED, " ".join(checked.of(Outcome.PASS))))
         self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE))))
         if found:
-            raise Broken(tuple({one.identity: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
+            raise ContractError(tuple({one.identity: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
         _conclusive(checked, held, strict, shared=self.share[1] > 1 and scenarios is None)
         return checked
 
@@ -170,15 +171,15 @@ class Check:
 def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
     """Hold a subject to every contract on one scenario: for tests of your own, with @given or without.
 
-    `device` is where the engine runs, if that is the subject. Raises Broken, an AssertionError, with the divergence and
-    a case file.
+    `device` is where the engine runs, if that is the subject. Raises ContractError, an AssertionError, with the
+    divergence and a case file.
     """
     __tracebackhide__ = True
     outcome = _hold(subject, scenario, ALL)
     if isinstance(outcome, Found):
         outcome = _kept(outcome, scenario, cases)
         command = _engine_command(outcome.case, device) if is_engine(subject) else ""
-        raise Broken((outcome._replace(replay=command),))
+        raise ContractError((outcome._replace(replay=command),))
 
 
 def make_subject(name: str, device: str) -> Subject:
@@ -218,10 +219,10 @@ def _hold(
     try:
         with time_limit(DEADLINE):
             ran = evidence(subject, scenario)
-    except SubjectCrashed as crash:
+    except SubjectCrashedError as crash:
         identity = Identity(contract="crash", channel=crash.error.split(":")[0])
         return Found(Outcome.CRASH, identity, f"crash: {crash}", "", detail=crash.trace)
-    except Hung:
+    except HungError:
         told_ = f"hang: the subject did not finish within {DEADLINE:g} s"
         return Found(Outcome.HANG, Identity(contract="hang"), told_, "")
     judged = judge(ran, contracts)
@@ -273,7 +274,7 @@ def replayable(found: Sequence[Found], test: str) -> tuple[Found, ...]:
 
 def found_in(error: BaseException) -> tuple[Found, ...]:
     """The failures that an exception tells of; Hypothesis raises several in a group."""
-    if isinstance(error, Broken):
+    if isinstance(error, ContractError):
         return error.found
     return tuple(one for inner in getattr(error, "exceptions", ()) for one in found_in(inner))
 

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draftproof.errors import DraftproofError
+
 MAX_STEPS = 64
 MAX_HYSTERESIS = 64.0
 
 
-class AdaptiveError(ValueError):
+class AdaptiveError(DraftproofError, ValueError):
     """An adaptive config that cannot be used: names the file, the field, its value, and what is allowed."""
 
 

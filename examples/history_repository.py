@@ -46,7 +46,10 @@ class Made:
 def make(
     folder: Path, seed: int = 0, fault: str = FAULT, unbuildable: Unbuildable = "no", commits: int = COMMITS
 ) -> Made:
-    """Write the repository into a new folder. Raises FileExistsError, and UnknownFault or Stale for the fault."""
+    """Write the repository into a new folder.
+
+    Raises FileExistsError, and UnknownFaultError or StalePatchError for the fault.
+    """
     drawn = random.Random(seed)
     culprit = drawn.randrange(1, commits - 1)
     # Ends, culprit and the commit before it can be built: else several commits could be the first bad one.

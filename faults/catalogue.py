@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from draftproof.faults.patching import BadPatch, Hunk, parse, refresh, render
+from draftproof.errors import DraftproofError
+from draftproof.faults.patching import Hunk, PatchError, parse, refresh, render
 from draftproof.harness.kernel_runs import NAMES as KERNELS
 from draftproof.harness.kernel_runs import PREFIX
 from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
@@ -25,7 +26,7 @@ DraftSet = Algorithm | Literal["all"]
 DRAFTS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
 
 
-class UnknownFault(ValueError):
+class UnknownFaultError(DraftproofError, ValueError):
     """No fault of that name; the message suggests the nearest."""
 
 
@@ -57,40 +58,40 @@ class FaultFile(Value, frozen=True, kw_only=True):
     path: str
 
     def hunks(self) -> tuple[Hunk, ...]:
-        """Raises BadPatch."""
+        """Raises PatchError."""
         return parse(self.diff)
 
 
 def read_fault(path: Path) -> FaultFile:
-    """A fault file. Raises BadPatch naming the file and what is wrong with it."""
+    """A fault file. Raises PatchError naming the file and what is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadPatch(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise PatchError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     head, diff = _split(text)
     try:
         raw = tomllib.loads(head)
         if (draft := raw.get("draft", "eagle")) not in DRAFTS:
-            raise BadPatch(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
+            raise PatchError(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
         if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
-            raise BadPatch(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")
+            raise PatchError(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
         _known(fault)
         parse(diff)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, BadPatch) as error:
-        raise BadPatch(f"{path}: {error}") from None
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, PatchError) as error:
+        raise PatchError(f"{path}: {error}") from None
     return FaultFile(fault=fault, diff=diff, path=str(path))
 
 
 def _known(fault: Fault) -> None:
-    """Raises BadPatch for a contract or a channel that there is not."""
+    """Raises PatchError for a contract or a channel that there is not."""
     contracts = ("", *CONTRACTS, *KERNELS)
     if fault.contract not in contracts:
         near = difflib.get_close_matches(fault.contract, contracts, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadPatch(f"contract is {fault.contract!r}, allowed: a contract of `draftproof check`{hint}")
+        raise PatchError(f"contract is {fault.contract!r}, allowed: a contract of `draftproof check`{hint}")
     if fault.channel and fault.channel not in CHANNELS and not fault.channel.startswith(PREFIX):
-        raise BadPatch(f"channel is {fault.channel!r}, allowed: one of the channel table, or kernel.*")
+        raise PatchError(f"channel is {fault.channel!r}, allowed: one of the channel table, or kernel.*")
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -101,16 +102,16 @@ def _split(text: str) -> tuple[str, str]:
     for end, line in enumerate(lines[1:], start=1):
         if line.strip() == FENCE:
             return "".join(lines[1:end]), "".join(lines[end + 1 :])
-    raise BadPatch(f"the front matter is not closed by a line {FENCE}")
+    raise PatchError(f"the front matter is not closed by a line {FENCE}")
 
 
 def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:
-    """Every fault by id, sorted. Raises BadPatch for a broken file or an id used twice."""
+    """Every fault by id, sorted. Raises PatchError for a broken file or an id used twice."""
     faults: dict[str, FaultFile] = {}
     for path in sorted(folder.glob("*.patch")):
         file = read_fault(path)
         if file.fault.id in faults:
-            raise BadPatch(f"{path}: id is {file.fault.id!r}, which {faults[file.fault.id].path} has already")
+            raise PatchError(f"{path}: id is {file.fault.id!r}, which {faults[file.fault.id].path} has already")
         faults[file.fault.id] = file
     return dict(sorted(faults.items()))
 
@@ -121,11 +122,11 @@ def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
 
 
 def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:
-    """One fault by id. Raises UnknownFault."""
+    """One fault by id. Raises UnknownFaultError."""
     if name not in faults:
         near = difflib.get_close_matches(name, faults, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UnknownFault(f"fault is {name!r}, allowed: one of {len(faults)} of `draftproof faults list`{hint}")
+        raise UnknownFaultError(f"fault is {name!r}, allowed: one of {len(faults)} of `draftproof faults list`{hint}")
     return faults[name]
 
 
@@ -136,7 +137,7 @@ def read_sources(paths: tuple[str, ...] = ("engine", "kernels"), root: Path = SO
 
 
 def refreshed(file: FaultFile, sources: dict[str, str]) -> str | None:
-    """The text of the fault file with its line numbers brought up to date; None if they are. Raises Stale."""
+    """The text of the fault file with its line numbers brought up to date; None if they are. Raises StalePatchError."""
     hunks = file.hunks()
     anchored = refresh(hunks, sources)
     if anchored == hunks:

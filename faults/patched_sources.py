@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draftproof.faults.instrument import instrument
-from draftproof.faults.patching import BadPatch, Hunk, Placed, Stale, apply
+from draftproof.faults.patching import Hunk, PatchError, Placed, StalePatchError, apply
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,10 @@ class Copy:
 
 
 def patched(sources: dict[str, str], hunks: tuple[Hunk, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """(path -> text with patches and counters, name of each hunk). Raises Stale, or BadPatch if that is no Python."""
+    """Return (path -> text with patches and counters, name of each hunk).
+
+    Raises StalePatchError, or PatchError if the result is no Python.
+    """
     by_path: dict[str, list[Hunk]] = {}
     for hunk in hunks:
         by_path.setdefault(hunk.path, []).append(hunk)
@@ -26,12 +29,12 @@ def patched(sources: dict[str, str], hunks: tuple[Hunk, ...]) -> tuple[dict[str,
     placed: dict[str, tuple[Placed, ...]] = {}
     for path, of_path in by_path.items():
         if path not in sources:
-            raise Stale(f"{path}: there is no such file")
+            raise StalePatchError(f"{path}: there is no such file")
         result[path], placed[path] = apply(sources[path], of_path)
     try:
         result, _ = instrument(result, placed, sources)
     except SyntaxError as error:
-        raise BadPatch(f"the patched source is not Python: {error}") from None
+        raise PatchError(f"the patched source is not Python: {error}") from None
     return result, tuple(f"{path}:{at.hunk.start}" for path, of_path in placed.items() for at in of_path)
 
 

@@ -9,15 +9,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from draftproof.errors import DraftproofError
+
 _HEADER = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 ROOTS = ("engine/", "kernels/")
 
 
-class BadPatch(ValueError):
+class PatchError(DraftproofError, ValueError):
     """A patch that cannot be read; the message says what is wrong with it."""
 
 
-class Stale(ValueError):
+class StalePatchError(DraftproofError, ValueError):
     """A patch that does not fit the sources; the message names the hunk."""
 
 
@@ -53,7 +55,7 @@ class Placed:
 
 
 def parse(diff: str) -> tuple[Hunk, ...]:
-    """The hunks of a unified diff, in its order. Raises BadPatch."""
+    """The hunks of a unified diff, in its order. Raises PatchError."""
     lines = diff.splitlines()
     hunks: list[Hunk] = []
     path = ""
@@ -67,21 +69,21 @@ def parse(diff: str) -> tuple[Hunk, ...]:
             hunk, number = _hunk(path, line, lines, number)
             hunks.append(hunk)
     if not hunks:
-        raise BadPatch("the diff has no hunk")
+        raise PatchError("the diff has no hunk")
     return tuple(hunks)
 
 
 def _path(line: str) -> str:
     path = line[4:].split("\t")[0].strip().removeprefix("b/")
     if not path.startswith(ROOTS) or ".." in path.split("/") or not path.endswith(".py"):
-        raise BadPatch(f"path is {path!r}, allowed: Python files under {' or '.join(ROOTS)}")
+        raise PatchError(f"path is {path!r}, allowed: Python files under {' or '.join(ROOTS)}")
     return path
 
 
 def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, int]:
     match = _HEADER.match(header)
     if match is None or not path:
-        raise BadPatch(f"broken hunk header {header!r}")
+        raise PatchError(f"broken hunk header {header!r}")
     start, old_count, new_count = int(match[1]), int(match[2] or 1), int(match[4] or 1)
     body: list[str] = []
     old = new = 0
@@ -89,22 +91,22 @@ def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, 
         line = lines[number] or " "
         number += 1
         if line[0] not in " +-\\":
-            raise BadPatch(f"{path}: {header}: a line starts with {line[0]!r}, allowed: ' ', '+', '-'")
+            raise PatchError(f"{path}: {header}: a line starts with {line[0]!r}, allowed: ' ', '+', '-'")
         if line[0] == "\\":
             continue
         body.append(line)
         old += line[0] != "+"
         new += line[0] != "-"
     if (old, new) != (old_count, new_count):
-        raise BadPatch(f"{path}: {header}: the hunk has {old} old and {new} new lines")
+        raise PatchError(f"{path}: {header}: the hunk has {old} old and {new} new lines")
     if all(line[0] == " " for line in body):
-        raise BadPatch(f"{path}: {header}: the hunk changes nothing")
+        raise PatchError(f"{path}: {header}: the hunk changes nothing")
     # With no old line at all, the header names the line after which the new ones go.
     return Hunk(path, start + (old_count == 0), tuple(body)), number
 
 
 def apply(source: str, hunks: Iterable[Hunk]) -> tuple[str, tuple[Placed, ...]]:
-    """The patched text of one file, and where its hunks are in it. Raises Stale."""
+    """The patched text of one file, and where its hunks are in it. Raises StalePatchError."""
     lines = source.splitlines()
     result: list[str] = []
     placed: list[Placed] = []
@@ -112,7 +114,7 @@ def apply(source: str, hunks: Iterable[Hunk]) -> tuple[str, tuple[Placed, ...]]:
     for hunk in sorted(hunks, key=lambda hunk: hunk.start):
         begin = hunk.start - 1
         if begin < done or tuple(lines[begin : begin + len(hunk.old)]) != hunk.old:
-            raise Stale(f"{hunk.path}:{hunk.start}: the lines of the hunk are not there")
+            raise StalePatchError(f"{hunk.path}:{hunk.start}: the lines of the hunk are not there")
         result += lines[done:begin]
         placed.append(_place(hunk, len(result)))
         result += hunk.new
@@ -133,7 +135,10 @@ def _place(hunk: Hunk, before: int) -> Placed:
 
 
 def refresh(hunks: Iterable[Hunk], sources: Mapping[str, str]) -> tuple[Hunk, ...]:
-    """The hunks with line numbers at which they apply. Raises Stale where the old lines are gone or not unique."""
+    """Return the hunks with line numbers at which they apply.
+
+    Raises StalePatchError where the old lines are gone or not unique.
+    """
     return tuple(_anchor(hunk, sources.get(hunk.path, "").splitlines()) for hunk in hunks)
 
 
@@ -143,7 +148,7 @@ def _anchor(hunk: Hunk, lines: list[str]) -> Hunk:
     if hunk.start in places:
         return hunk
     if len(places) != 1:
-        raise Stale(f"{hunk.path}:{hunk.start}: its old lines are there {len(places)} times, once is needed")
+        raise StalePatchError(f"{hunk.path}:{hunk.start}: its old lines are there {len(places)} times, once is needed")
     return replace(hunk, start=places[0])
 
 

@@ -21,7 +21,7 @@ from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
 from draftproof.faults.patched_sources import write_copy
-from draftproof.faults.patching import Stale
+from draftproof.faults.patching import StalePatchError
 from draftproof.faults.strategy_changes import changes
 from draftproof.faults.trial import Aim, FaultOutcome
 from draftproof.harness.kernel_runs import NAMES, PREFIX
@@ -142,7 +142,7 @@ def _orders(orders: Orders, group: _Group) -> Orders:
 
 
 def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) -> tuple[list[_Group], dict[str, str]]:
-    """Groups by what the jobs meet, and why the other faults are stale. Raises BadPatch."""
+    """Groups by what the jobs meet, and why the other faults are stale. Raises PatchError."""
     sources = read_sources()
     clean = write_copy(root / "clean", sources)
     jobs: dict[tuple[DraftSet | None, bool], list[Job]] = {}
@@ -151,7 +151,7 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) ->
         fault = file.fault
         try:
             copy = write_copy(root / str(number), sources, file.hunks())
-        except Stale as error:
+        except StalePatchError as error:
             stale[fault.id] = str(error)
             continue
         ops = _ops(fault, device)

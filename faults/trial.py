@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from draftproof.harness.kernel_runs import diverges
-from draftproof.harness.lockstep import Reference, Solved, SubjectCrashed, evidence
+from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
 from draftproof.properties.kernels.contract import KernelCase
@@ -83,7 +83,7 @@ def trial(
     for number, known in enumerate(scenarios, start=1):
         try:
             ran = evidence(subject, known.scenario, _known(known))
-        except SubjectCrashed as crash:
+        except SubjectCrashedError as crash:
             return other or _crashed(seed, number, began, str(crash))
         after(ran)
         judged = judge(ran)

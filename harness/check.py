@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftproof.harness.lockstep import Reference, SubjectCrashed, evidence, solved
+from draftproof.harness.lockstep import Reference, SubjectCrashedError, evidence, solved
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts, total
@@ -70,8 +70,11 @@ class CheckReport(Value, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-class Hung(BaseException):
-    """The subject did not finish in time. Not an Exception, so that nothing on the way takes it for its own."""
+class HungError(BaseException):
+    """The subject ran into its time limit.
+
+    Like KeyboardInterrupt it is no Exception: an `except Exception` of the subject must not swallow it.
+    """
 
 
 @dataclass
@@ -129,11 +132,11 @@ class Checker:
         try:
             with time_limit(self.deadline):
                 ran = evidence(self.subject, scenario, self.reference)
-        except SubjectCrashed as crash:
+        except SubjectCrashedError as crash:
             tally.broken.append((Outcome.CRASH, str(crash)))
             self._keep(scenario, seed, number, tally, f"crash {crash.error}", Outcome.CRASH, detail=crash.trace)
             return
-        except Hung:
+        except HungError:
             detail = f"scenario {number} did not finish within {self.deadline:g} s"
             tally.broken.append((Outcome.HANG, detail))
             self._keep(scenario, seed, number, tally, "hang", Outcome.HANG, detail=detail)
@@ -213,13 +216,13 @@ def _slug(identity: str) -> str:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise Hung after so many seconds. Only in the main thread; elsewhere there is no limit."""
+    """Raise HungError after so many seconds. Only in the main thread; elsewhere there is no limit."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def expired(_signal: int, _frame: object) -> None:
-        raise Hung
+        raise HungError
 
     before = signal.signal(signal.SIGALRM, expired)
     signal.setitimer(signal.ITIMER_REAL, seconds)

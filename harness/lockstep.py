@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.channels import TAPPED
@@ -79,11 +80,11 @@ def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
     return Trace(trace.subject, channels, (*trace.observations, *more))
 
 
-class MalformedTrace(ValueError):
+class MalformedTraceError(DraftproofError, ValueError):
     """A trace that cannot be judged: a key twice, or a channel of its subject not at all."""
 
 
-class SubjectCrashed(Exception):
+class SubjectCrashedError(DraftproofError):
     """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback."""
 
     def __init__(self, during: str, error: BaseException) -> None:
@@ -106,7 +107,7 @@ def _where(error: BaseException) -> str:
 
 
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
-    """Run the base pair and, if the scenario draws a relation, the related run. Raises SubjectCrashed."""
+    """Run the base pair and, if the scenario draws a relation, the related run. Raises SubjectCrashedError."""
     known = reference(scenario)
     base = _run(subject, scenario, known.script, "in the base run")
     other = None
@@ -124,17 +125,17 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
     try:
         trace = subject.run(scenario, script)
         for again in trace.duplicates:
-            raise MalformedTrace(f"{again.channel} {again.key} is reported twice")
+            raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
     except (Exception, SystemExit, GeneratorExit) as error:
-        raise SubjectCrashed(during, error) from error
+        raise SubjectCrashedError(during, error) from error
     return trace
 
 
 def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:
     """A trace has every channel of its subject that the reference has something to say on, so that no run can escape
-    its contracts by silence. Raises SubjectCrashed."""
+    its contracts by silence. Raises SubjectCrashedError."""
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
     silent = sorted((subject.channels & applying) - trace.channels)
     if silent:
-        error = MalformedTrace(f"the trace lacks {', '.join(silent)}, which its subject declares")
-        raise SubjectCrashed("at its end", error) from error
+        error = MalformedTraceError(f"the trace lacks {', '.join(silent)}, which its subject declares")
+        raise SubjectCrashedError("at its end", error) from error

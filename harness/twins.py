@@ -111,7 +111,7 @@ def _watch(question: Question, say: Callable[[str], None]) -> None:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from draftproof.harness.lockstep import SubjectCrashed, evidence
+    from draftproof.harness.lockstep import SubjectCrashedError, evidence
     from draftproof.harness.workers.subject import make
 
     class Watching(TorchDispatchMode):
@@ -130,7 +130,7 @@ def _watch(question: Question, say: Callable[[str], None]) -> None:
     try:
         with Watching():
             evidence(subject, question.scenario)
-    except SubjectCrashed as crash:
+    except SubjectCrashedError as crash:
         print(crash.trace, file=sys.stderr)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from draftproof.errors import CheckpointError
+
 LLAMA = "LlamaForCausalLM"
 QWEN3 = "Qwen3ForCausalLM"
 ARCHITECTURES = (LLAMA, QWEN3)
@@ -25,10 +27,6 @@ _NEUTRAL = {
     "partial_rotary_factor": 1.0,
     "quantization_config": None,
 }
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be read; the message names the field, its value, and what is allowed."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
 ALLOWED = {
-    "properties": ("draftproof.properties",),
-    "kernels": ("draftproof.kernels",),
-    "reference": ("draftproof.reference", "draftproof.properties.values"),
-    "engine": ("draftproof.engine", "draftproof.kernels"),
-    "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values"),
+    "properties": ("draftproof.properties", "draftproof.errors"),
+    "kernels": ("draftproof.kernels", "draftproof.errors"),
+    "reference": ("draftproof.reference", "draftproof.properties.values", "draftproof.errors"),
+    "engine": ("draftproof.engine", "draftproof.kernels", "draftproof.errors"),
+    "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values", "draftproof.errors"),
     "harness": ("draftproof",),
     "faults": ("draftproof",),
     "fuzz": ("draftproof",),

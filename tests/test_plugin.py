@@ -24,7 +24,7 @@ from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
-from draftproof.pytest_checks import Broken, Check, hold, make_subject
+from draftproof.pytest_checks import Check, ContractError, hold, make_subject
 from draftproof.pytest_summary import summary, workflow_commands
 from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
 
@@ -306,12 +306,12 @@ def test_what_is_kept_is_what_is_told(tmp_path):
 
     scenarios = generate(0, 6, ("eagle",))
     for share in ((0, 1), (1, 2)):
-        with pytest.raises(Broken) as caught:
+        with pytest.raises(ContractError) as caught:
             Check(Off, scenarios, tmp_path, test="t", share=share)()
         (found,) = caught.value.found
         kept = read_case(Path(found.case))[0]
         assert kept == scenarios[0]
-        with pytest.raises(Broken) as again:
+        with pytest.raises(ContractError) as again:
             hold(Off(), kept, cases=tmp_path / "again")
         assert again.value.found[0].sentence == found.sentence
     assert len(list(tmp_path.glob("t*/*.json"))) == 2
@@ -347,12 +347,14 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     scenarios = generate(3, 1)
     monkeypatch.setattr(EngineSubject, "run", out_of_range)
     check = Check(subject=lambda: make_subject("", "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu")
-    with pytest.raises(Broken, match=r"replay: draftproof replay .*crash-indexerror-\w+\.json --device cpu") as caught:
+    with pytest.raises(
+        ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+\.json --device cpu"
+    ) as caught:
         check()
     (found,) = caught.value.found
     assert read_case(Path(found.case))[0] == scenarios[0]
     assert found.outcome == "CRASH"
-    with pytest.raises(Broken, match="replay: draftproof replay"):
+    with pytest.raises(ContractError, match="replay: draftproof replay"):
         hold(make_subject("", "cpu"), scenarios[0], cases=tmp_path)
 
 

@@ -9,10 +9,7 @@ import traceback
 import typer
 
 from draftproof.cli import bisect, check, doctor, faults, fuzz, replay, report, shrink
-from draftproof.cli.inputs import BadInput
-from draftproof.faults.catalogue import UnknownFault
-from draftproof.faults.patching import BadPatch
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.errors import DraftproofError
 
 USAGE = 2
 app = typer.Typer(
@@ -45,7 +42,7 @@ def run(arguments: list[str] | None = None) -> int:
         return app(args=arguments, standalone_mode=False) or 0
     except typer.Exit as end:
         return end.exit_code
-    except (BadInput, BadPatch, InvalidScenario, UnknownFault) as error:
+    except DraftproofError as error:
         return _say(str(error))
     except (typer.Abort, KeyboardInterrupt):
         return _say("interrupted")

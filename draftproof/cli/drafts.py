@@ -64,43 +64,43 @@ class Chosen(NamedTuple):
 
 
 def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
-    """The options, if they go together. Raises BadInput."""
+    """The options, if they go together. Raises InputError."""
     named = [inputs.choose(one, DRAFTS, "draft") for one in draft or ()]
     if len(named) > 1:
-        raise inputs.BadInput(f"--draft is {' and '.join(named)}, allowed: one name, or all")
+        raise inputs.InputError(f"--draft is {' and '.join(named)}, allowed: one name, or all")
     name: DraftSet | None = named[0] if named else None  # type: ignore[assignment]
     found = Chosen(name, model, folder, mtp)
     if model is None and (folder or mtp):
         given = "--mtp is given" if mtp else f"--draft-model is {folder}"
-        raise inputs.BadInput(f"{given}, allowed: only together with --model")
+        raise inputs.InputError(f"{given}, allowed: only together with --model")
     if mtp and found.name != "eagle":
-        raise inputs.BadInput(f"--mtp is given with --draft {found.name}, allowed: with --draft eagle")
+        raise inputs.InputError(f"--mtp is given with --draft {found.name}, allowed: with --draft eagle")
     if mtp and folder:
-        raise inputs.BadInput(f"--draft-model is {folder}, allowed: a directory or --mtp, not both")
+        raise inputs.InputError(f"--draft-model is {folder}, allowed: a directory or --mtp, not both")
     if folder and found.name in ("mtp", "ngram"):
         takers = "eagle, dflash, standalone or all"
-        raise inputs.BadInput(f"--draft-model is given with --draft {found.name}, allowed: with --draft {takers}")
+        raise inputs.InputError(f"--draft-model is given with --draft {found.name}, allowed: with --draft {takers}")
     if model and not folder and found.name in ("dflash", "standalone"):
-        raise inputs.BadInput(f"--draft is {found.name} without --draft-model, allowed: with its directory")
+        raise inputs.InputError(f"--draft is {found.name} without --draft-model, allowed: with its directory")
     return found
 
 
 def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
-    """The scenarios of a check. Raises BadInput for directories that cannot be used."""
+    """The scenarios of a check. Raises InputError for directories that cannot be used."""
     if options.model is None:
         from draftproof.properties.strategies.scenarios import generate
 
         return generate(seed, count, drafts_of(options.name))
     for option, path in options.folders.items():
         if not path.is_dir():
-            raise inputs.BadInput(f"{option} is {path}, allowed: a directory with config.json and model.safetensors")
+            raise inputs.InputError(f"{option} is {path}, allowed: a directory with config.json and model.safetensors")
     try:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:
         # An error of a checkpoint names its file.
         said = any(str(error).startswith(str(path)) for path in options.folders.values())
         parts = (option if said else f"{option} {path}" for option, path in options.folders.items())
-        raise inputs.BadInput(f"{', '.join(parts)}: {error}") from None
+        raise inputs.InputError(f"{', '.join(parts)}: {error}") from None
 
 
 def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]:

@@ -11,7 +11,7 @@ import typer
 from draftproof.cli import inputs, matrix, screen
 from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources, refreshed
 from draftproof.faults.matrix import FaultReport, FaultResult, Totals
-from draftproof.faults.patching import Stale, apply
+from draftproof.faults.patching import StalePatchError, apply
 from draftproof.faults.run import CLEAN, run_faults
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.values.base import Value
@@ -115,14 +115,14 @@ def run(
 
 
 def _chosen(ids: list[str], patches: list[Path], smoke: bool) -> list[FaultFile]:
-    """The faults that were named, or all. Raises BadInput, BadPatch or UnknownFault."""
+    """The faults that were named, or all. Raises InputError, PatchError or UnknownFaultError."""
     known = catalogue()
     files = [find(name, known) for name in dict.fromkeys(ids)] + [read_fault(path) for path in patches]
     if smoke and files:
-        raise inputs.BadInput("--smoke is given, allowed: without --id and --patch")
+        raise inputs.InputError("--smoke is given, allowed: without --id and --patch")
     files = files or [file for file in known.values() if file.fault.smoke or not smoke]
     if len({file.fault.id for file in files}) < len(files):
-        raise inputs.BadInput("two of the faults have the same id")
+        raise inputs.InputError("two of the faults have the same id")
     return files
 
 
@@ -133,7 +133,7 @@ def refresh() -> None:
     for file in catalogue().values():
         try:
             text = refreshed(file, sources)
-        except Stale as error:
+        except StalePatchError as error:
             failed += 1
             screen.line(f"stale {file.fault.id}: {error}", "red")
             continue
@@ -141,7 +141,7 @@ def refresh() -> None:
             Path(file.path).write_text(text, encoding="utf-8")
             screen.line(f"refreshed {file.fault.id}")
     if failed:
-        raise inputs.BadInput(f"{failed} faults are stale: their lines are gone, or there more than once")
+        raise inputs.InputError(f"{failed} faults are stale: their lines are gone, or there more than once")
 
 
 def _listed(file: FaultFile, sources: dict[str, str]) -> Listed:
@@ -166,7 +166,7 @@ def _applies(file: FaultFile, sources: dict[str, str]) -> bool:
     try:
         for path in {hunk.path for hunk in hunks}:
             apply(sources.get(path, ""), [hunk for hunk in hunks if hunk.path == path])
-    except Stale:
+    except StalePatchError:
         return False
     return True
 

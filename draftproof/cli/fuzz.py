@@ -12,10 +12,10 @@ import typer
 
 from draftproof.cli import fuzzed, inputs, live
 from draftproof.faults.catalogue import DRAFTS, FaultFile, catalogue, drafts_of, find, read_fault, read_sources
-from draftproof.faults.patching import Stale
+from draftproof.faults.patching import StalePatchError
 from draftproof.fuzz.campaign.drive import Campaign, End
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import UNTIL, Asked, BadRun, Limits, Settings, memory, seconds
+from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignError, Limits, Settings, memory, seconds
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.values.verdict import EXIT_CODES
 
@@ -70,8 +70,8 @@ def fuzz(
             inputs.device(settings.device)
             count = workers or _workers(settings.device)
             end = _run(directory, settings, limits, count, most)
-    except (BadRun, Stale) as error:
-        raise inputs.BadInput(str(error)) from None
+    except (CampaignError, StalePatchError) as error:
+        raise inputs.InputError(str(error)) from None
     report = fuzzed.report(end, run, settings)
     fuzzed.show(report, _again(run, time, workers, until))
     inputs.write_json(json, report)
@@ -96,20 +96,22 @@ def _until(name: str | None) -> Any:
 
 
 def _runs_here(file: FaultFile, device: str | None) -> FaultFile:
-    """A fault that can have an effect. Raises BadInput."""
+    """A fault that can have an effect. Raises InputError."""
     if file.fault.patches == "triton" and device != "cuda":
-        raise inputs.BadInput(
+        raise inputs.InputError(
             f"fault {file.fault.id} is of Triton kernels and --device {device or 'cpu'}, allowed: with --device cuda"
         )
     return file
 
 
 def _bug(fault: str | None, patch: Path | None, subject: str | None, device: str | None) -> _Bug:
-    """Raises BadInput, BadPatch and UnknownFault."""
+    """Raises InputError, PatchError and UnknownFaultError."""
     if fault and patch:
-        raise inputs.BadInput(f"--patch is {patch}, allowed: a file or --fault, not both")
+        raise inputs.InputError(f"--patch is {patch}, allowed: a file or --fault, not both")
     if subject and (fault or patch):
-        raise inputs.BadInput(f"--subject is {subject}, allowed: without --fault and --patch, which are of the engine")
+        raise inputs.InputError(
+            f"--subject is {subject}, allowed: without --fault and --patch, which are of the engine"
+        )
     if fault:
         return _Bug(_runs_here(find(fault, catalogue()), device), None)
     if patch:
@@ -121,7 +123,7 @@ def _bug(fault: str | None, patch: Path | None, subject: str | None, device: str
 def _asked(
     seed: int | None, draft: str | None, device: str | None, subject: str | None, unguided: bool, bug: _Bug
 ) -> Asked:
-    """What was said. Raises BadInput for names that there are not."""
+    """What was said. Raises InputError for names that there are not."""
     if subject is not None:
         inputs.own_subject(subject)
     return Asked(

@@ -10,7 +10,7 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.cli.replay import CaseFile
-from draftproof.fuzz.bisect.history import BadHistory, HistoryReport, Search, bisect_history
+from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
 from draftproof.fuzz.bisect.revision import Seen, named
 from draftproof.harness.subjects import well_formed
 from draftproof.properties.values.verdict import EXIT_CODES
@@ -61,8 +61,8 @@ def history(
     )
     try:
         report = bisect_history(search, case, _tell)
-    except BadHistory as error:
-        raise inputs.BadInput(str(error)) from None
+    except HistoryError as error:
+        raise inputs.InputError(str(error)) from None
     show(report)
     screen.line(f"Again: {_again(search, case)}", "bold")
     inputs.write_json(json, report)
@@ -70,24 +70,24 @@ def history(
 
 
 def _command(text: str | None) -> tuple[str, ...]:
-    """The words of a command. Raises BadInput."""
+    """The words of a command. Raises InputError."""
     if text is None:
         return ()
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise inputs.BadInput(f"--setup is {text!r}: {error}, allowed: a command") from None
+        raise inputs.InputError(f"--setup is {text!r}: {error}, allowed: a command") from None
     if not words:
-        raise inputs.BadInput(f"--setup is {text!r}, allowed: a command")
+        raise inputs.InputError(f"--setup is {text!r}, allowed: a command")
     return words
 
 
 def _factory(name: str | None) -> str:
-    """Raises BadInput."""
+    """Raises InputError."""
     if name is None:
         return ""
     if not well_formed(name):
-        raise inputs.BadInput(f"--subject is {name!r}, allowed: package.module:name")
+        raise inputs.InputError(f"--subject is {name!r}, allowed: package.module:name")
     return name
 
 

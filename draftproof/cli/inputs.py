@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from draftproof.errors import DraftproofError
 from draftproof.harness.kernel_runs import NAMES as KERNELS
 from draftproof.harness.subjects import well_formed
 from draftproof.properties.contracts.base import Contract
@@ -25,14 +26,14 @@ Seed = Annotated[int, typer.Option("--seed", help="Where the scenarios come from
 Device = Annotated[str, typer.Option("--device", help="cpu (HostGraph) or cuda (CUDA graphs, Triton kernels).")]
 
 
-class BadInput(ValueError):
+class InputError(DraftproofError, ValueError):
     """What the user gave cannot be used; the message names it and says what is allowed."""
 
 
 def _writable(path: Path | None) -> Path | None:
-    """Told before anything runs, rather than after. Raises BadInput."""
+    """Told before anything runs, rather than after. Raises InputError."""
     if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise BadInput(f"--json is {path}, allowed: a file in a directory that is there and can be written")
+        raise InputError(f"--json is {path}, allowed: a file in a directory that is there and can be written")
     return path
 
 
@@ -43,39 +44,39 @@ Json = Annotated[
 
 
 def own_subject(name: str) -> str:
-    """The name of a user's subject, whose module is there. Raises BadInput."""
+    """The name of a user's subject, whose module is there. Raises InputError."""
     module = name.partition(":")[0]
     try:
         there = well_formed(name) and importlib.util.find_spec(module) is not None
     except ImportError:
         there = False
     if not there:
-        raise BadInput(f"--subject is {name!r}, allowed: package.module:name of a module that can be imported")
+        raise InputError(f"--subject is {name!r}, allowed: package.module:name of a module that can be imported")
     return name
 
 
 def choose(name: str, allowed: Sequence[str], what: str) -> str:
-    """`name`, if it is allowed. Raises BadInput with the nearest name."""
+    """`name`, if it is allowed. Raises InputError with the nearest name."""
     if name in allowed:
         return name
     near = difflib.get_close_matches(name, allowed, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise BadInput(f"{what} is {name!r}, allowed: {', '.join(allowed)}{hint}")
+    raise InputError(f"{what} is {name!r}, allowed: {', '.join(allowed)}{hint}")
 
 
 def device(name: str) -> str:
-    """A device that is here. Raises BadInput."""
+    """A device that is here. Raises InputError."""
     choose(name, DEVICES, "device")
     if name == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise BadInput("device is 'cuda', allowed here: cpu (torch sees no CUDA device)")
+            raise InputError("device is 'cuda', allowed here: cpu (torch sees no CUDA device)")
     return name
 
 
 def engine(name: str) -> Subject:
-    """The engine on a device. Raises BadInput."""
+    """The engine on a device. Raises InputError."""
     where = device(name)
     import torch
 
@@ -88,17 +89,17 @@ def engine(name: str) -> Subject:
 
 
 def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[str, ...]]:
-    """The named contracts of traces, and the named ones of kernels; all if none is named. Raises BadInput."""
+    """The named contracts of traces, and the named ones of kernels; all if none is named. Raises InputError."""
     known = [*(contract.name for contract in ALL), *KERNELS]
     wanted = {choose(name, known, "contract") for name in names or known}
     return tuple(one for one in ALL if one.name in wanted), tuple(name for name in KERNELS if name in wanted)
 
 
 def write_json(path: Path | None, report: Value) -> None:
-    """Write a report. Raises BadInput if that is not possible."""
+    """Write a report. Raises InputError if that is not possible."""
     if path is None:
         return
     try:
         path.write_text(encode(report) + "\n", encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"--json is {path}, which cannot be written: {error.strerror}") from None
+        raise InputError(f"--json is {path}, which cannot be written: {error.strerror}") from None

@@ -15,7 +15,7 @@ from draftproof.faults.matrix import UNTRIED, FaultReport, FaultResult, Spread, 
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 
 Lane = Annotated[Path, typer.Option("--cpu", help="What `faults run --json` wrote on a CPU.", dir_okay=False)]
 OtherLane = Annotated[Path | None, typer.Option("--gpu", help="What it wrote with --device cuda.", dir_okay=False)]
@@ -46,7 +46,7 @@ def matrix(cpu: Lane, gpu: OtherLane = None, out: Out = Path("docs/matrix.md"), 
     try:
         out.write_text(page(lanes), encoding="utf-8")
     except OSError as error:
-        raise inputs.BadInput(f"--out is {out}, which cannot be written: {error.strerror}") from None
+        raise inputs.InputError(f"--out is {out}, which cannot be written: {error.strerror}") from None
     screen.line(f"wrote {out}: {len(lanes.ids)} faults")
     inputs.write_json(json, lanes)
 
@@ -93,9 +93,9 @@ def _read(path: Path, device: str) -> FaultReport:
     try:
         report = decode(path.read_bytes(), FaultReport, name=str(path))
     except OSError as error:
-        raise inputs.BadInput(f"{path} cannot be read: {error.strerror}") from None
+        raise inputs.InputError(f"{path} cannot be read: {error.strerror}") from None
     if report.device != device:
-        raise InvalidScenario(f"{path}: device is {report.device!r}, allowed: {device}")
+        raise InvalidScenarioError(f"{path}: device is {report.device!r}, allowed: {device}")
     return report
 
 

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.fuzz.bisect.ddmin import NotFailing
+from draftproof.fuzz.bisect.ddmin import NotFailingError
 from draftproof.fuzz.bisect.parts import KERNEL
 from draftproof.fuzz.bisect.search import Alone, Bisection, Twins, bisect
 from draftproof.harness.twins import kernels_used
@@ -125,7 +125,7 @@ def _bisected(scenario: Scenario, case: Path, spec: SubjectSpec, run: _Pools, wi
     kernels = kernels_used(spec, scenario, START + run.deadline)
     try:
         found = bisect(scenario, answer, kernels, run, device=spec.device, width=width)
-    except NotFailing:
+    except NotFailingError:
         screen.line(f"{case} is FLAKY: it failed once and then not again; nothing can be said of its parts.", "bold")
         return PartsReport(verdict=Outcome.INCONCLUSIVE, case=str(case))
     found = msgspec.structs.replace(found, answer=subjects.short(found.answer))

@@ -11,8 +11,8 @@ import typer
 
 from draftproof.cli import inputs, screen, subjects
 from draftproof.cli.context import neighbours
-from draftproof.harness.check import DEADLINE, Hung, time_limit
-from draftproof.harness.lockstep import Solved, SubjectCrashed, evidence, solved
+from draftproof.harness.check import DEADLINE, HungError, time_limit
+from draftproof.harness.lockstep import Solved, SubjectCrashedError, evidence, solved
 from draftproof.harness.workers.subject import make
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
@@ -21,7 +21,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
 from draftproof.report.text import describe, sentence
 
@@ -62,32 +62,32 @@ def _replayed(subject: Subject, known: Solved, case: Path) -> Replay:
     try:
         with time_limit(DEADLINE):
             ran = evidence(subject, known.scenario, lambda _: known)
-    except SubjectCrashed as crash:
+    except SubjectCrashedError as crash:
         screen.line(crash.trace.rstrip())
         return Replay(verdict=Outcome.CRASH, case=str(case), detail=crash.trace)
-    except Hung:
+    except HungError:
         return Replay(verdict=Outcome.HANG, case=str(case), detail=f"no end within {DEADLINE:g} s")
     return _judged(ran, case)
 
 
 def _read(case: Path) -> tuple[Scenario, Script | None]:
-    """Raises BadInput naming the file and what is wrong in it."""
+    """Raises InputError naming the file and what is wrong in it."""
     try:
         return read_case(case)
-    except InvalidScenario as error:
+    except InvalidScenarioError as error:
         named = str(error).startswith(str(case))
-        raise inputs.BadInput(str(error) if named else f"{case}: {error}") from None
+        raise inputs.InputError(str(error) if named else f"{case}: {error}") from None
 
 
 def _solve(scenario: Scenario, stored: Script | None, case: Path) -> Solved:
-    """Solve again. Raises BadInput if the stored script is another one."""
+    """Solve again. Raises InputError if the stored script is another one."""
     try:
         known = solved(scenario)
     except (ValueError, OSError) as error:
-        raise inputs.BadInput(f"{case}: {error}") from None
+        raise inputs.InputError(f"{case}: {error}") from None
     if stored is not None and stored != known.script:
         found = difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
-        raise inputs.BadInput(f"{case}: {found}; the case was made by another version, or edited")
+        raise inputs.InputError(f"{case}: {found}; the case was made by another version, or edited")
     return known
 
 

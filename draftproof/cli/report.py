@@ -9,7 +9,7 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.faults.matrix import FaultReport
-from draftproof.fuzz.campaign.settings import BadRun
+from draftproof.fuzz.campaign.settings import CampaignError
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
 from draftproof.properties.values.verdict import Outcome
@@ -53,13 +53,13 @@ def write_report(run: Run, matrix: Matrices = None, out: Out = None, json: input
     """Write what a campaign found and covered as one HTML file that needs nothing else; 0 whatever it found."""
     try:
         shown = report(read_run(run), [_matrix(path) for path in matrix or ()], sentence)
-    except BadRun as error:
-        raise inputs.BadInput(str(error)) from None
+    except CampaignError as error:
+        raise inputs.InputError(str(error)) from None
     text, path = render(shown), out or run / "report.html"
     try:
         save(path, text)
     except OSError as error:
-        raise inputs.BadInput(f"--out is {path}, which cannot be written: {error.strerror}") from None
+        raise inputs.InputError(f"--out is {path}, which cannot be written: {error.strerror}") from None
     size = len(text.encode())
     screen.line(f"{shown.verdict}: {shown.says}")
     screen.line(f"wrote {path}, {size / 1024:.0f} KiB")
@@ -70,7 +70,7 @@ def _matrix(path: Path) -> FaultReport:
     try:
         return decode(path.read_bytes(), FaultReport, name=str(path))
     except OSError as error:
-        raise inputs.BadInput(f"--matrix is {path}, which cannot be read: {error.strerror}") from None
+        raise inputs.InputError(f"--matrix is {path}, which cannot be read: {error.strerror}") from None
 
 
 def _written(shown: Report, path: Path, size: int) -> Written:

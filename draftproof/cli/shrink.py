@@ -23,7 +23,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.report.text import sentence
 
@@ -64,7 +64,7 @@ class _Keeper:
 
 
 def save(path: Path, case: Case) -> None:
-    """Write a case file as a whole or not at all. Raises BadInput if that is not possible."""
+    """Write a case file as a whole or not at all. Raises InputError if that is not possible."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with beside.open("w", encoding="utf-8") as file:
@@ -74,7 +74,7 @@ def save(path: Path, case: Case) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise inputs.BadInput(f"{path} cannot be written: {error.strerror}") from None
+        raise inputs.InputError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def shrink_(
@@ -93,7 +93,7 @@ def shrink_(
     scenario = subjects.read(case)
     path = out or case.with_suffix(".shrunk.json")
     if path.resolve() == case.resolve():
-        raise inputs.BadInput(f"--out is {path}, allowed: any other file than the case")
+        raise inputs.InputError(f"--out is {path}, allowed: any other file than the case")
     keeper = _Keeper(path, case)
     again = subjects.options(device, fault, patch, subject)
     with (
@@ -145,7 +145,7 @@ def _gone_on(scenario: Scenario, answer: Answer, keeper: _Keeper, run: Run) -> t
         return scenario, answer
     try:
         earlier = read_case(keeper.path)[0]
-    except InvalidScenario as error:
+    except InvalidScenarioError as error:
         screen.line(f"{keeper.path} is not gone on from: {error}")
         return scenario, answer
     found = run([earlier])[0]

@@ -16,12 +16,12 @@ import typer
 from draftproof.cli import inputs
 from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources
 from draftproof.faults.patched_sources import write_copy
-from draftproof.faults.patching import Stale
+from draftproof.faults.patching import StalePatchError
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 
 FaultId = Annotated[str | None, typer.Option("--fault", help="Bring this fault of the catalogue back.", metavar="ID")]
 Patch = Annotated[Path | None, typer.Option("--patch", help="Bring the fault of this file back.", metavar="FILE")]
@@ -34,10 +34,10 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str) -> float:
-    """A duration such as 90, 60s, 10m or 1.5h. Raises BadInput."""
+    """A duration such as 90, 60s, 10m or 1.5h. Raises InputError."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise inputs.BadInput(f"--time is {text!r}, allowed: a number with s, m or h, such as 60s or 10m")
+        raise inputs.InputError(f"--time is {text!r}, allowed: a number with s, m or h, such as 60s or 10m")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -45,8 +45,10 @@ def seconds(text: str) -> float:
 def subject(
     device: str, fault: str | None = None, patch: Path | None = None, own: str | None = None
 ) -> Iterator[SubjectSpec]:
-    """The engine on a device, with a fault or without, or the user's own subject. Raises BadInput, UnknownFault and
-    BadPatch."""
+    """Yield the engine on a device, with or without a fault, or the user's own subject.
+
+    Raises InputError, UnknownFaultError and PatchError.
+    """
     inputs.device(device)
     if own is not None:
         yield SubjectSpec(device=device, factory=_factory(own, fault, patch))  # type: ignore[arg-type]
@@ -58,20 +60,20 @@ def subject(
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
         try:
             copy = write_copy(Path(folder), read_sources(), file.hunks())
-        except Stale as error:
-            raise inputs.BadInput(f"fault {file.fault.id} is stale: {error}") from None
+        except StalePatchError as error:
+            raise inputs.InputError(f"fault {file.fault.id} is stale: {error}") from None
         yield SubjectSpec(device=device, folder=copy.folder, hunks=copy.hunks)  # type: ignore[arg-type]
 
 
 def _factory(own: str, fault: str | None, patch: Path | None) -> str:
     if fault is not None or patch is not None:
-        raise inputs.BadInput(f"--subject is {own}, allowed: without --fault and --patch, which are of the engine")
+        raise inputs.InputError(f"--subject is {own}, allowed: without --fault and --patch, which are of the engine")
     return inputs.own_subject(own)
 
 
 def _file(fault: str | None, patch: Path | None) -> FaultFile | None:
     if fault is not None and patch is not None:
-        raise inputs.BadInput("--fault and --patch are both given, allowed: one of them")
+        raise inputs.InputError("--fault and --patch are both given, allowed: one of them")
     if fault is not None:
         return find(fault, catalogue())
     return read_fault(patch) if patch is not None else None
@@ -87,12 +89,12 @@ def runner(pool: Pool) -> Callable[[Sequence[Scenario]], list[Answer]]:
 
 
 def read(case: Path) -> Scenario:
-    """The scenario of a case file. Raises BadInput naming the file and what is wrong in it."""
+    """The scenario of a case file. Raises InputError naming the file and what is wrong in it."""
     try:
         return read_case(case)[0]
-    except InvalidScenario as error:
+    except InvalidScenarioError as error:
         named = str(error).startswith(str(case))
-        raise inputs.BadInput(str(error) if named else f"{case}: {error}") from None
+        raise inputs.InputError(str(error) if named else f"{case}: {error}") from None
 
 
 def short(answer: Answer) -> Answer:

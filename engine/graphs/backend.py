@@ -8,10 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from draftproof.errors import DraftproofError
+
 GraphFunction = Callable[[], tuple[Tensor, ...]]
 
 
-class CaptureError(RuntimeError):
+class CaptureError(DraftproofError, RuntimeError):
     """A function did what a graph cannot hold.
 
     `rule` names the rule that was broken, `op` the operation that broke it.

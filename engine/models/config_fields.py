@@ -12,13 +12,11 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from draftproof.errors import CheckpointError
+
 FULL, LINEAR = "full_attention", "linear_attention"
 # What holds for a multimodal model as a whole rather than for its text part.
 _OUTER = ("architectures", "tie_word_embeddings")
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: says which field, file or tensor, what it is, and what is allowed."""
 
 
 def read_fields(config: Any) -> dict[str, Any]:

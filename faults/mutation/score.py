@@ -15,7 +15,7 @@ from draftproof.faults.catalogue import DRAFTS, drafts_of, read_sources
 from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.mutation.mutant import Mutant, diff
 from draftproof.faults.patched_sources import write_copy
-from draftproof.faults.patching import BadPatch, parse
+from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.run import zygote
 from draftproof.faults.trial import Aim, FaultOutcome
 from draftproof.harness.kernel_runs import NAMES, PREFIX
@@ -135,7 +135,7 @@ def _jobs(
     for mutant in mutants:
         try:
             copy = write_copy(folder / mutant.id, dict(sources), parse(diff(mutant, sources)))
-        except (BadPatch, SyntaxError) as error:
+        except (PatchError, SyntaxError) as error:
             fates[mutant.id] = _row(mutant, Fate.BROKEN, by=str(error))
             continue
         yield mutant.id, Job(id=mutant.id, folder=copy.folder, hunks=copy.hunks, aim=Aim())

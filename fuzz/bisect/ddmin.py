@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from draftproof.errors import DraftproofError
+
 Parts = frozenset[str]
 Fails = Callable[[Sequence[Parts]], Sequence[bool]]
 """fails(sets) -> whether it fails with just these parts on, one for each set"""
 Needs = Mapping[str, Collection[str]]
 
 
-class NotFailing(ValueError):
+class NotFailingError(DraftproofError, ValueError):
     """It does not fail with all parts on."""
 
 
@@ -50,12 +52,12 @@ def ddmin(parts: Sequence[str], fails: Fails, *, needs: Needs | None = None, wid
     """A smallest set of parts with which it fails, in their order: without any one of them it does not.
 
     Where more parts never make a failure go away, no smaller set within it fails. `width` sets are asked for at a time.
-    Raises NotFailing if it does not fail with all parts.
+    Raises NotFailingError if it does not fail with all parts.
     """
     cached, needed = fails if isinstance(fails, Cached) else Cached(fails), needs or {}
     current = closed(frozenset(parts), needed)
     if not cached([current])[0]:
-        raise NotFailing("with every part on it does not fail")
+        raise NotFailingError("with every part on it does not fail")
     if cached([frozenset()])[0]:
         return ()
     pieces = 2

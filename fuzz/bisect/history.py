@@ -17,8 +17,9 @@ from typing import Literal
 
 import msgspec
 
+from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.revision import Plan, Seen, named, records, troubles
-from draftproof.fuzz.bisect.worktree import OPTIONS, Commit, GitFailed, attempt, commit, environment, git, worktree
+from draftproof.fuzz.bisect.worktree import OPTIONS, Commit, GitError, attempt, commit, environment, git, worktree
 from draftproof.harness.workers.messages import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import encode, read_case
@@ -32,7 +33,7 @@ _PATIENCE = 10.0
 Progress = Callable[[Seen], None]
 
 
-class BadHistory(ValueError):
+class HistoryError(DraftproofError, ValueError):
     """What was given cannot be bisected; the message names the field, its value and what is allowed."""
 
 
@@ -76,9 +77,9 @@ class HistoryReport(Value, frozen=True, kw_only=True):
 def bisect_history(search: Search, case: Path, progress: Progress = lambda _: None) -> HistoryReport:
     """Find the first commit after `good`, up to `bad`, on which the case fails as it does on `bad`.
 
-    `progress` is told of each commit, the two ends first. Raises BadHistory for what cannot be bisected,
-    InvalidScenario for a case that cannot be read, and RuntimeError where something of ours fails; whatever happens,
-    the worktree is removed.
+    `progress` is told of each commit, the two ends first. Raises HistoryError for what cannot be bisected,
+    InvalidScenarioError for a case that cannot be read, and RuntimeError where something of ours fails; whatever
+    happens, the worktree is removed.
     """
     scenario, _ = read_case(case)
     repository = Path(search.repository)
@@ -90,21 +91,21 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
 
 
 def _ends(repository: Path, search: Search) -> tuple[Commit, Commit]:
-    """The two revisions. Raises BadHistory."""
+    """The two revisions. Raises HistoryError."""
     if not repository.is_dir() or attempt(repository, "rev-parse", "--git-dir").returncode:
-        raise BadHistory(f"--repo is {search.repository}, allowed: a folder in a git repository")
+        raise HistoryError(f"--repo is {search.repository}, allowed: a folder in a git repository")
     good, bad = (_resolve(repository, option, getattr(search, option)) for option in ("good", "bad"))
     if good == bad:
-        raise BadHistory(f"--good is {search.good}, the same commit as --bad, allowed: an earlier one")
+        raise HistoryError(f"--good is {search.good}, the same commit as --bad, allowed: an earlier one")
     if attempt(repository, "merge-base", "--is-ancestor", good.hash, bad.hash).returncode:
-        raise BadHistory(f"--good is {search.good}, allowed: an ancestor of --bad {search.bad}")
+        raise HistoryError(f"--good is {search.good}, allowed: an ancestor of --bad {search.bad}")
     return good, bad
 
 
 def _resolve(repository: Path, option: str, name: str) -> Commit:
     found = attempt(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found.returncode or not name:
-        raise BadHistory(f"--{option} is {name!r}, allowed: a revision of {repository}")
+        raise HistoryError(f"--{option} is {name!r}, allowed: a revision of {repository}")
     return commit(repository, found.stdout.strip())
 
 
@@ -152,18 +153,20 @@ class _Bisection:
     def _bad_end(self, bad: Commit) -> Seen:
         tested = self._test(bad)
         if tested.said == "good":
-            raise BadHistory(f"--bad is {_shown(bad, self._search.bad)}, which passes, allowed: a revision that fails")
+            raise HistoryError(
+                f"--bad is {_shown(bad, self._search.bad)}, which passes, allowed: a revision that fails"
+            )
         if tested.said == "skip":
-            raise BadHistory(f"--bad is {_shown(bad, self._search.bad)}, which cannot be tested: {tested.reason}")
+            raise HistoryError(f"--bad is {_shown(bad, self._search.bad)}, which cannot be tested: {tested.reason}")
         return tested
 
     def _good_end(self, good: Commit) -> Seen:
         tested = self._test(good)
         if tested.said == "bad":
             told = f"which fails: {named(tested.identity)}"
-            raise BadHistory(f"--good is {_shown(good, self._search.good)}, {told}, allowed: a revision that passes")
+            raise HistoryError(f"--good is {_shown(good, self._search.good)}, {told}, allowed: a revision that passes")
         if tested.said == "skip":
-            raise BadHistory(f"--good is {_shown(good, self._search.good)}, which cannot be tested: {tested.reason}")
+            raise HistoryError(f"--good is {_shown(good, self._search.good)}, which cannot be tested: {tested.reason}")
         return tested
 
     def _test(self, end: Commit) -> Seen:
@@ -183,7 +186,7 @@ class _Bisection:
             self._follow(["git", *OPTIONS, "bisect", "run", *self._program()], "git bisect run")
         found = self._found()
         if not found:
-            raise GitFailed(f"git bisect ended without a result: {self._output()}")
+            raise GitError(f"git bisect ended without a result: {self._output()}")
         self._agree()
         return tuple(commit(self._tree, name) for name in found)
 

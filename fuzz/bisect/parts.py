@@ -14,7 +14,7 @@ import msgspec
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import RoundWish, Scenario, States
-from draftproof.properties.values.validate import InvalidScenario, validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 KERNEL = "kernel "
 """What the name of a kernel's part begins with."""
@@ -119,7 +119,7 @@ def _switchable(scenario: Scenario, part: Part) -> bool:
         return False
     try:
         off = validate(msgspec.convert(msgspec.to_builtins(part.off(scenario)), Scenario))
-    except (InvalidScenario, msgspec.ValidationError):
+    except (InvalidScenarioError, msgspec.ValidationError):
         return False
     return off != scenario
 

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
 from draftproof.harness.subjects import make
 from draftproof.harness.workers.messages import Answer, Identity, Order, SubjectSpec
@@ -76,7 +77,7 @@ class Seen(Value, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class CannotTest(Exception):
+class UntestableError(DraftproofError):
     """A commit that cannot be built or run; the message says why."""
 
 
@@ -102,7 +103,7 @@ def examine(plan: Plan, folder: Path) -> Seen:
     try:
         _set_up(plan, folder)
         seen = _decide(plan, _answers(plan, _spec(plan, folder), here.hash), blank)
-    except CannotTest as reason:
+    except UntestableError as reason:
         seen = msgspec.structs.replace(blank, reason=str(reason))
     finally:
         clean(folder)
@@ -110,7 +111,7 @@ def examine(plan: Plan, folder: Path) -> Seen:
 
 
 def _set_up(plan: Plan, folder: Path) -> None:
-    """Build the commit. Raises CannotTest with the last line that the build said."""
+    """Build the commit. Raises UntestableError with the last line that the build said."""
     if not plan.setup:
         return
     log = Path(plan.work) / "setup.log"
@@ -127,12 +128,12 @@ def _set_up(plan: Plan, folder: Path) -> None:
                 check=False,
             )
     except subprocess.TimeoutExpired:
-        raise CannotTest(f"setup did not end within {SETUP_LIMIT:g} s") from None
+        raise UntestableError(f"setup did not end within {SETUP_LIMIT:g} s") from None
     except OSError as error:
-        raise CannotTest(f"setup cannot be run: {error.strerror}: {plan.setup[0]}") from None
+        raise UntestableError(f"setup cannot be run: {error.strerror}: {plan.setup[0]}") from None
     if done.returncode:
         said = _last_line(log.read_text(encoding="utf-8", errors="replace"))
-        raise CannotTest(f"setup ended with {done.returncode}: {said or 'it said nothing'}")
+        raise UntestableError(f"setup ended with {done.returncode}: {said or 'it said nothing'}")
 
 
 def _last_line(text: str) -> str:
@@ -140,24 +141,24 @@ def _last_line(text: str) -> str:
 
 
 def _spec(plan: Plan, folder: Path) -> SubjectSpec:
-    """What a worker runs of this commit. Raises CannotTest where it is plain that there is no such code."""
+    """What a worker runs of this commit. Raises UntestableError where it is plain that there is no such code."""
     root = folder
     if not plan.subject:
         missing = [name for name in LAYOUT if not (folder / name / "__init__.py").is_file()]
         if missing:
-            raise CannotTest(f"it has no {' and no '.join(f'{name}/' for name in missing)} at its root")
+            raise UntestableError(f"it has no {' and no '.join(f'{name}/' for name in missing)} at its root")
         _parse(folder)
         root = _view(plan, folder)
     return SubjectSpec(device=plan.device, factory=_shim(plan, root))
 
 
 def _parse(folder: Path) -> None:
-    """Raises CannotTest for a file that is no Python: a worker takes seconds to say so."""
+    """Raises UntestableError for a file that is no Python: a worker takes seconds to say so."""
     for path in sorted(file for name in LAYOUT for file in (folder / name).rglob("*.py")):
         try:
             ast.parse(path.read_bytes(), path.name)
         except (SyntaxError, ValueError) as error:
-            raise CannotTest(f"{path.relative_to(folder)} is no Python: {error}") from None
+            raise UntestableError(f"{path.relative_to(folder)} is no Python: {error}") from None
 
 
 def _view(plan: Plan, folder: Path) -> Path:
@@ -185,7 +186,7 @@ def _shim(plan: Plan, root: Path) -> str:
     return f"{_SHIM}:make"
 
 
-class CannotImport(Exception):
+class RevisionImportError(DraftproofError):
     """The code of a commit could not be imported, or its subject not be made; the message says why."""
 
 
@@ -199,7 +200,7 @@ class _Unmade:
         self._error = error
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        raise CannotImport(f"{type(self._error).__name__}: {self._error}") from self._error
+        raise RevisionImportError(f"{type(self._error).__name__}: {self._error}") from self._error
 
 
 def load(root: str, name: str, device: str) -> Subject:
@@ -230,7 +231,7 @@ def _named(root: Path, name: str, device: str) -> Subject:
 
 
 def _answers(plan: Plan, spec: SubjectSpec, name: str) -> list[Answer]:
-    """The runs of the case, until one fails as expected. Raises CannotTest if the code cannot be imported."""
+    """The runs of the case, until one fails as expected. Raises UntestableError if the code cannot be imported."""
     scenario, _ = read_case(Path(plan.case))
     answers: list[Answer] = []
     # Where a case names a checkpoint, its path is meant from where the user stands.
@@ -245,15 +246,15 @@ def _answers(plan: Plan, spec: SubjectSpec, name: str) -> list[Answer]:
 
 
 def _run(pool: Pool, order: Order) -> Answer:
-    """Raises CannotTest where there is nothing to run, and RuntimeError for an error of our own."""
+    """Raises UntestableError where there is nothing to run, and RuntimeError for an error of our own."""
     try:
         answer = pool.run([order])[0]
     except RuntimeError as error:
         if "could not start" not in str(error):
             raise
-        raise CannotTest(f"it cannot be imported: {_last_line(str(error)).rstrip(':')}") from None
-    if answer.outcome is Outcome.CRASH and answer.error == CannotImport.__name__:
-        raise CannotTest(f"it cannot be imported: {_last_line(answer.detail).partition(': ')[2]}")
+        raise UntestableError(f"it cannot be imported: {_last_line(str(error)).rstrip(':')}") from None
+    if answer.outcome is Outcome.CRASH and answer.error == RevisionImportError.__name__:
+        raise UntestableError(f"it cannot be imported: {_last_line(answer.detail).partition(': ')[2]}")
     if answer.outcome is Outcome.ERROR:
         raise RuntimeError(answer.detail or answer.error)
     return answer

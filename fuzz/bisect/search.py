@@ -69,7 +69,7 @@ def bisect(
     """The smallest set of parts that must be on for the scenario to fail as `answer` does.
 
     `kernels` are those that the run uses. Raises ValueError if `answer` is no failure, and
-    NotFailing if it does not come again.
+    NotFailingError if it does not come again.
     """
     if answer.identity is None:
         raise ValueError(f"outcome is {answer.outcome}, allowed: FAIL, CRASH or HANG")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.values.base import Value
 
 # Set where git runs a hook or an alias: they would point every command of ours at that repository.
@@ -24,7 +25,7 @@ _ELSEWHERE = (
 OPTIONS = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false")
 
 
-class GitFailed(RuntimeError):
+class GitError(DraftproofError, RuntimeError):
     """A git command that must not fail did; the message has the command and what it said."""
 
 
@@ -46,24 +47,24 @@ def environment() -> dict[str, str]:
 
 
 def attempt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in a folder; its exit status is for the caller to look at. Raises GitFailed if there is no git."""
+    """Run git in a folder; its exit status is for the caller to look at. Raises GitError if there is no git."""
     command = ["git", "-C", str(folder), *OPTIONS, *arguments]
     try:
         return subprocess.run(command, env=environment(), capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
-        raise GitFailed(f"git cannot be run: {error.strerror}") from None
+        raise GitError(f"git cannot be run: {error.strerror}") from None
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What a git command printed. Raises GitFailed."""
+    """What a git command printed. Raises GitError."""
     done = attempt(folder, *arguments)
     if done.returncode:
-        raise GitFailed(f"git {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
+        raise GitError(f"git {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
 def commit(folder: Path, name: str) -> Commit:
-    """Raises GitFailed."""
+    """Raises GitError."""
     hash_, date, subject = git(folder, "show", "--no-patch", "--format=%H%n%aI%n%s", name).split("\n", 2)
     return Commit(hash=hash_, subject=subject, date=date)
 
@@ -83,4 +84,4 @@ def worktree(repository: Path, path: Path, at: str) -> Iterator[Path]:
     finally:
         removed = attempt(repository, "worktree", "remove", "--force", "--force", str(path))
         if removed.returncode:
-            raise GitFailed(f"the worktree {path} cannot be removed: {removed.stderr.strip()}")
+            raise GitError(f"the worktree {path} cannot be removed: {removed.stderr.strip()}")

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from draftproof.errors import DraftproofError
 from draftproof.fuzz.campaign.corpus import Corpus, name_of
 from draftproof.fuzz.campaign.events import Events, Facts, Troubles
 from draftproof.fuzz.campaign.findings import EXTRA, Findings, finding_of, sign, unstable
@@ -82,7 +83,7 @@ class End(NamedTuple):
     lost: str
 
 
-class _Interrupted(Exception):
+class _CampaignInterruptedError(DraftproofError):
     """Somebody wants the campaign to end now."""
 
 
@@ -104,7 +105,7 @@ class Campaign:
         width: int,
         watch: Callable[[Facts], None] = lambda _facts: None,
     ) -> None:
-        """Raises BadRun for a database that is damaged."""
+        """Raises CampaignError for a database that is damaged."""
         self.settings, self.limits = settings, limits
         self._pool, self._guide, self._width, self._watch = pool, guide, width, watch
         self._events = Events(directory.events)
@@ -339,7 +340,7 @@ class Campaign:
                 if left <= 0:
                     break
                 self.findings.work_out(waiting[0], min(left, self._budget))
-        except _Interrupted:
+        except _CampaignInterruptedError:
             pass
         self._working += time.monotonic() - began
 
@@ -349,13 +350,13 @@ class Campaign:
         return min(_MOST_BUDGET, max(_LEAST_BUDGET, _BUDGET_SHARE * self.limits.time))
 
     def _run(self, orders: Sequence[Order]) -> list[Answer]:
-        """The answers to orders of a finding. Raises _Interrupted if the campaign is to end."""
+        """The answers to orders of a finding. Raises _CampaignInterruptedError if the campaign is to end."""
         wanted = [order.number for order in orders]
         for order in orders:
             self._pool.submit(order)
         while any(number not in self._extra for number in wanted):
             if self._stop:
-                raise _Interrupted
+                raise _CampaignInterruptedError
             for answer in self._poll():
                 self._take(answer)
             self._tick()

@@ -22,7 +22,7 @@ from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Identity, Order
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 RUNS = 3
@@ -339,7 +339,7 @@ class Findings:
         """None for a file that is not there or cannot be used."""
         try:
             return read_case(path)[0]
-        except InvalidScenario:
+        except InvalidScenarioError:
             return None
 
     def _save_best(self, path: Path, scenario: Scenario) -> None:

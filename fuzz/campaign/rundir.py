@@ -13,7 +13,7 @@ import msgspec
 
 from draftproof.faults.catalogue import FaultFile
 from draftproof.faults.patched_sources import write_copy
-from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, read, resumed
+from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings, fresh, read, resumed
 from draftproof.properties.values.case import encode
 
 _OURS = frozenset({"campaign.json", "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
@@ -84,7 +84,7 @@ class RunDir:
     def __init__(self, path: Path) -> None:
         """Make the directory if it is missing, and lock it.
 
-        Raises BadRun if it cannot be made, is another campaign's at the moment, or holds other things.
+        Raises CampaignError if it cannot be made, is another campaign's at the moment, or holds other things.
         """
         self.path = path
         self._lock = -1
@@ -92,12 +92,12 @@ class RunDir:
             path.mkdir(parents=True, exist_ok=True)
             names = {entry.name for entry in path.iterdir()}
             if not names & {"campaign.json", "lock"} and names - _OURS:
-                raise BadRun(
+                raise CampaignError(
                     f"--run is {path}, which holds other things; allowed: a campaign's directory, or a new one"
                 )
             self._lock = self._locked()
         except OSError as error:
-            raise BadRun(
+            raise CampaignError(
                 f"--run is {path}, allowed: a directory that can be made and written ({error.strerror})"
             ) from None
 
@@ -108,7 +108,7 @@ class RunDir:
         except BlockingIOError:
             owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
-            raise BadRun(
+            raise CampaignError(
                 f"--run is {self.path}, in which process {owner} runs a campaign; allowed: a directory of its own"
             ) from None
         os.ftruncate(handle, 0)
@@ -152,13 +152,13 @@ class RunDir:
 
     @property
     def settings(self) -> Settings | None:
-        """What the campaign in it is; None if it has not begun. Raises BadRun for a broken file."""
+        """What the campaign in it is; None if it has not begun. Raises CampaignError for a broken file."""
         try:
             return read((self.path / "campaign.json").read_bytes(), str(self.path / "campaign.json"))
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise BadRun(f"{self.path / 'campaign.json'} cannot be read: {error.strerror}") from None
+            raise CampaignError(f"{self.path / 'campaign.json'} cannot be read: {error.strerror}") from None
 
     @property
     def patch(self) -> Path:
@@ -169,19 +169,22 @@ class RunDir:
         """The settings of the campaign that goes on here, or of a new one, for which they are written.
 
         A fault is brought into a copy of the sources once, so that a campaign that goes on has the same subject
-        whatever became of the sources. Raises BadRun, and Stale or BadPatch for a fault that does not fit the sources.
+        whatever became of the sources. Raises CampaignError, and StalePatchError or PatchError for a fault that
+        does not fit the sources.
         """
         kept = self.settings
         if kept is not None:
             if kept.fault and not self.subject.is_dir():
-                raise BadRun(f"{self.subject} is missing, allowed: the copy of the sources with the fault {kept.fault}")
+                raise CampaignError(
+                    f"{self.subject} is missing, allowed: the copy of the sources with the fault {kept.fault}"
+                )
             return resumed(kept, asked)
         names = self._copy(sources, fault) if fault else ()
         settings = msgspec.structs.replace(fresh(asked), hunks=names)
         try:
             write(self.path / "campaign.json", encode(settings) + "\n")
         except OSError as error:
-            raise BadRun(f"--run is {self.path}, which cannot be written: {error.strerror}") from None
+            raise CampaignError(f"--run is {self.path}, which cannot be written: {error.strerror}") from None
         return settings
 
     def _copy(self, sources: dict[str, str], fault: FaultFile) -> tuple[str, ...]:
@@ -193,5 +196,5 @@ class RunDir:
             os.replace(new, self.subject)
             write(self.patch, Path(fault.path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise BadRun(f"{self.subject} cannot be written: {error.strerror}") from None
+            raise CampaignError(f"{self.subject} cannot be written: {error.strerror}") from None
         return names

@@ -7,11 +7,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.scenarios import VERSION as STRATEGIES
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 
 Until = Literal["closure", "stall"]
 UNTIL: tuple[Until, ...] = ("closure", "stall")
@@ -22,7 +23,7 @@ LEAST_MEMORY = 512 << 20
 _LONGEST = 1000 * 3600.0
 
 
-class BadRun(ValueError):
+class CampaignError(DraftproofError, ValueError):
     """A campaign cannot run as asked, or not in this directory; the message says what is allowed."""
 
 
@@ -67,14 +68,14 @@ class Asked(NamedTuple):
 
 
 def resumed(kept: Settings, asked: Asked) -> Settings:
-    """The settings of a campaign that goes on. Raises BadRun for any that was given and is another."""
+    """The settings of a campaign that goes on. Raises CampaignError for any that was given and is another."""
     for field, value in asked._asdict().items():
         if value is not None and value != getattr(kept, field):
-            raise BadRun(
+            raise CampaignError(
                 f"{'draft' if field == 'drafts' else field} is {_shown(value)}, allowed: {_allowed(kept, field)}"
             )
     if kept.strategies != STRATEGIES:
-        raise BadRun(
+        raise CampaignError(
             f"the version of the strategies is {STRATEGIES}, allowed: {kept.strategies}, with which this campaign began"
         )
     return kept
@@ -97,28 +98,30 @@ def fresh(asked: Asked) -> Settings:
 
 
 def seconds(text: str) -> float:
-    """90s, 10m or 2h in seconds. Raises BadRun."""
+    """90s, 10m or 2h in seconds. Raises CampaignError."""
     found = re.fullmatch(r"(\d{1,7}(?:\.\d{1,3})?)([smh])", text.strip())
     value = float(found[1]) * _SECONDS[found[2]] if found else 0.0
     if not 0 < value <= _LONGEST:
-        raise BadRun(f"--time is {text!r}, allowed: a number with s, m or h, as in 90s, 10m or 2h, at most 1000h")
+        raise CampaignError(
+            f"--time is {text!r}, allowed: a number with s, m or h, as in 90s, 10m or 2h, at most 1000h"
+        )
     return value
 
 
 def memory(text: str | None) -> int | None:
-    """500M or 4G in bytes; None: no limit. Raises BadRun."""
+    """500M or 4G in bytes; None: no limit. Raises CampaignError."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d{1,5}(?:\.\d{1,3})?)([MG])", text.strip())
     value = int(float(found[1]) * _BYTES[found[2]]) if found else 0
     if value < LEAST_MEMORY:
-        raise BadRun(f"--memory is {text!r}, allowed: a number with M or G, as in 900M or 4G, at least 512M")
+        raise CampaignError(f"--memory is {text!r}, allowed: a number with M or G, as in 900M or 4G, at least 512M")
     return value
 
 
 def read(text: bytes, name: str) -> Settings:
-    """Settings from campaign.json. Raises BadRun."""
+    """Settings from campaign.json. Raises CampaignError."""
     try:
         return decode(text, Settings, name=name)
-    except InvalidScenario as error:
-        raise BadRun(f"{error}; it is no campaign's") from None
+    except InvalidScenarioError as error:
+        raise CampaignError(f"{error}; it is no campaign's") from None

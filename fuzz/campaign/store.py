@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from draftproof.fuzz.campaign.schema import FINDING, SCHEMA, Bin, Entry, Finding, Memory, Waiting, load, text
-from draftproof.fuzz.campaign.settings import BadRun
+from draftproof.fuzz.campaign.settings import CampaignError
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.scenario import Scenario
@@ -31,7 +31,7 @@ Statement = tuple[str, Sequence[Sequence[Any]]]
 
 
 class Store:
-    """Memory and database of one campaign. Raises BadRun for a database that is damaged."""
+    """Memory and database of one campaign. Raises CampaignError for a database that is damaged."""
 
     def __init__(self, path: Path, trouble: Callable[[str], None] = lambda _what: None) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Store:
             self.memory: Memory = load(self._db)
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
             said = " ".join(str(error).split())
-            raise BadRun(
+            raise CampaignError(
                 f"{path} cannot be used: {said}; allowed: a whole database (move it away to begin again; the findings "
                 "and the corpus beside it stay readable)"
             ) from None

@@ -15,7 +15,7 @@ import msgspec
 from draftproof.fuzz.shrinking import of_engine, of_requests
 from draftproof.fuzz.shrinking.size import size
 from draftproof.properties.values.scenario import Scenario, pages_needed
-from draftproof.properties.values.validate import InvalidScenario, validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 Pass = Callable[[Scenario], Iterable[Scenario]]
 
@@ -38,7 +38,7 @@ def _valid(scenario: Scenario) -> bool:
     """By the types of the fields, and as a whole."""
     try:
         validate(msgspec.convert(msgspec.to_builtins(scenario), Scenario))
-    except (InvalidScenario, msgspec.ValidationError):
+    except (InvalidScenarioError, msgspec.ValidationError):
         return False
     return True
 

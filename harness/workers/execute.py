@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from draftproof.harness.lockstep import Solved, SubjectCrashed, evidence, solved
+from draftproof.harness.lockstep import Solved, SubjectCrashedError, evidence, solved
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.coverage import bins
@@ -22,7 +22,7 @@ from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.values.validate import InvalidScenario, validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.values.verdict import Outcome
 
 _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?)(?: was encountered)?$", re.MULTILINE)
@@ -66,8 +66,8 @@ class Executor:
             ran = evidence(_Journalled(self._subject, self._journal), order.scenario, self._solved)
             self._journal.enter("judge")
             return _judged(order, ran)
-        except SubjectCrashed as crash:
-            refused = isinstance(crash.__cause__, InvalidScenario)
+        except SubjectCrashedError as crash:
+            refused = isinstance(crash.__cause__, InvalidScenarioError)
             return Answer(
                 number=order.number,
                 outcome=Outcome.ERROR if refused else Outcome.CRASH,

@@ -19,7 +19,7 @@ from draftproof.properties.strategies.profiles import ROTATION, Profile
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenario, validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
@@ -40,7 +40,7 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         if edited.relation == "taps_off" and not ROUNDS & set(wanted):
             edited = unforced(edited)
         return validate(fitted(edited, tight="pages" in wanted and wanted["pages"] != "fresh"))
-    except InvalidScenario:
+    except InvalidScenarioError:
         return scenario
 
 
@@ -49,7 +49,7 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """The scenario changed a little, pushed toward these values."""
     try:
         changed = validate(fitted(mutated(draw, scenario)))
-    except InvalidScenario:
+    except InvalidScenarioError:
         changed = scenario
     return aim(draw, changed, wanted)
 

@@ -13,7 +13,7 @@ import msgspec.inspect
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.validate import InvalidScenario, validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 T = TypeVar("T", bound=Value)
 
@@ -33,19 +33,19 @@ def encode(value: Value) -> str:
 
 
 def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
-    """Read a value. Raises InvalidScenario naming the field, its value and what is allowed."""
+    """Read a value. Raises InvalidScenarioError naming the field, its value and what is allowed."""
     try:
         raw = json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidScenario(f"{name}: broken JSON: {error}") from None
+        raise InvalidScenarioError(f"{name}: broken JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise InvalidScenario(f"{name}: expected a JSON object, got {type(raw).__name__}")
+        raise InvalidScenarioError(f"{name}: expected a JSON object, got {type(raw).__name__}")
     if "version" in kind.__struct_fields__ and raw.get("version", VERSION) != VERSION:
-        raise InvalidScenario(f"{name}: version is {raw['version']!r}, allowed: {VERSION}")
+        raise InvalidScenarioError(f"{name}: version is {raw['version']!r}, allowed: {VERSION}")
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InvalidScenario(f"{name}: {_explain(str(error), raw, kind)}") from None
+        raise InvalidScenarioError(f"{name}: {_explain(str(error), raw, kind)}") from None
 
 
 def read_case(path: Path) -> tuple[Scenario, Script | None]:
@@ -53,7 +53,7 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise InvalidScenario(f"{path}: cannot be read: {error.strerror}") from None
+        raise InvalidScenarioError(f"{path}: cannot be read: {error.strerror}") from None
     if b'"scenario"' in text:
         case = decode(text, Case, name=str(path))
         return validate(case.scenario), case.script

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.values.drafts import ALGORITHMS, CheckpointDraft, DFlash, Mtp, Ngram, ProbeDraft
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, pages_needed
 
 
-class InvalidScenario(ValueError):
+class InvalidScenarioError(DraftproofError, ValueError):
     """A scenario that cannot be run; the message names the field, the value and what is allowed."""
 
 
 def validate(scenario: Scenario) -> Scenario:
-    """Return the scenario, or raise InvalidScenario at the first thing that does not fit together."""
+    """Return the scenario, or raise InvalidScenarioError at the first thing that does not fit together."""
     _memory(scenario)
     _model(scenario)
     _linear(scenario)
@@ -25,7 +26,7 @@ def validate(scenario: Scenario) -> Scenario:
 
 def _require(holds: bool, field: str, value: object, allowed: str) -> None:
     if not holds:
-        raise InvalidScenario(f"{field} is {value}, allowed: {allowed}")
+        raise InvalidScenarioError(f"{field} is {value}, allowed: {allowed}")
 
 
 def _memory(scenario: Scenario) -> None:
@@ -61,7 +62,7 @@ def _draft(scenario: Scenario) -> None:
         return
     if isinstance(draft, CheckpointDraft):
         allowed = ", ".join(name for name in ALGORITHMS)
-        raise InvalidScenario(f"draft.kind is {kind}, allowed: one of a probe, {allowed}")
+        raise InvalidScenarioError(f"draft.kind is {kind}, allowed: one of a probe, {allowed}")
     if not isinstance(draft, Ngram) and hasattr(draft, "heads"):
         _grouped("draft", draft)
     if isinstance(draft, Mtp):

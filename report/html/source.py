@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from draftproof.fuzz.campaign.settings import BadRun, Settings, read
+from draftproof.fuzz.campaign.settings import CampaignError, Settings, read
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.verdict import Divergence
 
@@ -61,22 +61,22 @@ class Source:
 
 
 def read_run(path: Path) -> Source:
-    """Read a run directory, that of a campaign which still runs, too. Raises BadRun if it is none."""
+    """Read a run directory, that of a campaign which still runs, too. Raises CampaignError if it is none."""
     database = path / "results.sqlite"
     if not database.is_file():
-        raise BadRun(f"RUN is {path}, allowed: a campaign's directory (it has no results.sqlite)")
+        raise CampaignError(f"RUN is {path}, allowed: a campaign's directory (it has no results.sqlite)")
     described = path / "campaign.json"
     try:
         settings = read(described.read_bytes(), str(described))
     except OSError as error:
-        raise BadRun(f"{described} cannot be read: {error.strerror}") from None
+        raise CampaignError(f"{described} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise BadRun(str(error)) from None
+        raise CampaignError(str(error)) from None
     try:
         with _opened(database) as store:
             return _source(path, settings, store)
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
-        raise BadRun(f"{database} cannot be read: {error}") from None
+        raise CampaignError(f"{database} cannot be read: {error}") from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from draftproof.cli import shrink as command
 from draftproof.cli import subjects
 from draftproof.cli.app import run
-from draftproof.cli.inputs import BadInput
+from draftproof.cli.inputs import InputError
 from draftproof.cli.shrink import describe
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers.messages import Answer, Place
@@ -184,7 +184,7 @@ def test_durations(text, expected):
 
 @pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1m30s", "inf"])
 def test_no_durations(text):
-    with pytest.raises(BadInput, match="allowed: a number"):
+    with pytest.raises(InputError, match="allowed: a number"):
         subjects.seconds(text)
 
 
@@ -192,7 +192,7 @@ def test_a_stale_fault_is_bad_input(tmp_path):
     text = "--- engine/engine.py\n+++ engine/engine.py\n@@ -1,1 +1,1 @@\n-no such line\n+another\n"
     patch = tmp_path / "stale.patch"
     patch.write_text(text, encoding="utf-8")
-    with pytest.raises(BadInput, match="is stale"), subjects.subject("cpu", patch=patch):
+    with pytest.raises(InputError, match="is stale"), subjects.subject("cpu", patch=patch):
         pass
 
 

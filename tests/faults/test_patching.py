@@ -11,7 +11,7 @@ import pytest
 
 from draftproof.faults.catalogue import read_fault, refreshed
 from draftproof.faults.instrument import COUNTER, instrument
-from draftproof.faults.patching import BadPatch, Stale, apply, parse, refresh, render
+from draftproof.faults.patching import PatchError, StalePatchError, apply, parse, refresh, render
 
 PATH = "engine/walk.py"
 SOURCE = '''"""A module."""
@@ -56,7 +56,7 @@ def test_a_hunk_applies_where_it_says():
 
 @pytest.mark.parametrize("moved", ["\n" + SOURCE, SOURCE.replace("x = 9", "x = 8")])
 def test_moved_or_changed_lines_are_stale(moved):
-    with pytest.raises(Stale, match=r"engine/walk\.py:9"):
+    with pytest.raises(StalePatchError, match=r"engine/walk\.py:9"):
         apply(moved, parse(TRIPLE))
 
 
@@ -66,7 +66,7 @@ def test_refresh_finds_moved_lines_and_refuses_ambiguous_ones():
     assert again[0].start == 11
     assert apply(moved, again)[0] == moved.replace("x * 2", "x * 3")
     assert parse(render(again)) == again
-    with pytest.raises(Stale, match="2 times"):
+    with pytest.raises(StalePatchError, match="2 times"):
         refresh(parse(TRIPLE), {PATH: "\n" + SOURCE + "\n" + SOURCE})
 
 
@@ -91,14 +91,14 @@ def test_refreshed_keeps_the_front_matter(tmp_path: Path):
     ],
 )
 def test_broken_patches_say_what_is_wrong(text, message):
-    with pytest.raises(BadPatch, match=message):
+    with pytest.raises(PatchError, match=message):
         parse(text)
 
 
 def test_front_matter_errors_name_the_field(tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text('+++\nid = "bad"\nchanel = "x"\n+++\n' + TRIPLE)
-    with pytest.raises(BadPatch, match=r"chanel is no field of a fault, allowed: id, .*channel"):
+    with pytest.raises(PatchError, match=r"chanel is no field of a fault, allowed: id, .*channel"):
         read_fault(path)
 
 
@@ -112,7 +112,7 @@ def test_front_matter_errors_name_the_field(tmp_path: Path):
 def test_a_fault_names_a_contract_and_a_channel_that_there_are(line: str, message: str, tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text(f'+++\nid = "bad"\n{line}\n+++\n' + TRIPLE)
-    with pytest.raises(BadPatch, match=message):
+    with pytest.raises(PatchError, match=message):
         read_fault(path)
 
 
@@ -129,7 +129,7 @@ def test_front_matter_names_the_draft_whose_scenarios_a_fault_meets(draft: str, 
 def test_an_unknown_draft_is_refused_with_those_that_are_known(draft: str, tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text(f'+++\nid = "bad"\ndraft = {draft}\n+++\n' + TRIPLE)
-    with pytest.raises(BadPatch, match=r"draft is .*, allowed: eagle, mtp, dflash, ngram, standalone, all"):
+    with pytest.raises(PatchError, match=r"draft is .*, allowed: eagle, mtp, dflash, ngram, standalone, all"):
         read_fault(path)
 
 

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from draftproof.fuzz.bisect import history, revision
-from draftproof.fuzz.bisect.history import BadHistory, HistoryReport, Search, bisect_history
+from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
 from draftproof.fuzz.bisect.revision import Plan, Seen, examine, load
 from draftproof.harness.workers.messages import Answer, Identity, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
@@ -162,7 +162,7 @@ def test_neighbours_need_no_further_test(tmp_path, case):
 )
 def test_an_end_that_is_none_is_named(tmp_path, case, ends, message):
     hashes = repository(tmp_path / "r", ends)
-    with pytest.raises(BadHistory, match=message):
+    with pytest.raises(HistoryError, match=message):
         bisected(tmp_path / "r", case, hashes)
     assert_untouched(tmp_path / "r")
 
@@ -294,7 +294,7 @@ def test_wrong_ends_are_named(tmp_path, case):
         ({"good": hashes[1], "bad": hashes[0]}, "allowed: an ancestor of --bad"),
     ]
     for change, message in wrong:
-        with pytest.raises(BadHistory, match=message):
+        with pytest.raises(HistoryError, match=message):
             bisect_history(msgspec.structs.replace(search, **change), case)
 
 
@@ -311,8 +311,8 @@ HUNG = Answer(number=0, outcome=Outcome.HANG, error="deadline")
 UNMADE = Answer(
     number=0,
     outcome=Outcome.CRASH,
-    error="CannotImport",
-    detail="Traceback\ndraftproof.fuzz.bisect.revision.CannotImport: ImportError: no name",
+    error="RevisionImportError",
+    detail="Traceback\ndraftproof.fuzz.bisect.revision.RevisionImportError: ImportError: no name",
 )
 BROKEN = Answer(number=0, outcome=Outcome.ERROR, detail="the disk is full")
 
@@ -471,7 +471,7 @@ def test_a_subject_comes_from_the_worktree_or_not_at_all(tmp_path, monkeypatch):
         ("no_such_package:Thing", "ModuleNotFoundError"),
     ):
         unmade = load(str(tmp_path), name, "cpu")
-        with pytest.raises(revision.CannotImport, match=message):
+        with pytest.raises(revision.RevisionImportError, match=message):
             unmade.run(None, None)  # type: ignore[arg-type]
 
 

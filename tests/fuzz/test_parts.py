@@ -14,11 +14,11 @@ import torch
 from draftproof import kernels
 from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.bisect import search
-from draftproof.fuzz.bisect.ddmin import Cached, NotFailing, Parts, closed, ddmin
+from draftproof.fuzz.bisect.ddmin import Cached, NotFailingError, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.fuzz.bisect.search import Alone, Bisection, bisect, same
 from draftproof.fuzz.shrinking.size import size
-from draftproof.harness.lockstep import SubjectCrashed, evidence
+from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.harness.twins import KERNELS, kernels_used, twins, use_twins
 from draftproof.harness.workers.messages import Answer, SubjectSpec
 from draftproof.properties.judge import judge
@@ -99,7 +99,7 @@ def test_parts_go_with_what_they_need():
 
 
 def test_what_does_not_fail_cannot_be_bisected():
-    with pytest.raises(NotFailing, match="every part on"):
+    with pytest.raises(NotFailingError, match="every part on"):
         ddmin(NAMES, by(set()))
     assert ddmin(NAMES, by(set(subsets(NAMES)))) == ()
 
@@ -257,7 +257,7 @@ def test_what_passes_or_does_not_fail_again_is_refused():
     with pytest.raises(ValueError, match="outcome is PASS"):
         bisected(lambda *_: GONE)
     once = iter((FAILS,))
-    with pytest.raises(NotFailing):
+    with pytest.raises(NotFailingError):
         bisected(lambda *_: next(once, GONE))
 
 
@@ -284,7 +284,7 @@ def judged(wanted: Sequence[tuple[tuple[str, ...], Scenario]]) -> list[Answer]:
         try:
             with twins(replaced, "cpu"):
                 found = judge(evidence(EngineSubject(), scenario))
-        except SubjectCrashed as error:
+        except SubjectCrashedError as error:
             answers.append(Answer(number=0, outcome=Outcome.CRASH, error=error.error))
             continue
         outcome = Outcome.PASS if found.first is None else Outcome.FAIL

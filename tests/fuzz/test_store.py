@@ -20,7 +20,7 @@ from draftproof.fuzz.campaign.events import Events, Troubles
 from draftproof.fuzz.campaign.findings import finding_of
 from draftproof.fuzz.campaign.rundir import Files, RunDir, write
 from draftproof.fuzz.campaign.schema import Waiting
-from draftproof.fuzz.campaign.settings import Asked, BadRun, Settings, fresh, memory, resumed, seconds
+from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings, fresh, memory, resumed, seconds
 from draftproof.fuzz.campaign.store import Store
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.strategies.scenarios import generate
@@ -145,7 +145,7 @@ def test_a_damaged_database_is_named(tmp_path: Path, damage: str):
     if damage == "row":
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("UPDATE entries SET scenario = '{'")
-    with pytest.raises(BadRun, match=r"results\.sqlite cannot be used: .*; allowed: a whole database"):
+    with pytest.raises(CampaignError, match=r"results\.sqlite cannot be used: .*; allowed: a whole database"):
         Store(path)
 
 
@@ -183,7 +183,9 @@ def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatc
 
 
 def test_two_campaigns_in_one_directory_are_refused(tmp_path: Path):
-    refused = pytest.raises(BadRun, match=rf"process {os.getpid()} runs a campaign; allowed: a directory of its own")
+    refused = pytest.raises(
+        CampaignError, match=rf"process {os.getpid()} runs a campaign; allowed: a directory of its own"
+    )
     with RunDir(tmp_path / "run"), refused:
         RunDir(tmp_path / "run")
     RunDir(tmp_path / "run").close()
@@ -191,9 +193,9 @@ def test_two_campaigns_in_one_directory_are_refused(tmp_path: Path):
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(BadRun, match="holds other things"):
+    with pytest.raises(CampaignError, match="holds other things"):
         RunDir(tmp_path)
-    with pytest.raises(BadRun, match="allowed: a directory that can be made and written"):
+    with pytest.raises(CampaignError, match="allowed: a directory that can be made and written"):
         RunDir(tmp_path / "thesis.tex")
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
@@ -204,10 +206,10 @@ def test_a_campaign_begins_once(tmp_path: Path):
         assert begun == Settings(seed=7, drafts=("mtp",))
         assert directory.begin(Asked(), {}) == begun
         assert directory.begin(Asked(seed=7), {}) == begun
-        with pytest.raises(BadRun, match="seed is 8, allowed: 7, as in this campaign"):
+        with pytest.raises(CampaignError, match="seed is 8, allowed: 7, as in this campaign"):
             directory.begin(Asked(seed=8), {})
         (tmp_path / "campaign.json").write_text('{"seed": "x"}')
-        with pytest.raises(BadRun, match=r'campaign\.json: seed is "x"'):
+        with pytest.raises(CampaignError, match=r'campaign\.json: seed is "x"'):
             directory.begin(Asked(), {})
 
 
@@ -223,13 +225,13 @@ def test_a_campaign_begins_once(tmp_path: Path):
     ],
 )
 def test_other_settings_are_refused(asked: Asked, message: str):
-    with pytest.raises(BadRun, match=message):
+    with pytest.raises(CampaignError, match=message):
         resumed(Settings(), asked)
     assert resumed(fresh(asked), asked) == fresh(asked)
 
 
 def test_scenarios_of_another_version_are_refused():
-    with pytest.raises(BadRun, match="version of the strategies"):
+    with pytest.raises(CampaignError, match="version of the strategies"):
         resumed(msgspec.structs.replace(Settings(), strategies=1), Asked())
 
 
@@ -237,10 +239,10 @@ def test_times_and_sizes():
     assert [seconds(text) for text in ("90s", "10m", "2h", "0.5m")] == [90, 600, 7200, 30]
     assert [memory(text) for text in ("4G", "900M", None)] == [4 << 30, 900 << 20, None]
     for text in ("10", "m", "-5s", "0s", "10 min", "2000h", "1e3s", ""):
-        with pytest.raises(BadRun, match="--time is"):
+        with pytest.raises(CampaignError, match="--time is"):
             seconds(text)
     for text in ("4", "1M", "4GB", "-1G"):
-        with pytest.raises(BadRun, match="--memory is"):
+        with pytest.raises(CampaignError, match="--memory is"):
             memory(text)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from draftproof.harness.check import Checker, CheckReport
-from draftproof.harness.lockstep import SubjectCrashed, evidence, solved
+from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
@@ -108,7 +108,7 @@ def test_an_error_of_the_reference_is_not_the_subjects():
 
     with pytest.raises(ZeroDivisionError):
         evidence(Altered(as_it_is), SCENARIOS[0], broken)
-    with pytest.raises(SubjectCrashed, match="in the base run"):
+    with pytest.raises(SubjectCrashedError, match="in the base run"):
         evidence(Raising(as_it_is), SCENARIOS[0])
 
 
@@ -137,13 +137,13 @@ def _mute_of_a_bonus(trace: Trace) -> Trace:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_twice, "MalformedTrace: .* is reported twice"),
-        (_silent, "MalformedTrace: the trace lacks accept.bonus, .*, which its subject declares"),
-        (_mute_of_a_bonus, "MalformedTrace: the trace lacks accept.bonus, which its subject declares"),
+        (_twice, "MalformedTraceError: .* is reported twice"),
+        (_silent, "MalformedTraceError: the trace lacks accept.bonus, .*, which its subject declares"),
+        (_mute_of_a_bonus, "MalformedTraceError: the trace lacks accept.bonus, which its subject declares"),
     ],
 )
 def test_no_run_escapes_its_contracts(change: Callable[[Trace], Trace], message: str):
-    with pytest.raises(SubjectCrashed, match=message):
+    with pytest.raises(SubjectCrashedError, match=message):
         evidence(Retold(change), SCENARIOS[0])
 
 

@@ -149,7 +149,7 @@ def test_an_invalid_scenario_is_an_error(ran: Run, pool: Pool, scenario: Scenari
     answers = pool.run([Order(number=number, scenario=one) for number, one in enumerate((invalid, broken))])
     assert [answer.outcome for answer in answers] == [Outcome.ERROR] * 2
     assert [answer.number for answer in answers] == [0, 1]
-    assert [answer.error for answer in answers] == ["InvalidScenario", "ValidationError"]
+    assert [answer.error for answer in answers] == ["InvalidScenarioError", "ValidationError"]
 
 
 def test_what_a_subject_prints_is_no_answer(ran: Run, pool: Pool) -> None:

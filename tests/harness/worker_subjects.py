@@ -18,7 +18,7 @@ from draftproof.harness import lockstep
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.values.validate import InvalidScenario
+from draftproof.properties.values.validate import InvalidScenarioError
 
 ORDERS_IN = "DRAFTPROOF_TEST_ACTS"
 """Environment variable that names the folder."""
@@ -64,7 +64,7 @@ class Acting(EngineSubject):
         raise IndexError("page 9 is out of range")
 
     def refuses(self) -> None:
-        raise InvalidScenario("max_batch is 9, allowed: at most 4")
+        raise InvalidScenarioError("max_batch is 9, allowed: at most 4")
 
     def device_error(self) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors may be late.")

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftproof.cli.inputs import BadInput
+from draftproof.cli.inputs import InputError
 from draftproof.cli.report import write_report
 from draftproof.faults.matrix import FaultReport
-from draftproof.fuzz.campaign.settings import BadRun, Settings
+from draftproof.fuzz.campaign.settings import CampaignError, Settings
 from draftproof.properties.coverage import universe
 from draftproof.properties.diagnosis.timeline import Mark
 from draftproof.properties.values.case import encode
@@ -287,20 +287,20 @@ def test_long_stacks_are_cut_in_the_middle(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(BadRun, match=r"has no results\.sqlite"):
+    with pytest.raises(CampaignError, match=r"has no results\.sqlite"):
         read_run(tmp_path)
     run = make(tmp_path / "run")
     (run / "results.sqlite").write_bytes(b"SQLite format 3\0" + b"broken" * 400)
-    with pytest.raises(BadRun, match="cannot be read"):
+    with pytest.raises(CampaignError, match="cannot be read"):
         read_run(run)
     other = make(tmp_path / "other")
     (other / "campaign.json").unlink()
-    with pytest.raises(BadRun, match=r"campaign\.json cannot be read"):
+    with pytest.raises(CampaignError, match=r"campaign\.json cannot be read"):
         read_run(other)
     third = make(tmp_path / "third")
     with closing(sqlite3.connect(third / "results.sqlite")) as store:
         store.execute("DROP TABLE bins")
-    with pytest.raises(BadRun, match="no such table: bins"):
+    with pytest.raises(CampaignError, match="no such table: bins"):
         read_run(third)
 
 
@@ -382,10 +382,10 @@ def test_a_matrix_that_is_none_is_refused(tmp_path, matrix_text, parts):
 
 
 def test_bad_places_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"has no results\.sqlite"):
+    with pytest.raises(InputError, match=r"has no results\.sqlite"):
         write_report(tmp_path, None, None, None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="--out is"):
+    with pytest.raises(InputError, match="--out is"):
         write_report(make(tmp_path / "run"), None, tmp_path / "file" / "report.html", None)
 
 

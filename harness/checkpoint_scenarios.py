@@ -15,10 +15,10 @@ from draftproof.properties.strategies.scenarios import generate, unforced
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, CheckpointDraft, Draft, Ngram, algorithm
 from draftproof.properties.values.scenario import RELATIONS, Checkpoint, Graphs, Relation, Request, Scenario, States
 from draftproof.properties.values.validate import validate
+from draftproof.reference.build import build
 from draftproof.reference.hybrid_checkpoint import read_target_config
 from draftproof.reference.hybrid_config import HybridConfig
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
 
 _OF_GRAPHS = ("graph_vs_eager", "padded_vs_exact", "other_bucket")
 _MOST_STEPS = 64

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from draftproof.properties.values.scenario import Request, drafts_allowed
 from draftproof.reference.choose import Choice, choose, choose_rows
 from draftproof.reference.memo import Pass
-from draftproof.reference.model import Target
+from draftproof.reference.protocols import ReferenceTarget
 
 
 class Greedy:
     """The target's own continuation of a prompt, one token at a time and without end; computed as far as asked."""
 
-    def __init__(self, target: Target, prompt: tuple[int, ...]) -> None:
+    def __init__(self, target: ReferenceTarget, prompt: tuple[int, ...]) -> None:
         self._target, self._prompt = target, prompt
         self._tokens: list[int] = []
 
@@ -75,7 +75,7 @@ class Verification(NamedTuple):
         return tuple(choice.token for choice in self.choices[: self.correct_len + 1])
 
 
-def verify(target: Target, tokens: tuple[int, ...], drafts: tuple[int, ...]) -> Verification:
+def verify(target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...]) -> Verification:
     """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K."""
     whole = target.forward(tokens + drafts)
     choices = choose_rows(whole.logits[len(tokens) - 1 :])

@@ -13,11 +13,12 @@ from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
 from draftproof.properties.values.script import RequestScript, RoundScript, Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import Limits, Verification, verify
 from draftproof.reference.drafts.base import Draft, Said, vector
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import Target, build
+from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.solve import resolve
 
 _ALWAYS = frozenset(
@@ -89,7 +90,7 @@ class Span(NamedTuple):
 class Models(NamedTuple):
     """What a request runs on, and how the target's states are committed."""
 
-    target: Target
+    target: ReferenceTarget
     draft: Draft
     states: States
 

@@ -15,19 +15,19 @@ from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import Block
-from draftproof.reference.probe.block import ProbeBlock
+from draftproof.reference.probe.block import ReferenceProbeBlock
+from draftproof.reference.protocols import ReferenceBlock
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> DFlash:
     """The draft of a probe scenario."""
-    return DFlash(ProbeBlock(spec, target, memo))
+    return DFlash(ReferenceProbeBlock(spec, target, memo))
 
 
 class DFlash:
     """A draft that runs one block a round."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: ReferenceBlock) -> None:
         self._block = block
 
     def config(self) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import Head
 from draftproof.reference.probe.drafts import ProbeEagleHead
+from draftproof.reference.protocols import ReferenceHead
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Eagle:
@@ -26,7 +26,7 @@ def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Eagle:
 class Eagle:
     """A draft that runs one head again and again."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: ReferenceHead) -> None:
         self._head = head
 
     def config(self) -> tuple[int, int]:

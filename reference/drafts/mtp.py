@@ -19,13 +19,13 @@ from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import Choice, choose
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import Chain
-from draftproof.reference.probe.drafts import ProbeChain
+from draftproof.reference.probe.drafts import ReferenceProbeChain
+from draftproof.reference.protocols import ReferenceChain
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Mtp:
     """The draft of a probe scenario."""
-    return Mtp(ProbeChain(spec, target, memo))
+    return Mtp(ReferenceProbeChain(spec, target, memo))
 
 
 class _Layer(NamedTuple):
@@ -41,7 +41,7 @@ class _Layer(NamedTuple):
 class Mtp:
     """A draft that runs each layer of a chain once."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: ReferenceChain) -> None:
         self._chain = chain
 
     def config(self) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import Proposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import Target
 from draftproof.reference.probe.drafts import standalone
+from draftproof.reference.protocols import ReferenceTarget
 
 
 def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Standalone:
@@ -25,7 +25,7 @@ def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Standalone:
 class Standalone:
     """A draft that decodes with a smaller model."""
 
-    def __init__(self, model: Target) -> None:
+    def __init__(self, model: ReferenceTarget) -> None:
         self._model = model
 
     def config(self) -> tuple[int, int]:

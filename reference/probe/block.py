@@ -16,7 +16,7 @@ from draftproof.properties.values.probe import dflash_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.ring import mix, turned
-from draftproof.reference.probe.target import Layer, Unembedding
+from draftproof.reference.probe.target import Layer, ReferenceUnembedding
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class _Parts:
     contexts: tuple[_Context, ...]
     layers: tuple[Layer, ...]
     out: np.ndarray
-    unembed: Unembedding
+    unembed: ReferenceUnembedding
     carry: np.ndarray
     carried: int
 
 
-class ProbeBlock:
+class ReferenceProbeBlock:
     """The block draft of a probe scenario; a mask is the first id behind the vocabulary."""
 
     def __init__(self, spec: DFlash, target: ProbeModel, memo: Memo) -> None:
@@ -112,7 +112,7 @@ def _parts(spec: DFlash, target: ProbeModel) -> _Parts:
         contexts=tuple(_Context.of(weights, prefix) for prefix in prefixes),
         layers=tuple(Layer.of(weights, prefix, spec) for prefix in prefixes),
         out=turned(weights["out"]),
-        unembed=Unembedding.of(weights, target),
+        unembed=ReferenceUnembedding.of(weights, target),
         carry=weights["carry.position"],
         carried=spec.kv_heads * spec.key_dim,
     )

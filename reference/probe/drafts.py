@@ -22,7 +22,7 @@ from draftproof.properties.values.probe import (
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
 from draftproof.reference.probe.ring import mix, turned
-from draftproof.reference.probe.target import Layer, Parts, ProbeTarget, Unembedding, empty, joined
+from draftproof.reference.probe.target import Layer, Parts, ReferenceProbeTarget, ReferenceUnembedding, empty, joined
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Entries:
     fc: np.ndarray
     layer: Layer
     out: np.ndarray
-    unembed: Unembedding
+    unembed: ReferenceUnembedding
     ahead: int
     before_norm: bool
     nothing: Pass
@@ -54,7 +54,7 @@ class _Entries:
             fc=turned(weights[f"fc{ending}"]),
             layer=Layer.of(weights, f"layers.{index}", spec),
             out=turned(weights[f"out{ending}"]),
-            unembed=Unembedding.of(weights, target),
+            unembed=ReferenceUnembedding.of(weights, target),
             ahead=index + 1,
             before_norm=isinstance(spec, Mtp) and spec.handed == "before_norm",
             nothing=empty(target.lanes, spec, 1, target.vocab),
@@ -102,7 +102,7 @@ class ProbeEagleHead:
         return self._entries.forward(tokens, hidden, self._known)
 
 
-class ProbeChain:
+class ReferenceProbeChain:
     """The layers of chained multi-token prediction of a probe scenario."""
 
     def __init__(self, spec: Mtp, target: ProbeModel, memo: Memo) -> None:
@@ -115,9 +115,9 @@ class ProbeChain:
         return self._layers[layer].forward(tokens, hidden, self._known[layer])
 
 
-def standalone(spec: Standalone, target: ProbeModel, memo: Memo) -> ProbeTarget:
+def standalone(spec: Standalone, target: ProbeModel, memo: Memo) -> ReferenceProbeTarget:
     """The language model that a standalone draft is."""
-    return ProbeTarget(standalone_model(spec, target), memo, _language_model(spec, target))
+    return ReferenceProbeTarget(standalone_model(spec, target), memo, _language_model(spec, target))
 
 
 @lru_cache(maxsize=64)

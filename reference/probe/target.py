@@ -80,7 +80,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Unembedding:
+class ReferenceUnembedding:
     """Logits from hidden states: a hash of the whole state, and one favourite chosen by its carry."""
 
     weight: np.ndarray
@@ -98,7 +98,7 @@ class Unembedding:
         return (m >> _33) % np.uint64(self.weight.shape[1])
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], target: ProbeModel) -> Unembedding:
+    def of(cls, weights: dict[str, np.ndarray], target: ProbeModel) -> ReferenceUnembedding:
         return cls(turned(weights["unembed"]), target.logit_bits)
 
 
@@ -109,7 +109,7 @@ class Parts:
     name: Hashable
     embed: np.ndarray
     layers: tuple[Layer | LinearLayer, ...]
-    unembed: Unembedding
+    unembed: ReferenceUnembedding
 
     @classmethod
     def of(cls, name: Hashable, weights: dict[str, np.ndarray], spec: ProbeModel) -> Parts:
@@ -119,10 +119,10 @@ class Parts:
             else Layer.of(weights, f"layers.{index}", spec)
             for index, kind in enumerate(spec.types)
         )
-        return cls(name, weights["embed"], layers, Unembedding.of(weights, spec))
+        return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec))
 
 
-class ProbeTarget:
+class ReferenceProbeTarget:
     """The target of a probe scenario; with `parts` of its own any other language model of its sizes."""
 
     def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:

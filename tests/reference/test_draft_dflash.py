@@ -11,12 +11,12 @@ from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.probe import dflash_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import build
-from draftproof.reference.probe.block import ProbeBlock
+from draftproof.reference.probe.block import ReferenceProbeBlock
 from draftproof.reference.probe.ring import mix
-from draftproof.reference.probe.target import ProbeTarget
+from draftproof.reference.probe.target import ReferenceProbeTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import lists, naive_block, naive_context, naive_outputs
@@ -34,13 +34,13 @@ def draft(*features: int, layers: int = 2) -> DFlash:
     return msgspec.structs.replace(BLOCK, features=features or (2, 0), layers=layers)
 
 
-def block(spec: DFlash, of: ProbeModel = MODEL) -> ProbeBlock:
-    return ProbeBlock(spec, of, Memo(enabled=False))
+def block(spec: DFlash, of: ProbeModel = MODEL) -> ReferenceProbeBlock:
+    return ReferenceProbeBlock(spec, of, Memo(enabled=False))
 
 
 def features_of(count: int, spec: DFlash, of: ProbeModel = MODEL) -> np.ndarray:
     """[count, F] of the first tokens."""
-    outputs = ProbeTarget(of, Memo(enabled=False)).forward(TOKENS[:count]).layers
+    outputs = ReferenceProbeTarget(of, Memo(enabled=False)).forward(TOKENS[:count]).layers
     return np.concatenate([outputs[layer] for layer in spec.features], axis=1)
 
 
@@ -48,7 +48,7 @@ def features_of(count: int, spec: DFlash, of: ProbeModel = MODEL) -> np.ndarray:
 def test_the_outputs_of_all_layers_equal_the_naive_twin(types: tuple[LayerType, ...]) -> None:
     of = MODEL if LINEAR not in types else hybrid(*types, of=MODEL)
     for memo in (Memo(enabled=False), Memo()):
-        target = ProbeTarget(of, memo)
+        target = ReferenceProbeTarget(of, memo)
         for count in (2, 5, 3):
             got = target.forward(TOKENS[:count])
             assert [layer.tolist() for layer in got.layers] == naive_outputs(of, TOKENS[:count])
@@ -81,7 +81,7 @@ def test_entries_of_later_positions_are_those_of_a_whole_context() -> None:
 def test_the_carry_of_row_1_is_the_targets_and_later_rows_follow_its_favourites() -> None:
     """Of a target whose favourite always counts, so that its own continuation is what the block follows."""
     of = msgspec.structs.replace(MODEL, agreement=256)
-    target, spec = ProbeTarget(of, Memo()), draft()
+    target, spec = ReferenceProbeTarget(of, Memo()), draft()
     tokens, count = list(TOKENS[:6]), 5
     for _ in range(count):
         tokens.append(choose(target.forward(tuple(tokens)).logits[-1]).token)
@@ -116,7 +116,7 @@ def test_extends_follow_from_the_outputs_of_one_pass_and_blocks_from_what_is_bel
 
 
 def check_block(
-    made: Scenario, told: Told, own: ProbeBlock, context: np.ndarray, tokens: tuple[int, ...], count: int
+    made: Scenario, told: Told, own: ReferenceProbeBlock, context: np.ndarray, tokens: tuple[int, ...], count: int
 ) -> None:
     n, rows = len(context), list(range(count + 1)) if count else []
     ids = told.rows("draft.block.ids", "row")

@@ -9,9 +9,9 @@ from hypothesis import given
 
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
 from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve

@@ -11,12 +11,12 @@ from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.probe import mtp_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.reference.build import build
 from draftproof.reference.drafts import eagle as eagle_draft
 from draftproof.reference.drafts import mtp as mtp_draft
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
-from draftproof.reference.probe.drafts import ProbeChain
-from draftproof.reference.probe.target import ProbeTarget
+from draftproof.reference.probe.drafts import ReferenceProbeChain
+from draftproof.reference.probe.target import ReferenceProbeTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import naive_chain_layer, naive_target
@@ -39,7 +39,7 @@ def draft(chain: bool = True, handed: str = "after_norm", layers: int = 3) -> Mt
 @pytest.mark.parametrize("handed", ["after_norm", "before_norm"])
 def test_a_layer_equals_the_naive_twin(handed: str) -> None:
     hidden, _, _, _ = naive_target(MODEL, TOKENS[:6])
-    chain, states = ProbeChain(draft(handed=handed), MODEL, without()), hidden
+    chain, states = ReferenceProbeChain(draft(handed=handed), MODEL, without()), hidden
     for layer in range(3):
         ids = TOKENS[layer + 1 : layer + 7]
         got = chain.forward(layer, ids, np.array(states, dtype=np.uint64))
@@ -77,7 +77,7 @@ def test_a_whole_extend_equals_one_of_naive_layers(chain: bool, handed: str) -> 
 
 def known(last: int) -> tuple:
     """Tokens t_0 .. t_last and the target's pass over those before the last."""
-    return TOKENS[: last + 1], ProbeTarget(MODEL, without()).forward(TOKENS[:last])
+    return TOKENS[: last + 1], ReferenceProbeTarget(MODEL, without()).forward(TOKENS[:last])
 
 
 @pytest.mark.parametrize("chain", [True, False])
@@ -113,7 +113,7 @@ def test_no_guess_survives_a_commit(made: Scenario) -> None:
     script = solve(made)
     trace, tokens = run(made, script), made.requests[0].prompt + script.requests[0].tokens
     states = build(made, without())[0].forward(tokens[:-1]).hidden
-    chain = ProbeChain(made.draft, made.model, without())
+    chain = ReferenceProbeChain(made.draft, made.model, without())
     true = []
     for layer in range(chain.layers):
         ids = tokens[layer + 1 :]
@@ -152,7 +152,7 @@ def test_a_round_proposes_what_the_extend_before_it_chose(made: Scenario) -> Non
 
 def test_every_input_of_a_layer_matters() -> None:
     """A token, a hidden lane, the place of an entry, and the layer."""
-    chain, hidden = ProbeChain(draft(), MODEL, without()), known(9)[1].hidden
+    chain, hidden = ReferenceProbeChain(draft(), MODEL, without()), known(9)[1].hidden
     for layer in range(3):
         ids = TOKENS[1:10]
         base = chain.forward(layer, ids, hidden)

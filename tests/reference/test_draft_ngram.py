@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from draftproof.properties.values.drafts import Ngram as Spec
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
+from draftproof.reference.build import build
 from draftproof.reference.drafts.ngram import Ngram
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import build
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
 from tests.reference.draft_rows import Told, brute_match

@@ -14,7 +14,7 @@ from draftproof.properties.values.trace import Key
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import standalone
-from draftproof.reference.probe.target import ProbeTarget
+from draftproof.reference.probe.target import ReferenceProbeTarget
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import naive_standalone
@@ -25,7 +25,7 @@ MODEL = model(vocab=61)
 TOKENS = tuple(int(token) for token in np.random.default_rng(11).integers(0, 61, 12))
 
 
-def language_model(spec: Standalone = SMALL, of: ProbeModel = MODEL) -> ProbeTarget:
+def language_model(spec: Standalone = SMALL, of: ProbeModel = MODEL) -> ReferenceProbeTarget:
     return standalone(spec, of, Memo(enabled=False))
 
 
@@ -40,7 +40,7 @@ def test_equals_the_naive_twin(of: ProbeModel) -> None:
 
 @pytest.mark.parametrize("of", [MODEL, hybrid("linear_attention", "full_attention", of=MODEL)])
 def test_its_carry_is_the_targets(of: ProbeModel) -> None:
-    true = ProbeTarget(of, Memo()).forward(TOKENS)
+    true = ReferenceProbeTarget(of, Memo()).forward(TOKENS)
     own = language_model(of=of).forward(TOKENS)
     assert own.hidden[:, 0].tolist() == true.hidden[:, 0].tolist()
     assert (own.hidden[:, 1:6] != true.hidden[:, 1:6]).all()
@@ -53,7 +53,7 @@ def test_a_memo_keeps_it_apart_from_a_target_of_its_form() -> None:
         seed=SMALL.seed, layers=2, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6, vocab=61, agreement=256
     )
     assert target_weights(spec).keys() == standalone_weights(SMALL, MODEL).keys()
-    passes = [made.forward(TOKENS) for made in (ProbeTarget(spec, memo), standalone(SMALL, MODEL, memo))]
+    passes = [made.forward(TOKENS) for made in (ReferenceProbeTarget(spec, memo), standalone(SMALL, MODEL, memo))]
     assert (passes[0].kv[0] != passes[1].kv[0]).any(axis=1).all()
     assert (standalone(SMALL, MODEL, memo).forward(TOKENS).hidden == passes[1].hidden).all()
     changed = msgspec.structs.replace(other, seed=4)

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Draft, kind_of
 from draftproof.properties.values.scenario import ProbeModel, Scenario
+from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
 from draftproof.reference.run import CHANNELS, channels
 from draftproof.reference.solve import solve
 from tests.reference.draft_rows import TOLD, by_place

@@ -12,11 +12,11 @@ import torch
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
 from draftproof.reference import real
+from draftproof.reference.build import build
 from draftproof.reference.config import CheckpointError
 from draftproof.reference.eagle_head import EagleHead
 from draftproof.reference.hybrid import Hybrid
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
 from draftproof.reference.mtp import Mtp
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve

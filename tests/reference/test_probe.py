@@ -14,7 +14,7 @@ from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import ProbeEagleHead
-from draftproof.reference.probe.target import ProbeTarget, mix
+from draftproof.reference.probe.target import ReferenceProbeTarget, mix
 from tests.naive_probe import MASK, naive_head, naive_mix, naive_target
 
 MODEL = ProbeModel(seed=3, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=7, vocab=61, agreement=160)
@@ -22,8 +22,8 @@ HEAD = Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
 TOKENS = tuple(int(token) for token in np.random.default_rng(11).integers(0, MODEL.vocab, 24))
 
 
-def target(spec: ProbeModel = MODEL) -> ProbeTarget:
-    return ProbeTarget(spec, Memo(enabled=False))
+def target(spec: ProbeModel = MODEL) -> ReferenceProbeTarget:
+    return ReferenceProbeTarget(spec, Memo(enabled=False))
 
 
 def eagle(spec: ProbeModel = MODEL) -> ProbeEagleHead:

@@ -14,7 +14,7 @@ from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.probe.linear import LinearLayer
-from draftproof.reference.probe.target import ProbeTarget
+from draftproof.reference.probe.target import ReferenceProbeTarget
 from tests.naive_probe import MASK, dot, naive_mix, naive_target
 
 FULL: LayerType = "full_attention"
@@ -63,7 +63,7 @@ def test_equals_the_naive_twin(types: tuple[LayerType, ...], sizes: Linear) -> N
     spec = model(*types, sizes=sizes)
     for count in (1, 3, 8):
         hidden, logits, kv, states = naive_target(spec, TOKENS[:count])
-        got = ProbeTarget(spec, Memo(enabled=False)).forward(TOKENS[:count])
+        got = ReferenceProbeTarget(spec, Memo(enabled=False)).forward(TOKENS[:count])
         assert got.hidden.tolist() == hidden
         assert got.logits.tolist() == logits
         assert [entries.tolist() for entries in got.kv] == kv
@@ -143,7 +143,7 @@ def test_every_weight_matters() -> None:
 
 def test_every_token_matters_from_its_position_on() -> None:
     spec = model(LINEAR, FULL, LINEAR)
-    target = ProbeTarget(spec, Memo(enabled=False))
+    target = ReferenceProbeTarget(spec, Memo(enabled=False))
     base = target.forward(TOKENS)
     held = 3 * SIZES.channels
     for place in range(len(TOKENS)):
@@ -182,7 +182,7 @@ def same(one: Pass, two: Pass) -> bool:
 def test_a_memo_changes_nothing() -> None:
     """Prefixes in any order, and a branch off each of them."""
     spec = model(LINEAR, FULL, LINEAR)
-    target, plain = ProbeTarget(spec, Memo()), ProbeTarget(spec, Memo(enabled=False))
+    target, plain = ReferenceProbeTarget(spec, Memo()), ReferenceProbeTarget(spec, Memo(enabled=False))
     for count in (3, 9, 5, 1, 14, 14, 10):
         branch = (*TOKENS[: count - 1], 0, 1)
         for tokens in (TOKENS[:count], branch):
@@ -200,7 +200,7 @@ def test_the_carry_goes_through_linear_layers_untouched() -> None:
     for place, token in enumerate(tokens):
         total += naive_mix((int(w["embed"][token, 0]) + place * c) & MASK)
         sums.append(total & MASK)
-    whole = ProbeTarget(spec, Memo(enabled=False)).forward(tokens)
+    whole = ReferenceProbeTarget(spec, Memo(enabled=False)).forward(tokens)
     assert whole.hidden[:, 0].tolist() == sums
     head = ProbeEagleHead(
         Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6), spec, Memo(enabled=False)

@@ -13,11 +13,11 @@ from safetensors.numpy import load_file, save_file
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
 from draftproof.properties.values.trace import Key, Trace
+from draftproof.reference.build import build
 from draftproof.reference.checkpoint import dense_shapes, read_config
 from draftproof.reference.dense import Dense
 from draftproof.reference.eagle_head import EagleHead
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 

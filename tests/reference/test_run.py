@@ -15,10 +15,10 @@ from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.scenario import Request, RoundWish, Scenario, wish
 from draftproof.properties.values.script import RequestScript, RoundScript
 from draftproof.properties.values.trace import Key, Trace
+from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import accept
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.model import build
 from draftproof.reference.run import ReferenceSubject, run
 from draftproof.reference.solve import solve
 from tests.reference.draft_rows import TOLD, Told, draft_keys, extend_keys, found

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from draftproof.properties.values.scenario import Request, Scenario, States
 from draftproof.properties.values.trace import Trace
+from draftproof.reference.build import build
 from draftproof.reference.memo import Memo
-from draftproof.reference.model import build
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.reference.scenarios import BRIEF, hybrid, request, scenario, scenarios

@@ -1,24 +1,20 @@
-"""What speculative decoding needs of models: a protocol for targets and one for each kind of draft that has a model.
+"""Protocols of the models that speculative decoding needs: a target, and one for each kind of draft with a model.
 
-None has a cache: every call is a function of its arguments. A draft algorithm (reference/drafts/) takes any model that
-fits its protocol, probe or real. A standalone draft's model is a `Target`; an n-gram draft has none.
+No model has a cache: every call is a function of its arguments. A draft algorithm (reference/drafts/) takes any model
+that fits its protocol, a probe or a checkpoint. A standalone draft runs a target; an n-gram draft has no model.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Protocol
 
 import numpy as np
 
-from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
-from draftproof.reference.drafts.base import Draft
-from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.probe.target import ProbeTarget
+from draftproof.properties.values.scenario import LayerType
+from draftproof.reference.memo import Pass
 
 
-class Target(Protocol):
+class ReferenceTarget(Protocol):
     """A language model: every call is one causal pass from token zero."""
 
     @property
@@ -31,7 +27,7 @@ class Target(Protocol):
         ...
 
 
-class Head(Protocol):
+class ReferenceHead(Protocol):
     """An EAGLE head; `width` is that of the target's hidden states."""
 
     @property
@@ -42,7 +38,7 @@ class Head(Protocol):
         ...
 
 
-class Chain(Protocol):
+class ReferenceChain(Protocol):
     """The `layers` of chained multi-token prediction, each with weights and entries of its own.
 
     `width` is that of the target's hidden states. With `chain` off every layer takes these, else layer j > 0 takes what
@@ -67,7 +63,7 @@ class Chain(Protocol):
         ...
 
 
-class Block(Protocol):
+class ReferenceBlock(Protocol):
     """A draft of `layers` layers that fills in masked tokens at once; `mask` is the id of one.
 
     Its context entries are made of the outputs of the target's layers `features`, side by side: `F` lanes together,
@@ -96,17 +92,3 @@ class Block(Protocol):
         The pass has a row for each of the block; `hidden` is what logits are of, `kv` are the block's own entries.
         """
         ...
-
-
-def build(scenario: Scenario, memo: Memo) -> tuple[Target, Draft]:
-    """The target and the draft of a scenario. Raises ValueError for a checkpoint that cannot be read or does not fit.
-
-    `reference.real.load(model, draft, memo)` gives both for any checkpoint, with an n-gram draft too.
-    """
-    model, draft = scenario.model, scenario.draft
-    if isinstance(model, ProbeModel):
-        module = import_module(f"draftproof.reference.drafts.{algorithm(draft)}")
-        return ProbeTarget(model, memo), module.probe(draft, model, memo)
-    from draftproof.reference.real import load  # probes need no torch
-
-    return load(model, draft, memo)

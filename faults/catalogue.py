@@ -11,9 +11,9 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.faults.patching import Hunk, PatchError, parse, refresh, render
-from draftproof.harness.kernel_runs import NAMES as KERNELS
-from draftproof.harness.kernel_runs import PREFIX
 from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
+from draftproof.properties.kernels.table import NAMES as KERNELS
+from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm

@@ -16,7 +16,7 @@ from draftproof.faults.trial import FaultOutcome, SeedResult, kernel_trial, tria
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.harness.lockstep import Solved
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.kernels.contract import KernelCase
+from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.subject import Subject
 
 

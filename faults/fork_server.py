@@ -22,7 +22,7 @@ from draftproof.faults.baseline import UsualRun
 from draftproof.faults.trial import Aim, FaultOutcome, SeedResult
 from draftproof.harness.kernel_runs import cases
 from draftproof.harness.lockstep import Solved, solved
-from draftproof.properties.kernels.contract import KernelCase
+from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 

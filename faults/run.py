@@ -24,7 +24,7 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.strategy_changes import changes
 from draftproof.faults.trial import Aim, FaultOutcome
-from draftproof.harness.kernel_runs import NAMES, PREFIX
+from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
 
 CLEAN = "(clean twin)"

@@ -10,7 +10,7 @@ from draftproof.harness.kernel_runs import diverges
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
-from draftproof.properties.kernels.contract import KernelCase
+from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence

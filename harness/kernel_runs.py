@@ -5,16 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 
+from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.cases import CASES
-from draftproof.properties.kernels.cases_state import LARGE
-from draftproof.properties.kernels.contract import CONTRACTS, Difference, KernelCase
+from draftproof.properties.kernels.contract import Difference, check
+from draftproof.properties.kernels.table import OPS, PREFIX
 from draftproof.properties.strategies.examples import examples
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 from draftproof.reference import ops
-
-PREFIX = "kernel."
-NAMES = tuple(f"{PREFIX}{op}" for op in sorted(CONTRACTS))
-"""Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
 
 Kernels = Callable[[str], Callable[..., None]]
 _LARGE_IN = 6
@@ -24,7 +21,7 @@ def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
     """`count` calls of an op, a function of the seed, and of whether Triton is interpreted in this process, as long as
     no engine has been imported. One in six is large where a kernel splits large ones into blocks."""
     usual = examples(CASES[op](), seed_, count)
-    if op not in LARGE:
+    if not OPS[op].has_large:
         return tuple(usual)
     large = examples(CASES[op](large=True), seed_, -(-count // _LARGE_IN))
     for number, case in enumerate(large):
@@ -39,7 +36,7 @@ def ours(op: str) -> Callable[..., None]:
 
 def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) -> Divergence | None:
     """The first difference between an implementation and the twin."""
-    differences = CONTRACTS[op](kernels(op), getattr(ops, op), case, device)
+    differences = check(op, kernels(op), getattr(ops, op), case, device)
     return _divergence(differences[0]) if differences else None
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.properties.kernels.table import OPS
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
-from draftproof.reference import ops
 
 NAMESPACE = "draftproof"
-KERNELS: tuple[str, ...] = tuple(ops.__all__)
+KERNELS = tuple(OPS)
 """Every kernel has a naive twin of its name."""
 Kernel = Callable[..., None]
 _FOR_GOOD = ExitStack()
@@ -50,6 +50,7 @@ def twins(names: Iterable[str], device: str) -> Iterator[None]:
     import torch
 
     from draftproof import kernels
+    from draftproof.reference import ops
 
     library = torch.library.Library(NAMESPACE, "IMPL")
     try:

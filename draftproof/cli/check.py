@@ -11,9 +11,10 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen
 from draftproof.harness.check import REAL, Checker, CheckReport, Finding
-from draftproof.harness.kernel_runs import PREFIX, cases, verdicts
+from draftproof.harness.kernel_runs import cases, verdicts
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.kernels.contract import KernelCase
+from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst

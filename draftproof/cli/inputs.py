@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.kernel_runs import NAMES as KERNELS
 from draftproof.harness.subjects import well_formed
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import encode

@@ -18,7 +18,7 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.run import zygote
 from draftproof.faults.trial import Aim, FaultOutcome
-from draftproof.harness.kernel_runs import NAMES, PREFIX
+from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario

@@ -394,20 +394,6 @@ def gated_norm(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
     return KernelCase("gated_norm", arguments)
 
 
-LARGE = (
-    "conv_update",
-    "conv_verify",
-    "gdn_checkpoint",
-    "gdn_flush",
-    "gdn_replay",
-    "gdn_update",
-    "gdn_verify",
-    "greedy_choice",
-    "paged_attention",
-    "state_scatter",
-)
-"""Ops whose cases take `large=True`: sizes that a kernel splits into blocks."""
-
 STATE_CASES: dict[str, Callable[..., st.SearchStrategy[KernelCase]]] = {
     "checkpoint_steps": checkpoint_steps,
     "conv_update": conv_update,

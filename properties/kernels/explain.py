@@ -5,13 +5,14 @@ index, since a wrong stride leads anywhere in the allocation.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import torch
 
 from draftproof.properties.kernels.case import Buffer, KernelCase, words
+from draftproof.properties.kernels.table import OPS
 
 Index = tuple[int, ...]
 # Whether each of the second values may stand for the first, which may be one for all of them.
@@ -19,14 +20,6 @@ Near = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _MOST_ROWS = 32
 # Elements of a row that are looked for one by one, before whole rows are compared.
 _TRIED = 3
-
-# Names of the dimensions, so that a stride can be told by name: R rows of a pool, A allocated steps, W verify width.
-_LETTERS: Mapping[str, Mapping[str, str]] = {
-    "conv_verify": {"out": "BWD", "windows": "RA.D", "x": "BWD", "conv": "S.D", "weight": "DC"},
-    "gdn_verify": {"out": "BWUE", "states": "RAUHE", "qkv": "BWD", "ssm": "SUHE"},
-    "state_scatter": {"pool": "LS...", "steps": "LRA...", "slots": "B"},
-    "gdn_replay": {"out": "BWUE", "ssm": "SUHE", "inputs": ".S.D", "gates": ".SA.U", "x": "BWD"},
-}
 
 
 @dataclass(frozen=True)
@@ -237,7 +230,7 @@ def _told(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) ->
     if inner >= len(rows.buffer.shape) or step % rows.buffer.strides[inner]:
         return ""
     count, right = step // rows.buffer.strides[inner], rows.buffer.shape[inner]
-    letters = _LETTERS.get(case.op, {})
+    letters = OPS[case.op].letters
     named: dict[str, int] = {}
     for other, letters_of in letters.items():
         named |= dict(zip(letters_of, case.buffers[other].shape, strict=False))

@@ -14,39 +14,11 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from draftproof import kernels
 from draftproof.properties.kernels.cases import CASES
-from draftproof.properties.kernels.cases_state import LARGE
-from draftproof.properties.kernels.contract import CONTRACTS, WRITES, Kernel, KernelCase
+from draftproof.properties.kernels.contract import Kernel, KernelCase, check
+from draftproof.properties.kernels.table import OPS, OpValues
 from draftproof.reference import ops
 
-# Ops that have a ring form besides the float one, or take values of either kind.
-RING = (
-    "conv_update",
-    "conv_verify",
-    "gated_norm",
-    "gdn_checkpoint",
-    "gdn_flush",
-    "gdn_replay",
-    "gdn_update",
-    "gdn_verify",
-    "greedy_choice",
-    "kv_move",
-    "kv_write",
-    "paged_attention",
-    "state_scatter",
-)
-# Every row and head of these is a program that goes token by token, which takes the interpreter seconds.
-SLOW = ("gdn_flush", "gdn_replay", "gdn_update", "gdn_verify")
 LARGE_EXAMPLES = 2
-FLOAT_ONLY = (
-    "add_rms_norm",
-    "linear_add",
-    "narrow_linear",
-    "norm_gate_up",
-    "norm_linear",
-    "rms_norm",
-    "rope",
-    "silu_mul",
-)
 
 
 @dataclass
@@ -60,9 +32,8 @@ class Tally:
 
 def dtypes_of(op: str, floats: Sequence[torch.dtype]) -> Sequence[torch.dtype]:
     """Return the value dtypes that `op` is drawn with, given the float ones of a lane."""
-    if op in RING:
-        return (torch.int64, *floats)
-    return floats if op in FLOAT_ONLY else (torch.int64,)
+    integers, values = (torch.int64,), OPS[op].values
+    return {OpValues.INTEGER: integers, OpValues.FLOAT: floats, OpValues.RING_AND_FLOAT: (*integers, *floats)}[values]
 
 
 def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "cpu", **options: bool) -> Tally:
@@ -75,7 +46,7 @@ def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "
     def hold(case: KernelCase) -> None:
         seen.examples += 1
         seen.changed += writes_something(case)
-        differences = CONTRACTS[op](getattr(kernels, op), getattr(ops, op), case, device)
+        differences = check(op, getattr(kernels, op), getattr(ops, op), case, device)
         if differences:
             seen.differences = [str(difference) for difference in differences]
         assert not differences
@@ -90,7 +61,7 @@ def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "
 def writes_something(case: KernelCase) -> bool:
     """Return whether the twin changes any allocation of the case."""
     after = case.run(getattr(ops, case.op))
-    return any(not torch.equal(after[name], case.buffers[name].storage) for name in WRITES[case.op])
+    return any(not torch.equal(after[name], case.buffers[name].storage) for name in OPS[case.op].writes)
 
 
 def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: int) -> str | None:
@@ -108,7 +79,7 @@ def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: i
     )
     @given(CASES[op](dtypes))
     def hold(case: KernelCase) -> None:
-        found.extend(map(str, CONTRACTS[op](wrong, getattr(ops, op), case)))
+        found.extend(map(str, check(op, wrong, getattr(ops, op), case)))
         assert not found
 
     # The failure only ends the search: what was found is returned.
@@ -120,8 +91,8 @@ def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: i
 def main() -> None:
     """Print the tallies of all ops, ring and float32, as one JSON object."""
     examples = int(sys.argv[1])
-    tallies = {op: vars(tally(op, (torch.float32,), examples // 2 if op in SLOW else examples)) for op in CASES}
-    large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in LARGE}
+    tallies = {op: vars(tally(op, (torch.float32,), examples // 2 if OPS[op].is_slow else examples)) for op in OPS}
+    large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in OPS if OPS[op].has_large}
     json.dump({"implementation": kernels.registry.implementation(), "ops": tallies, "large": large}, sys.stdout)
 
 

@@ -4,15 +4,8 @@ import pytest
 import torch
 
 from draftproof.harness.kernel_runs import diverges
-from draftproof.properties.kernels.contract import (
-    CONTRACTS,
-    Buffer,
-    Kernel,
-    KernelCase,
-    check_gdn_verify,
-    check_kv_write,
-    check_rms_norm,
-)
+from draftproof.properties.kernels.contract import Buffer, Kernel, KernelCase, check
+from draftproof.properties.kernels.table import OPS
 from draftproof.reference import ops
 from tests.kernels import wrong_state
 from tests.kernels.lane import dtypes_of, is_caught
@@ -27,7 +20,7 @@ def test_a_wrong_implementation_is_caught(op: str, name: str, kernel: Kernel):
 
 
 def test_every_contract_has_a_wrong_implementation():
-    assert {op for op, _, _ in WRONG} == set(CONTRACTS)
+    assert {op for op, _, _ in WRONG} == set(OPS)
 
 
 def flat(values: list, dtype: torch.dtype = torch.int64, shape: tuple[int, ...] | None = None) -> Buffer:
@@ -48,7 +41,7 @@ def test_a_difference_names_the_first_element_both_values_and_how_many():
     def skips(k_pool, v_pool, k, v, slots):
         k_pool[3] = 7
 
-    differences = check_kv_write(skips, ops.kv_write, write_case([2]))
+    differences = check("kv_write", skips, ops.kv_write, write_case([2]))
     assert [(d.argument, d.place, d.index, d.expected, d.got, d.count) for d in differences] == [
         ("k_pool", "output", (2, 0, 0), 10, 2, 2),
         ("v_pool", "output", (2, 0, 0), 10, 2, 1),
@@ -62,7 +55,7 @@ def test_memory_around_a_tensor_and_read_only_arguments_are_compared():
         k_pool.as_strided((1,), (1,), 0).fill_(5)
         slots.fill_(0)
 
-    differences = check_kv_write(spills, ops.kv_write, write_case([2]))
+    differences = check("kv_write", spills, ops.kv_write, write_case([2]))
     assert [(d.argument, d.place, d.index) for d in differences] == [
         ("k_pool", "around", (0,)),
         ("slots", "read only", (0,)),
@@ -77,8 +70,8 @@ def test_any_row_sent_to_slot_zero_may_win_and_no_other_value():
         ops.kv_write(k_pool, v_pool, k, v, slots)
         k_pool[0] = 15
 
-    assert check_kv_write(first_wins, ops.kv_write, write_case([0, 0])) == []
-    (difference,) = check_kv_write(neither, ops.kv_write, write_case([0, 0]))
+    assert check("kv_write", first_wins, ops.kv_write, write_case([0, 0])) == []
+    (difference,) = check("kv_write", neither, ops.kv_write, write_case([0, 0]))
     assert difference.index == (0, 0, 0)
 
 
@@ -87,7 +80,7 @@ def test_slot_zero_must_keep_its_value_when_no_row_is_sent_there():
         ops.kv_write(k_pool, v_pool, k, v, slots)
         k_pool[0] = k[0]
 
-    (difference,) = check_kv_write(writes_zero_too, ops.kv_write, write_case([2]))
+    (difference,) = check("kv_write", writes_zero_too, ops.kv_write, write_case([2]))
     assert (difference.index, difference.got) == ((0, 0, 0), 10)
 
 
@@ -100,15 +93,15 @@ def test_a_float_beyond_its_bound_is_told_with_the_margin(value: float):
     row = [flat([1.0, 1.0], torch.float32, (1, 2)) for _ in range(2)]
     weight = flat([1.0, 1.0], torch.float32)
     case = KernelCase("rms_norm", {"out": row[0], "x": row[1], "weight": weight, "eps": 0.0})
-    assert check_rms_norm(ops.rms_norm, ops.rms_norm, case) == []
-    (difference,) = check_rms_norm(wrong, ops.rms_norm, case)
+    assert check("rms_norm", ops.rms_norm, ops.rms_norm, case) == []
+    (difference,) = check("rms_norm", wrong, ops.rms_norm, case)
     assert difference.index == (0, 1)
     assert value != value or difference.margin == pytest.approx(0.05, rel=1e-3)
 
 
 def test_a_case_of_another_op_is_refused():
     with pytest.raises(ValueError, match="kv_write"):
-        check_rms_norm(ops.rms_norm, ops.rms_norm, write_case([1]))
+        check("rms_norm", ops.rms_norm, ops.rms_norm, write_case([1]))
 
 
 def states_case(op: str = "gdn_verify", width: int = 3, steps: int = 5) -> KernelCase:
@@ -136,7 +129,7 @@ def states_case(op: str = "gdn_verify", width: int = 3, steps: int = 5) -> Kerne
 
 def relation_of(kernel: Kernel, case: KernelCase) -> str:
     """Return the relation that the contract sees in the states of a wrong gdn_verify."""
-    (difference,) = (one for one in check_gdn_verify(kernel, ops.gdn_verify, case) if one.argument == "states")
+    (difference,) = (one for one in check("gdn_verify", kernel, ops.gdn_verify, case) if one.argument == "states")
     assert str(difference).endswith(difference.relation)
     return difference.relation
 
@@ -179,7 +172,7 @@ def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
         {"pool": pool, "steps": steps, "slots": flat([1, 2]), "last_correct_step_indices": flat([4, 3])},
     )
     big = KernelCase("state_scatter", {name: large(buffer) for name, buffer in case.buffers.items()})
-    (difference,) = CONTRACTS["state_scatter"](wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
+    (difference,) = check("state_scatter", wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
     assert difference.relation == "row (0, 2) holds row (0, 1, 2) of steps instead of row (0, 1, 3)"
 
 
@@ -219,8 +212,8 @@ def test_what_nobody_writes_is_exact_among_float_states():
             "slots": flat([1]),
         },
     )
-    assert CONTRACTS["gdn_replay"](ops.gdn_replay, ops.gdn_replay, case) == []
-    (difference,) = CONTRACTS["gdn_replay"](nudges, ops.gdn_replay, case)
+    assert check("gdn_replay", ops.gdn_replay, ops.gdn_replay, case) == []
+    (difference,) = check("gdn_replay", nudges, ops.gdn_replay, case)
     assert (difference.argument, difference.index, difference.relation) == (
         "ssm",
         (2, 0, 0, 0),

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from draftproof import kernels
-from draftproof.properties.kernels.cases import CASES
-from draftproof.properties.kernels.cases_state import LARGE
+from draftproof.properties.kernels.table import OPS
 from draftproof.reference import ops
 from tests.kernels.lane import tally
 
@@ -15,7 +14,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("op", CASES)
+@pytest.mark.parametrize("op", OPS)
 def test_every_contract_holds(op: str):
     seen = tally(op, (torch.float32, torch.bfloat16), examples=25, device="cuda")
     assert seen.differences == []
@@ -23,7 +22,7 @@ def test_every_contract_holds(op: str):
     assert seen.changed > 0
 
 
-@pytest.mark.parametrize("op", LARGE)
+@pytest.mark.parametrize("op", [op for op in OPS if OPS[op].has_large])
 def test_every_contract_holds_where_a_kernel_splits_into_blocks(op: str):
     seen = tally(op, (torch.float32, torch.bfloat16), examples=8, device="cuda", large=True)
     assert seen.differences == []

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.properties.kernels.cases import CASES
-from draftproof.properties.kernels.cases_state import LARGE
+from draftproof.properties.kernels.table import OPS
 
 LANE = Path(__file__).with_name("lane.py")
 EXAMPLES = 8
@@ -33,7 +32,7 @@ def test_the_process_was_interpreted(lane: dict):
     assert lane["implementation"] == "interpreted"
 
 
-@pytest.mark.parametrize("op", CASES)
+@pytest.mark.parametrize("op", OPS)
 def test_every_contract_holds(lane: dict, op: str):
     seen = lane["ops"][op]
     assert seen["differences"] == []
@@ -41,7 +40,7 @@ def test_every_contract_holds(lane: dict, op: str):
     assert seen["changed"] > 0
 
 
-@pytest.mark.parametrize("op", LARGE)
+@pytest.mark.parametrize("op", [op for op in OPS if OPS[op].has_large])
 def test_every_contract_holds_where_a_kernel_splits_into_blocks(lane: dict, op: str):
     seen = lane["large"][op]
     assert seen["differences"] == []

@@ -11,9 +11,8 @@ import torch
 
 from draftproof import kernels
 from draftproof.kernels import registry
-from draftproof.properties.contracts.tolerances import TABLE, bound
 from draftproof.properties.kernels.cases import CASES
-from draftproof.properties.kernels.contract import CONTRACTS, WRITES
+from draftproof.properties.kernels.table import OPS, Op, OpValues
 from draftproof.reference import ops, ops_arithmetic, ops_replay, ops_state
 
 TWINS = (ops, ops_state, ops_replay)
@@ -47,7 +46,8 @@ def test_the_surface_is_sorted_and_everything_has_a_twin_and_a_contract():
     assert kernels.__all__ == sorted(kernels.__all__)
     assert ops.__all__ == kernels.__all__
     assert set(ops.__all__) <= set().union(*(names(module) for module in TWINS))
-    assert set(CASES) == set(CONTRACTS) == set(WRITES) == set(kernels.__all__)
+    assert set(CASES) == set(kernels.__all__)
+    assert list(OPS) == kernels.__all__
 
 
 @pytest.mark.parametrize("name", kernels.__all__)
@@ -62,7 +62,7 @@ def test_signatures_are_the_same(name: str):
 def test_the_schema_declares_what_is_written(name: str):
     arguments = getattr(kernels, name)._schema.arguments
     written = [argument.name for argument in arguments if argument.alias_info and argument.alias_info.is_write]
-    assert tuple(written) == WRITES[name]
+    assert tuple(written) == OPS[name].writes
     assert getattr(kernels, name)._schema.returns == []
 
 
@@ -83,12 +83,25 @@ def test_nothing_else_in_the_reference_imports_the_twins():
         assert "reference import ops" not in path.read_text(), path
 
 
-def test_each_tolerance_is_said_once_and_has_a_reason():
-    assert len({(row.name, row.dtype) for row in TABLE}) == len(TABLE)
-    assert all(row.reason and 0 < row.bound < 0.1 for row in TABLE)
-    assert bound("rope", torch.float32) == 4e-6
-    with pytest.raises(KeyError, match="kv_write"):
-        bound("kv_write", torch.float32)
+def test_each_tolerance_has_a_reason_and_only_ops_of_floats_have_one():
+    rows = [(op, row) for op in OPS.values() for row in op.tolerances.values()]
+    assert all(row.reason and 0 < row.bound < 0.1 and op.values is not OpValues.INTEGER for op, row in rows)
+    assert all(op.tolerances for op in OPS.values() if op.values is OpValues.FLOAT)
+    assert OPS["rope"].bound("q", "float32") == 4e-6
+    assert OPS["rope"].bound("positions", "float32") is None
+    assert OPS["kv_write"].bound("k_pool", "float32") is None
+    with pytest.raises(KeyError, match="rope in float16"):
+        OPS["rope"].bound("q", "float16")
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_a_row_of_the_table_names_arguments_of_its_op(op: Op):
+    parameters = set(inspect.signature(getattr(ops, op.name)).parameters)
+    rounded = {op.rounded_like} if op.rounded_like else set()
+    named = {*op.writes, *op.scratch, *op.scratch.values(), *op.letters, *rounded}
+    assert named <= parameters
+    assert set(op.moves) < set(op.writes)
+    assert op.promise.endswith(".")
 
 
 def test_an_op_is_registered_under_our_namespace():

@@ -1,0 +1,352 @@
+"""The table of kernel ops: what each one promises, which arguments it writes, and how close its floats have to be.
+
+Free of torch. `OPS` has one row an op; whoever needs names of ops, what they write or their bounds reads it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import ModuleType
+from typing import Any
+
+
+class OpValues(StrEnum):
+    """Kinds of values that an op takes: integers only, floats only, or the ring of int64 besides floats."""
+
+    INTEGER = "integer"
+    FLOAT = "float"
+    RING_AND_FLOAT = "ring and float"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest |got - expected| / (1 + |expected|) allowed, where expected is computed in float64, and why."""
+
+    bound: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Op:
+    """One kernel op.
+
+    `writes` lists the arguments it writes, `moves` those of them that are only copied and so stay exact in floats too.
+    `tolerances` has a row for each float dtype of what is computed; `rounded_like` names the argument whose dtype
+    decides, where it isn't the output's own. `scratch` maps a pool to the rows written to it: any row sent to slot 0
+    may win there. `has_large` says that cases may be drawn at sizes that the kernel splits into blocks, `is_slow` that
+    Triton's interpreter takes seconds a case. `letters` are the dimensions of arguments, "." one without a name.
+    """
+
+    name: str
+    writes: tuple[str, ...]
+    promise: str
+    values: OpValues = OpValues.INTEGER
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    moves: tuple[str, ...] = ()
+    rounded_like: str = ""
+    scratch: Mapping[str, str] = field(default_factory=dict)
+    has_large: bool = False
+    is_slow: bool = False
+    letters: Mapping[str, str] = field(default_factory=dict)
+
+    def bound(self, argument: str, dtype: str) -> float | None:
+        """Return the bound for an argument in a dtype such as "float32", None if it has to be equal to the bit.
+
+        Raises KeyError, naming both, for a dtype without a tolerance.
+        """
+        if not self.tolerances or argument not in self.writes or argument in self.moves:
+            return None
+        try:
+            return self.tolerances[dtype].bound
+        except KeyError:
+            raise KeyError(f"no tolerance for {self.name} in {dtype}: add one, with its reason, to table.py") from None
+
+
+def _floats(
+    float64: tuple[float, str], float32: tuple[float, str], bfloat16: tuple[float, str]
+) -> Mapping[str, Tolerance]:
+    rows = {"float64": float64, "float32": float32, "bfloat16": bfloat16}
+    return {dtype: Tolerance(*row) for dtype, row in rows.items()}
+
+
+def _linear(text: str) -> Mapping[str, Tolerance]:
+    return _floats(
+        (1e-12, f"{text}, in float64"),
+        (2e-5, f"{text}, in float32"),
+        (3e-2, f"{text}, in float32, each rounding to 8 bits"),
+    )
+
+
+_ROUNDED = "computed in float32, rounded once or twice to the 8 bits of bfloat16: one unit is 2^-8 of the value"
+_SUM = "sums of up to a few hundred terms of size 4 in {wide}, each step rounded to {ulp}"
+_DELTA = "up to 9 tokens of sums of up to 6 terms of size 4, keys of length 1, decay below 1,"
+_FOLDED = (
+    "as gdn_verify, after a convolution that is rounded to the dtype of the inputs: where float32 and float64 fall on"
+    " two sides of a rounding, a key or value moves by a unit of it, so the state, float32 itself, is as coarse"
+)
+_CONV = _floats(
+    (1e-13, "sums of up to 5 terms of size 8, then one exponential, in float64"),
+    (4e-6, "sums of up to 5 terms of size 8, then one fast exponential"),
+    (8e-3, _ROUNDED),
+)
+_GDN = _floats(
+    (1e-13, f"{_DELTA} in float64"),
+    (1e-5, f"{_DELTA} in float32; an error of the softplus is scaled by e^2"),
+    (8e-3, f"{_ROUNDED}; states are float32"),
+)
+_REPLAY = _floats((1e-12, _FOLDED), (2e-5, _FOLDED), (2e-2, _FOLDED))
+
+_CACHE = (
+    Op(
+        "kv_write",
+        ("k_pool", "v_pool"),
+        "Every row is in its slot to the bit, and nothing else in either pool changed.",
+        OpValues.RING_AND_FLOAT,
+        scratch={"k_pool": "k", "v_pool": "v"},
+    ),
+    Op(
+        "kv_move",
+        ("k_pool", "v_pool"),
+        "Every target slot holds what its source held before the call, and nothing else in either pool changed.",
+        OpValues.RING_AND_FLOAT,
+    ),
+    Op(
+        "paged_attention",
+        ("out",),
+        "Each token attends to exactly the positions it may see, whatever lies in the slots of others.",
+        OpValues.RING_AND_FLOAT,
+        _floats(
+            (1e-12, _SUM.format(wide="float64", ulp="2^-53")),
+            (2e-5, _SUM.format(wide="float32", ulp="2^-24")),
+            (2e-2, "weights and output are rounded to 8 bits; values reach 4"),
+        ),
+        has_large=True,
+    ),
+)
+
+_DENSE = (
+    Op(
+        "rms_norm",
+        ("out",),
+        "Each row is normed by its own mean square, rounded, then weighted.",
+        OpValues.FLOAT,
+        _floats(
+            (1e-13, "one mean and one root in float64"),
+            (2e-6, "one mean in float32 and an approximate reciprocal root (2 units)"),
+            (2e-2, f"{_ROUNDED}; the first rounding is scaled by the weight"),
+        ),
+    ),
+    Op(
+        "add_rms_norm",
+        ("out", "residual"),
+        "The residual is updated, and the norm is that of the updated residual.",
+        OpValues.FLOAT,
+        _floats(
+            (1e-13, "as rms_norm, after one exact or once rounded addition"),
+            (2e-6, "as rms_norm, after one exact or once rounded addition"),
+            (2e-2, "as rms_norm; the addition in float32 is rounded twice"),
+        ),
+    ),
+    Op(
+        "silu_mul",
+        ("out",),
+        "The first half gates the second.",
+        OpValues.FLOAT,
+        _floats(
+            (1e-13, "one exponential and one quotient in float64"),
+            (4e-6, "one fast exponential (2 units) and one quotient, times up to 4"),
+            (8e-3, _ROUNDED),
+        ),
+    ),
+    Op(
+        "rope",
+        ("q", "k"),
+        "Queries and keys of each token are rotated by that token's position.",
+        OpValues.FLOAT,
+        _floats(
+            (1e-11, "the angle, up to 5000, is rounded before sine and cosine"),
+            (4e-6, "sine and cosine of a float32 angle to 2 units, times up to 4"),
+            (8e-3, _ROUNDED),
+        ),
+    ),
+    Op(
+        "narrow_linear",
+        ("out",),
+        "The output is the product of a few tokens with a weight.",
+        OpValues.FLOAT,
+        _linear("one sum of up to 40 terms near 1/2"),
+    ),
+    Op(
+        "norm_linear",
+        ("out",),
+        "The output is the product of the normed and rounded input with a weight; the input itself stays.",
+        OpValues.FLOAT,
+        _linear("as narrow_linear, of an input from rms_norm"),
+    ),
+    Op(
+        "norm_gate_up",
+        ("out",),
+        "The first half of the weight gates the second.",
+        OpValues.FLOAT,
+        _linear("as norm_linear, two sums near 1 multiplied"),
+    ),
+    Op(
+        "linear_add",
+        ("residual",),
+        "The product is added to the residual once.",
+        OpValues.FLOAT,
+        _linear("as narrow_linear, and one addition"),
+    ),
+)
+
+_DECISIONS = (
+    Op(
+        "assign_slots",
+        ("positions", "slots"),
+        "Live, surplus, padding and impossible columns get the positions and slots that are theirs.",
+    ),
+    Op(
+        "greedy_accept",
+        ("correct_len", "bonus"),
+        "The accepted run ends at the first mismatch or after the row's drafts; the bonus is the target's token there.",
+    ),
+    Op(
+        "greedy_choice",
+        ("choice",),
+        "The highest value wins, the lowest id on ties, and NaN loses to every number.",
+        OpValues.RING_AND_FLOAT,
+        has_large=True,
+    ),
+    Op("ring_mix", ("out",), "Every element is mixed to the bit, whatever the strides."),
+    Op("ring_linear", ("out",), "The product is equal to the bit modulo 2^64."),
+)
+
+_STATE = (
+    Op(
+        "conv_verify",
+        ("out", "windows"),
+        "The window after every row is in that row's place, by the pool's own strides; the committed one stays.",
+        OpValues.RING_AND_FLOAT,
+        _CONV,
+        moves=("windows",),
+        has_large=True,
+        letters={"out": "BWD", "windows": "RA.D", "x": "BWD", "conv": "S.D", "weight": "DC"},
+    ),
+    Op(
+        "conv_update",
+        ("out", "conv", "track"),
+        "Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.",
+        OpValues.RING_AND_FLOAT,
+        _CONV,
+        moves=("conv", "track"),
+        has_large=True,
+    ),
+    Op(
+        "gdn_verify",
+        ("out", "states"),
+        "The state after every row is in that row's place, by the pool's own strides; the committed one stays.",
+        OpValues.RING_AND_FLOAT,
+        _GDN,
+        has_large=True,
+        is_slow=True,
+        letters={"out": "BWUE", "states": "RAUHE", "qkv": "BWD", "ssm": "SUHE"},
+    ),
+    Op(
+        "gdn_update",
+        ("out", "ssm", "track"),
+        "Each sequence continues from its slot's state and leaves its last one there; checkpoints are copied.",
+        OpValues.RING_AND_FLOAT,
+        _GDN,
+        has_large=True,
+        is_slow=True,
+    ),
+    Op(
+        "gated_norm",
+        ("out",),
+        "Each row is normed by its own mean square, weighted, and gated.",
+        OpValues.RING_AND_FLOAT,
+        _floats(
+            (1e-13, "one mean, one root and one exponential in float64"),
+            (6e-6, "as rms_norm and silu_mul, multiplied"),
+            (8e-3, _ROUNDED),
+        ),
+    ),
+    Op(
+        "state_scatter",
+        ("pool",),
+        "The state after the last correct step is the slot's, to the bit, in all layers; no other slot changes.",
+        OpValues.RING_AND_FLOAT,
+        has_large=True,
+        letters={"pool": "LS...", "steps": "LRA...", "slots": "B"},
+    ),
+    Op(
+        "checkpoint_steps",
+        ("steps",),
+        "Each row gets the step at which it reaches the last multiple of the interval, or -1 if there is none.",
+    ),
+)
+
+_REPLAYED = (
+    Op(
+        "gdn_replay",
+        ("out", "ssm", "inputs", "gates"),
+        "Pending tokens are folded into the base, the new rows are saved as inputs only, and the cursor stays.",
+        OpValues.RING_AND_FLOAT,
+        _REPLAY,
+        moves=("inputs", "gates"),
+        rounded_like="inputs",
+        has_large=True,
+        is_slow=True,
+        letters={"out": "BWUE", "ssm": "SUHE", "inputs": ".S.D", "gates": ".SA.U", "x": "BWD"},
+    ),
+    Op(
+        "gdn_flush",
+        ("ssm", "inputs"),
+        "Everything pending is folded into the base once, and the window follows; the cursor stays.",
+        OpValues.RING_AND_FLOAT,
+        _REPLAY,
+        moves=("inputs",),
+        rounded_like="inputs",
+        has_large=True,
+        is_slow=True,
+    ),
+    Op(
+        "gdn_checkpoint",
+        ("track_ssm", "track_conv"),
+        "State and window after a pending step are the checkpoint's; base, inputs and cursor stay.",
+        OpValues.RING_AND_FLOAT,
+        _REPLAY,
+        moves=("track_conv",),
+        rounded_like="inputs",
+        has_large=True,
+    ),
+    Op("replay_commit", ("cursor",), "The accepted rows become pending in the half that verify wrote."),
+    Op(
+        "replay_rewind",
+        ("cursor",),
+        "Nothing is pending any more; the halves are exchanged where something was, and only there.",
+    ),
+)
+
+OPS: Mapping[str, Op] = {
+    op.name: op for op in sorted((*_CACHE, *_DENSE, *_DECISIONS, *_STATE, *_REPLAYED), key=lambda op: op.name)
+}
+"""Every op by its name, sorted."""
+
+PREFIX = "kernel."
+NAMES = tuple(f"{PREFIX}{op}" for op in OPS)
+"""Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
+
+
+def functions_of(modules: Iterable[ModuleType]) -> dict[str, Any]:
+    """Return the function that each op has in one of the modules, by the op's name.
+
+    Raises ValueError for an op without one.
+    """
+    named = {name: value for module in modules for name, value in vars(module).items() if name in OPS}
+    missing = OPS.keys() - named.keys()
+    if missing:
+        raise ValueError(f"no function for {', '.join(sorted(missing))}: expected one in the modules given")
+    return {name: named[name] for name in OPS}

@@ -1,7 +1,7 @@
 """Time to closure of functional coverage, guided and unguided: bins over scenarios, and the holes that are left.
 
 Scenarios run in isolated workers, since the process that generates them imports no engine. A scenario is everything
-that a campaign does with one: reference, base run, related run, every contract, coverage.
+that a campaign does with one: reference, base run, variant run, every contract, coverage.
 """
 
 from __future__ import annotations

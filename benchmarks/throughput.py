@@ -1,6 +1,6 @@
 """Probe scenarios per second on one core, and how the time splits into engine, reference and compare (`make bench`).
 
-A scenario is one base pair: solve, reference run, engine run, every contract judged; the related run is left out. The
+A scenario is one base pair: solve, reference run, engine run, every contract judged; the variant run is left out. The
 scenarios are those of the strategies, whose version is printed.
 """
 

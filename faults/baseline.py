@@ -57,13 +57,13 @@ class Usual(Value, frozen=True, kw_only=True):
 
 
 def unsteered(scenario: Scenario) -> Scenario:
-    """The scenario as an ordinary run: as many own proposals as a round may have, no taps, no relation."""
+    """The scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant."""
     own = (RoundWish(drafts=scenario.steps, accept=-1),)
     requests = tuple(msgspec.structs.replace(request, rounds=own) for request in scenario.requests)
     model = scenario.model
     if isinstance(model, ProbeModel):
         model = msgspec.structs.replace(model, agreement=AGREEMENT)
-    return msgspec.structs.replace(scenario, model=model, requests=requests, relation="none", taps=False)
+    return msgspec.structs.replace(scenario, model=model, requests=requests, variant="none", taps=False)
 
 
 def observe(subject: Subject, scenarios: Iterable[Solved], after: Callable[[UsualRun], None]) -> UsualRun:

@@ -96,6 +96,6 @@ class _Seed:
 
 def replays(ran: Evidence) -> int:
     """Launches of a run that were replays."""
-    traces = [trace for trace in (ran.subject, ran.related) if trace is not None]
+    traces = [trace for trace in (ran.subject, ran.varied) if trace is not None]
     values = [value for trace in traces for value in trace.channel("graph.replay").values()]
     return sum(isinstance(value, tuple) and len(value) == 6 and value[3] > 0 for value in values)

@@ -13,7 +13,7 @@ import msgspec
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, unforced
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, CheckpointDraft, Draft, Ngram, algorithm
-from draftproof.properties.values.scenario import RELATIONS, Checkpoint, Graphs, Relation, Request, Scenario, States
+from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
 from draftproof.properties.values.validate import validate
 from draftproof.reference.build import build
 from draftproof.reference.hybrid_checkpoint import read_target_config
@@ -103,14 +103,14 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
     if isinstance(config, HybridConfig) and "full_attention" not in config.types:
         raise ValueError("layer_types has no 'full_attention', allowed: at least one")
     model = Checkpoint(path=str(path), vocab=config.vocab)
-    relations = tuple(relation for relation in RELATIONS if hybrid or relation != "other_commit")
+    variants = tuple(variant for variant in VARIANTS if hybrid or variant != "other_commit")
     scenarios = []
-    for turn, (scenario, relation) in enumerate(zip(generate(seed, count), itertools.cycle(relations), strict=False)):
+    for turn, (scenario, variant) in enumerate(zip(generate(seed, count), itertools.cycle(variants), strict=False)):
         # Where both turns would come round together, drafts slip by one.
-        slip = turn // math.lcm(len(relations), len(drafts))
+        slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
         made = _prepared(with_steps(scenario, chosen.steps), chosen, turn)
-        made = _exchange(made, model, chosen.draft, relation)
+        made = _exchange(made, model, chosen.draft, variant)
         scenarios.append(_with_states(made, turn, turn // len(drafts)) if hybrid else made)
     return scenarios
 
@@ -129,15 +129,15 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
     return msgspec.structs.replace(scenario, states=states)
 
 
-def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, relation: Relation) -> Scenario:
+def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
     scenario = msgspec.structs.replace(scenario, draft=draft)
-    scenario = unforced(scenario) if relation == "taps_off" else scenario
+    scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs
-    if relation in _OF_GRAPHS and not graphs.sizes:
+    if variant in _OF_GRAPHS and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
-    return validate(msgspec.structs.replace(scenario, model=model, requests=requests, graphs=graphs, relation=relation))
+    return validate(msgspec.structs.replace(scenario, model=model, requests=requests, graphs=graphs, variant=variant))
 
 
 def _spread(request: Request, small: int, large: int) -> Request:

@@ -13,7 +13,7 @@ from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
-from draftproof.properties.variants import related as related_scenario
+from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
@@ -22,7 +22,7 @@ from draftproof.reference.solve import resolve, solve
 
 @dataclass(frozen=True)
 class Solved:
-    """A scenario with what the reference makes of it; `related` is its trace of the related run, if that is another.
+    """A scenario with what the reference makes of it; `varied` is its trace of the variant run, if that is another.
 
     A dynamic scenario has no trace before a subject ran; `memo` is what `resolved` need not compute again then.
     """
@@ -30,7 +30,7 @@ class Solved:
     scenario: Scenario
     script: Script
     trace: Trace | None = None
-    related: Trace | None = None
+    varied: Trace | None = None
     memo: Memo | None = None
 
 
@@ -45,10 +45,10 @@ def solved(scenario: Scenario) -> Solved:
 
 
 def _traced(scenario: Scenario, script: Script, memo: Memo) -> Solved:
-    """The two ways to commit leave different traces; no other relation changes what the reference says."""
-    other = related_scenario(scenario) if scenario.relation == "other_commit" else None
-    related = run(other, script, memo) if other else None
-    return Solved(scenario, script, run(scenario, script, memo), related)
+    """The two ways to commit leave different traces; no other variant changes what the reference says."""
+    other = varied_scenario(scenario) if scenario.variant == "other_commit" else None
+    varied = run(other, script, memo) if other else None
+    return Solved(scenario, script, run(scenario, script, memo), varied)
 
 
 def resolved(known: Solved, ran: Trace) -> Solved:
@@ -70,7 +70,7 @@ def resolved(known: Solved, ran: Trace) -> Solved:
     }
     control = tuple(observations(scenario, rows, correct))
     done = _traced(scenario, script, memo)
-    return replace(done, trace=_with(done.trace, control), related=_with(done.related, control))
+    return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
 
 
 def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
@@ -107,18 +107,18 @@ def _where(error: BaseException) -> str:
 
 
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
-    """Run the base pair and, if the scenario draws a relation, the related run. Raises SubjectCrashedError."""
+    """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
     known = reference(scenario)
     base = _run(subject, scenario, known.script, "in the base run")
     other = None
-    if scenario.relation != "none":
-        other = _run(subject, related_scenario(scenario), known.script, f"in the run related by {scenario.relation}")
+    if scenario.variant != "none":
+        other = _run(subject, varied_scenario(scenario), known.script, f"in the run of variant {scenario.variant}")
     known = resolved(known, base)
     assert known.trace is not None
     _declared(subject, scenario, base, known.trace)
     if other is not None:
-        _declared(subject, related_scenario(scenario), other, known.related or known.trace)
-    return Evidence(scenario, known.script, known.trace, base, other, known.related)
+        _declared(subject, varied_scenario(scenario), other, known.varied or known.trace)
+    return Evidence(scenario, known.script, known.trace, base, other, known.varied)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:

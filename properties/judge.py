@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -25,7 +25,6 @@ from draftproof.properties.values.channels import PHASES
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
-from draftproof.properties.variants import related
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2
@@ -75,16 +74,16 @@ class Judgement:
 
 
 def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
-    """Hold one scenario's traces to the contracts that apply to them; the related run to the same ones."""
+    """Hold one scenario's traces to the contracts that apply to them; the variant run to the same ones."""
     contracts = tuple(contracts)
     results = _results(evidence, contracts)
     failed = [found for found in results.values() if found]
     first = _first(evidence, failed)
-    if evidence.related is not None:
-        other = _related(evidence)
+    if evidence.varied is not None:
+        other = evidence.variant_run
         beside = _results(other, contracts)
         results = {name: results.get(name) or beside.get(name) for name in (*results, *beside)}
-        if first is None or first.contract.startswith("relation."):
+        if first is None or first.contract.startswith("variant."):
             first = _first(other, [found for found in beside.values() if found]) or first
     return Judgement(
         results=results,
@@ -92,20 +91,6 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         channels=evidence.subject.channels,
         beyond=beyond(evidence),
         draft=algorithm(evidence.scenario.draft),
-    )
-
-
-def _related(evidence: Evidence) -> Evidence:
-    """The related run as a run of its own: the graphs that ship without taps are judged here."""
-    assert evidence.related is not None
-    return replace(
-        evidence,
-        scenario=related(evidence.scenario),
-        reference=evidence.related_reference or evidence.reference,
-        subject=evidence.related,
-        related=None,
-        related_reference=None,
-        base_ties=evidence.ties,
     )
 
 
@@ -216,9 +201,9 @@ def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
 
 
 def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
-    """Order across requests: (relation, engine step, phase, step, layer, rank, request, row).
+    """Order across requests: (variant, engine step, phase, step, layer, rank, request, row).
 
-    A relation's divergence names the pair, not the cause: it comes after any contract with the reference.
+    A variant's divergence names the pair, not the cause: it comes after any contract with the reference.
     """
     key = place_of(found)
     phase, *rest = _order(found)[1:]
@@ -226,7 +211,7 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
         launch = evidence.subject.channel("graph.replay").get(key)
         kind = launch[0] if isinstance(launch, tuple) else VERIFY
         phase = PHASES.index(_WRITES.get(int(kind), "plan"))
-    return (int(found.contract.startswith("relation.")), _engine_step(evidence, key), phase, *rest)
+    return (int(found.contract.startswith("variant.")), _engine_step(evidence, key), phase, *rest)
 
 
 def _engine_step(evidence: Evidence, key: Key) -> int:

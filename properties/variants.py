@@ -1,6 +1,6 @@
 """Legal perturbations of a scenario: what changes, and which observations must not.
 
-Every relation runs the same script. `graph_vs_eager` and `padded_vs_exact` compare with a fresh eager run.
+Every variant runs the same script. `graph_vs_eager` and `padded_vs_exact` compare with a fresh eager run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.scenario import RELATIONS, Relation, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 
 _OTHER = {"snapshot": "replay", "replay": "snapshot"}
 _REPLACE: dict[str, Callable[[Scenario], dict[str, Any]]] = {
@@ -33,7 +33,7 @@ _PLACED = frozenset(
 _COMMITTED = frozenset(
     {"commit.intermediate", "commit.pending", "commit.base", "commit.unfolded", "commit.written", "graph.replay"}
 )
-_CHANGED: dict[Relation, frozenset[str]] = {
+_CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": frozenset({"graph.replay"}),
     "padded_vs_exact": frozenset({"graph.replay"}),
     "rows_permuted": _PLACED,
@@ -45,16 +45,16 @@ _CHANGED: dict[Relation, frozenset[str]] = {
 }
 
 
-def related(scenario: Scenario) -> Scenario:
-    """The scenario under its drawn relation. Raises ValueError if it has none."""
-    if scenario.relation not in RELATIONS:
-        raise ValueError(f"relation is {scenario.relation!r}, allowed: {', '.join(RELATIONS)}")
-    return msgspec.structs.replace(scenario, relation="none", **_REPLACE[scenario.relation](scenario))
+def varied(scenario: Scenario) -> Scenario:
+    """The scenario under its drawn variant. Raises ValueError if it has none."""
+    if scenario.variant not in VARIANTS:
+        raise ValueError(f"variant is {scenario.variant!r}, allowed: {', '.join(VARIANTS)}")
+    return msgspec.structs.replace(scenario, variant="none", **_REPLACE[scenario.variant](scenario))
 
 
-def unchanged(relation: Relation) -> frozenset[str]:
-    """The channels that a relation leaves as they are."""
-    return frozenset(CHANNELS) - _CHANGED[relation]
+def unchanged(variant: Variant) -> frozenset[str]:
+    """The channels that a variant leaves as they are."""
+    return frozenset(CHANNELS) - _CHANGED[variant]
 
 
 def _wider(sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ LONGEST = 44
 def neighbours(ran: Evidence, first: Divergence) -> list[tuple[str, ...]]:
     """Rows of (mark, round, step, layer, row, expected, got); the divergence's own is marked."""
     expected, got = ran.pair(first.channel)
-    if first.contract.startswith("relation.") and ran.related is not None:
-        expected = ran.related.channel(first.channel)
+    if first.contract.startswith("variant.") and ran.varied is not None:
+        expected = ran.varied.channel(first.channel)
     keys = sorted(key for key in expected.keys() | got.keys() if key.request == first.request)
     here = Key(first.request, first.round, first.step, first.layer, first.row)
     if here not in keys:

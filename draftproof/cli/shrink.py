@@ -189,7 +189,7 @@ def describe(scenario: Scenario) -> str:
     if layers := getattr(scenario.model, "layers", None):
         parts.append(_many(layers, "layer"))
     parts += ["adaptive"] if scenario.adaptive else []
-    parts += [f"relation {scenario.relation}"] if scenario.relation != "none" else []
+    parts += [f"variant {scenario.variant}"] if scenario.variant != "none" else []
     return ", ".join(parts)
 
 

@@ -60,7 +60,7 @@ def _dense(scenario: Scenario) -> Scenario:
 
 def _same_commit(scenario: Scenario) -> Scenario:
     """A dense target has one way to commit only, and nothing to compare it with."""
-    return put(scenario, "relation", "none") if scenario.relation == "other_commit" else scenario
+    return put(scenario, "variant", "none") if scenario.variant == "other_commit" else scenario
 
 
 def _without_drafts(scenario: Scenario) -> Scenario:
@@ -99,7 +99,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),
-        Part("relation", "a second, related run", lambda scenario: put(scenario, "relation", "none")),
+        Part("variant", "the second run, of the variant", lambda scenario: put(scenario, "variant", "none")),
         Part("taps", "taps inside of launches", lambda scenario: put(scenario, "taps", False)),
     )
 

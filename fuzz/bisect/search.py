@@ -204,6 +204,6 @@ def _fixed(answer: Answer) -> dict[str, str]:
     contract = BY_NAME.get(first.contract)
     if first.channel in TAPPED or (contract and not contract.fits(frozenset(CHANNELS) - TAPPED)):
         fixed["taps"] = f"without them {first.contract} has nothing to judge"
-    if first.contract.startswith("relation."):
-        fixed["relation"] = f"{first.contract} compares the two runs"
+    if first.contract.startswith("variant."):
+        fixed["variant"] = f"{first.contract} compares the two runs"
     return fixed

@@ -143,10 +143,10 @@ class Findings:
 
     @property
     def waiting(self) -> list[Finding]:
-        """Those to be worked out, what is hit most often first and what a relation alone shows last: the others often
+        """Those to be worked out, what is hit most often first and what a variant alone shows last: the others often
         are shadows of it."""
         open_ = [finding for finding in self._kept if finding.state in ("new", "shrunk")]
-        return sorted(open_, key=lambda one: (one.contract.startswith("relation."), -one.hits, one.first))
+        return sorted(open_, key=lambda one: (one.contract.startswith("variant."), -one.hits, one.first))
 
     def work_out(self, finding: Finding, budget: float) -> None:
         """Merge, shrink and confirm one finding within about `budget` seconds; its state then is no longer new."""
@@ -198,7 +198,7 @@ class Findings:
         )
         self._tell(finding, done)
         if not _hits(done.answer, finding):
-            # Shrinking keeps contract and channel; what the smallest case is related by is what the finding is.
+            # Shrinking keeps contract and channel; the relation of the smallest case is what the finding is.
             self._become(finding, done.answer, done.scenario, "shrunk")
             return None
         return self._plain(finding, done.scenario)
@@ -217,11 +217,11 @@ class Findings:
         )
 
     def _plain(self, finding: Finding, scenario: Scenario) -> Scenario | None:
-        """The scenario without its relation and with taps on, if that fails, too; None if it fails as another finding,
+        """The scenario without its variant and with taps on, if that fails, too; None if it fails as another finding,
         into which this one goes."""
-        if scenario.relation == "none" and scenario.taps:
+        if scenario.variant == "none" and scenario.taps:
             return scenario
-        plain = msgspec.structs.replace(scenario, relation="none", taps=True)
+        plain = msgspec.structs.replace(scenario, variant="none", taps=True)
         answer = self._one(plain)
         if answer.identity is None:
             return scenario

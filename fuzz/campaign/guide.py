@@ -111,7 +111,7 @@ def _shown(scenario: Scenario) -> tuple[tuple[str, str], ...]:
     return (
         ("draft", algorithm(scenario.draft)),
         ("layers", scenario.states.commit if hybrid else "dense"),
-        ("relation", scenario.relation),
+        ("variant", scenario.variant),
         ("page size", str(scenario.memory.page_size)),
         ("rows", "padded" if scenario.graphs.sizes else "eager"),
         ("control", "fixed" if scenario.adaptive is None else "adaptive"),

@@ -14,7 +14,7 @@ from draftproof.properties.values.scenario import Graphs, Scenario, States, page
 
 OFF: tuple[tuple[str, object], ...] = (
     ("graphs", Graphs()),
-    ("relation", "none"),
+    ("variant", "none"),
     ("adaptive", None),
     ("schedule.draft_batch", 0),
     ("taps", True),

@@ -49,7 +49,7 @@ def _work(scenario: Scenario) -> tuple[int, ...]:
 def _machinery(scenario: Scenario) -> tuple[int, ...]:
     """One where something is on that need not be."""
     return (
-        int(scenario.relation != "none"),
+        int(scenario.variant != "none"),
         int(scenario.adaptive is not None),
         int(scenario.schedule.draft_batch > 0),
         _linear_layers(scenario),

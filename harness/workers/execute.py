@@ -29,7 +29,7 @@ _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?
 
 
 class _Journalled:
-    """A subject whose runs are told to the journal: the first is the base run, the second the related one."""
+    """A subject whose runs are told to the journal: the first is the base run, the second the run of the variant."""
 
     def __init__(self, subject: Subject, journal: Journal) -> None:
         self._subject, self._journal = subject, journal
@@ -37,7 +37,7 @@ class _Journalled:
         self._runs = 0
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        self._journal.enter("related" if self._runs else "base")
+        self._journal.enter("variant" if self._runs else "base")
         self._runs += 1
         trace = self._subject.run(scenario, script)
         self._journal.enter("reference")
@@ -131,7 +131,7 @@ def _described(answer: Answer, order: Order, ran: Evidence) -> Answer:
 def digest(ran: Evidence) -> str:
     """A hash over all that the subject reported, of both runs."""
     hashed = hashlib.blake2b(digest_size=16)
-    for trace in (ran.subject, ran.related):
+    for trace in (ran.subject, ran.varied):
         for part in _parts(trace.observations if trace else ()):
             hashed.update(part)
         hashed.update(b"\1")

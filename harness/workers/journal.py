@@ -44,7 +44,7 @@ class Journal:
         self.enter("order")
 
     def enter(self, run: str) -> None:
-        """A part of it begins: reference, base, related, judge."""
+        """A part of it begins: reference, base, variant, judge."""
         self._run, self._step, self._launch = run.encode(), -1, b""
         self._write()
 

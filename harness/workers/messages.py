@@ -46,7 +46,7 @@ class Ready(Value, frozen=True, kw_only=True):
 class Place(Value, frozen=True, kw_only=True):
     """What a worker was about to do, by its journal: which run, which engine step, which kind of launch.
 
-    `run` is order (taken in hand, nothing begun), reference, base, related or judge; `launch` is "plan" between
+    `run` is order (taken in hand, nothing begun), reference, base, variant or judge; `launch` is "plan" between
     launches.
     """
 

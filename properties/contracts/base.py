@@ -27,7 +27,8 @@ class Contract:
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
     either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. `minimum` names
     counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is said, not all that
-    is missing.
+    is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows` where the
+    subject decides how many drafts a round has.
     """
 
     name: str
@@ -38,15 +39,14 @@ class Contract:
     partial: frozenset[str] = frozenset()
     concerns: Callable[[Evidence], bool] = field(default=_always)
     whole: bool = True
+    by_round: bool = True
 
     def applies(self, evidence: Evidence) -> bool:
         """Whether this scenario's traces can be held to it."""
-        return self.fits(evidence.subject.channels) and self._knows_rounds(evidence) and self.concerns(evidence)
+        return self.fits(evidence.subject.channels) and self._has_rounds(evidence) and self.concerns(evidence)
 
-    def _knows_rounds(self, evidence: Evidence) -> bool:
-        """Where the subject decides how many drafts a round has, what is right follows from what it says of that."""
-        said = not evidence.scenario.dynamic or "round.rows" in evidence.subject.channels
-        return said or self.name == "lossless"
+    def _has_rounds(self, evidence: Evidence) -> bool:
+        return not (self.by_round and evidence.scenario.dynamic) or "round.rows" in evidence.subject.channels
 
     def fits(self, channels: frozenset[str]) -> bool:
         """Whether a subject with these channels can be held to it at all."""

@@ -23,7 +23,7 @@ def _known(evidence: Evidence) -> bool:
 
 def _drafts(evidence: Evidence) -> Iterator[Divergence]:
     """K of a round: what the plan allows, or as much of it as a draft that looks for a match has found."""
-    found = first_of("drafts", _counts(evidence))
+    found = first_of("control.num_drafts", _counts(evidence))
     if found:
         yield found
 
@@ -51,7 +51,7 @@ CONTRACTS = (
     ),
     replace(equals("control.average", "control.average", adaptive_scenarios=1, step_switches_up=1), concerns=_adaptive),
     Contract(
-        name="drafts",
+        name="control.num_drafts",
         needs=frozenset({"round.rows"}),
         partial=frozenset({"round.rows"}),
         minimum={

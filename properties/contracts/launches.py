@@ -31,7 +31,7 @@ _PER_GRAPH = (DRAFT, VERIFY, EXTEND)
 
 
 def _graphs(evidence: Evidence) -> Iterator[Divergence]:
-    found = first_of("graphs", (*_launches(evidence), *_sizes_of_rows(evidence)))
+    found = first_of("launch.graphs", (*_launches(evidence), *_sizes_of_rows(evidence)))
     if found:
         yield found
 
@@ -166,7 +166,7 @@ def _sizes_of_rows(evidence: Evidence) -> Iterator[Place]:
 
 CONTRACTS = (
     Contract(
-        name="graphs",
+        name="launch.graphs",
         needs=frozenset({"graph.replay", "round.rows"}),
         minimum={
             "scenarios": 1,

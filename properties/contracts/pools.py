@@ -27,7 +27,7 @@ def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
 
 def _ownership(evidence: Evidence) -> Iterator[Divergence]:
     """One owner a page; owned is what the tables of the requests that go on say."""
-    found = first_of("ownership", _shared(evidence))
+    found = first_of("pool.ownership", _shared(evidence))
     if found:
         yield found
     expected: dict[Key, Datum] = {}
@@ -39,7 +39,7 @@ def _ownership(evidence: Evidence) -> Iterator[Divergence]:
         key: value[2:] if isinstance(value, tuple) else value
         for key, value in evidence.subject.channel("pool.owners").items()
     }
-    found = first_divergence("ownership", "pool.owners", expected, got)
+    found = first_divergence("pool.ownership", "pool.owners", expected, got)
     if found:
         yield found
 
@@ -151,7 +151,7 @@ CONTRACTS = (
         check=_kept,
     ),
     Contract(
-        name="ownership",
+        name="pool.ownership",
         needs=frozenset({"round.table", "pool.owners"}),
         reads=_READS | {"commit.length"},
         minimum={"scenarios": 1, "slot_reuses": 1},

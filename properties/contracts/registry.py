@@ -1,4 +1,4 @@
-"""All contracts of engine traces, by name; kernel contracts are apart (contracts/kernel.py)."""
+"""All contracts of engine traces, by name; kernel contracts are apart (properties/kernels)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from draftproof.properties.contracts import (
     schedule,
     slots,
     states,
+    variants,
 )
-from draftproof.properties.contracts import variants as relations
 from draftproof.properties.contracts.base import Contract
 
 ALL: tuple[Contract, ...] = (
@@ -30,7 +30,7 @@ ALL: tuple[Contract, ...] = (
     *launches.CONTRACTS,
     *control.CONTRACTS,
     *configuration.CONTRACTS,
-    *relations.CONTRACTS,
+    *variants.CONTRACTS,
 )
 BY_NAME = {contract.name: contract for contract in ALL}
 

@@ -25,7 +25,7 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
             first = next((i for i, (is_, must) in pairs if is_ != must), min(len(text), len(script.tokens)))
             key = emitted[first][1] if first < len(emitted) else Key(request, len(script.rounds))
             place = Place("accept.emitted", key, script.tokens, text, "not plain greedy decoding")
-            yield place.divergence("lossless")
+            yield place.divergence("output.lossless")
             return
 
 
@@ -48,7 +48,7 @@ CONTRACTS = (
     equals("verify.choice", "verify.choice", decode_rounds=1),
     explained(
         equals(
-            "accept",
+            "accept.greedy",
             "accept.correct_len",
             "accept.index",
             "accept.bonus",
@@ -61,11 +61,12 @@ CONTRACTS = (
         _bonus,
     ),
     equals("commit.kv", "commit.kv", decode_rounds=1, accept_partial=1, page_crossings=1),
-    equals("lengths", "commit.length", decode_rounds=1, accept_partial=1),
+    equals("commit.length", "commit.length", decode_rounds=1, accept_partial=1),
     Contract(
-        name="lossless",
+        name="output.lossless",
         needs=frozenset({"accept.emitted"}),
         minimum={"scenarios": 1, "tokens_emitted": 1, "accept_partial": 1, "accept_all": 1},
         check=_lossless,
+        by_round=False,
     ),
 )

@@ -31,7 +31,7 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
             slot = evidence.slot(key.request, key.round, at) if isinstance(at, int) else None
             expected[key] = "no page" if slot is None else slot  # type: ignore[assignment]
         found = first_divergence(
-            "slots",
+            "memory.slots",
             f"{stage}.slots",
             expected,
             got,
@@ -88,10 +88,10 @@ _RANGES: dict[str, Range] = {
 def _bounds(evidence: Evidence) -> Iterator[Divergence]:
     """Every index within what it indexes."""
     for channel, allowed in _RANGES.items():
-        found = first_of("bounds", _outside(evidence, channel, allowed))
+        found = first_of("memory.bounds", _outside(evidence, channel, allowed))
         if found:
             yield found
-    found = first_of("bounds", _written_outside(evidence))
+    found = first_of("memory.bounds", _written_outside(evidence))
     if found:
         yield found
 
@@ -128,7 +128,7 @@ def _tabled(evidence: Evidence) -> bool:
 
 CONTRACTS = (
     Contract(
-        name="slots",
+        name="memory.slots",
         needs=frozenset(f"{stage}.slots" for stage in _STAGES),
         reads=frozenset({*(f"{stage}.positions" for stage in _STAGES), "round.table"}),
         minimum={"scenarios": 1, "decode_rounds": 1, "page_crossings": 1},
@@ -137,7 +137,7 @@ CONTRACTS = (
         whole=False,
     ),
     Contract(
-        name="bounds",
+        name="memory.bounds",
         needs=frozenset(_RANGES) | {"commit.written"},
         partial=frozenset(_RANGES) | {"commit.written"},
         minimum={"scenarios": 1, "decode_rounds": 1},

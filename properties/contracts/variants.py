@@ -1,6 +1,6 @@
-"""Bitwise relations of a subject with itself: one contract a relation, over every channel that it leaves alone.
+"""A run and its variant agree bit for bit: one contract a variant, over every channel that it leaves alone.
 
-A real model's floats depend on the shape of a batch, so relations that change shapes hold its integers only.
+A real model's floats depend on the shape of a batch, so of variants that change shapes only its integers are compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import first_divergence
 from draftproof.properties.evidence.evidence import CAPTURE, Evidence
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.scenario import RELATIONS, Relation
+from draftproof.properties.values.scenario import VARIANTS, Variant
 from draftproof.properties.values.trace import Datum, Key, Trace, integers
 from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import unchanged
@@ -22,17 +22,17 @@ _RESIZED = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 _RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
 
 
-def _check(relation: Relation, evidence: Evidence) -> Iterator[Divergence]:
-    if evidence.related is None:
+def _check(variant: Variant, evidence: Evidence) -> Iterator[Divergence]:
+    if evidence.varied is None:
         return
-    for channel in sorted(unchanged(relation), key=lambda name: CHANNELS[name].order):
-        if channel not in evidence.subject.channels & evidence.related.channels:
+    for channel in sorted(unchanged(variant), key=lambda name: CHANNELS[name].order):
+        if channel not in evidence.subject.channels & evidence.varied.channels:
             continue
-        if not evidence.exact and relation in _RESHAPED and _rounded(channel, evidence):
+        if not evidence.exact and variant in _RESHAPED and _rounded(channel, evidence):
             continue
-        expected = _comparable(relation, channel, evidence.related, evidence)
-        got = _comparable(relation, channel, evidence.subject, evidence)
-        found = first_divergence(f"relation.{relation}", channel, expected, got)
+        expected = _comparable(variant, channel, evidence.varied, evidence)
+        got = _comparable(variant, channel, evidence.subject, evidence)
+        found = first_divergence(f"variant.{variant}", channel, expected, got)
         if found:
             yield found
 
@@ -44,12 +44,12 @@ def _rounded(channel: str, evidence: Evidence) -> bool:
     return CHANNELS[channel].kind in ("vector", "choice")
 
 
-def _comparable(relation: Relation, channel: str, trace: Trace, evidence: Evidence) -> Values:
-    """A channel without what the relation changes: captured sizes, places in the batch, what capture wrote."""
+def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence) -> Values:
+    """A channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
     values = trace.channel(channel)
-    if channel == "round.rows" and relation in _RESIZED:
+    if channel == "round.rows" and variant in _RESIZED:
         return {key: _without(value, 3) for key, value in values.items()}
-    if channel == "round.rows" and relation == "rows_permuted":
+    if channel == "round.rows" and variant == "rows_permuted":
         return {key: _without(value, 0) for key, value in values.items()}
     if channel == "commit.written":
         return _written(values, trace.channel("graph.replay"), evidence.page_size)
@@ -81,21 +81,21 @@ def _written(values: Values, launches: Values, page_size: int) -> Values:
     return kept
 
 
-def _drawn(relation: Relation, evidence: Evidence) -> bool:
-    return evidence.scenario.relation == relation and evidence.related is not None
+def _drawn(variant: Variant, evidence: Evidence) -> bool:
+    return evidence.scenario.variant == variant and evidence.varied is not None
 
 
 # Without taps, a draft is seen only through proposals that are verified.
-_MORE: Mapping[Relation, Mapping[str, int]] = {"taps_off": {"taps_off_long_proposals": 1}}
+_MORE: Mapping[Variant, Mapping[str, int]] = {"taps_off": {"taps_off_long_proposals": 1}}
 
 CONTRACTS = tuple(
     Contract(
-        name=f"relation.{relation}",
-        needs=unchanged(relation),
-        minimum={f"relation_{relation}": 1, "decode_rounds": 1, **_MORE.get(relation, {})},
-        check=partial(_check, relation),
-        concerns=partial(_drawn, relation),
+        name=f"variant.{variant}",
+        needs=unchanged(variant),
+        minimum={f"variant_{variant}": 1, "decode_rounds": 1, **_MORE.get(variant, {})},
+        check=partial(_check, variant),
+        concerns=partial(_drawn, variant),
         whole=False,
     )
-    for relation in RELATIONS
+    for variant in VARIANTS
 )

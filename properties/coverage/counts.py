@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from draftproof.properties.coverage import draft_counts, state_counts
 from draftproof.properties.evidence.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence
 from draftproof.properties.evidence.rounds import Round, decode_rounds
-from draftproof.properties.values.scenario import RELATIONS
+from draftproof.properties.values.scenario import VARIANTS
 from draftproof.properties.values.trace import Key, Trace
 
 NAMES = (
@@ -60,13 +60,13 @@ NAMES = (
     "ties",
     "poison_0",
     "poison_1",
-    *(f"relation_{relation}" for relation in RELATIONS),
+    *(f"variant_{variant}" for variant in VARIANTS),
     "taps_off_long_proposals",
     *state_counts.NAMES,
     *draft_counts.NAMES,
 )
 # What no scenario of a model without linear layers can reach.
-HYBRID = frozenset({*state_counts.HYBRID, "relation_other_commit"})
+HYBRID = frozenset({*state_counts.HYBRID, "variant_other_commit"})
 
 
 def beyond(evidence: Evidence) -> frozenset[str]:
@@ -83,9 +83,9 @@ def counts(evidence: Evidence) -> dict[str, int]:
     counter["requests"] = len(evidence.scenario.requests)
     counter["ties"] = len(evidence.ties)
     counter[f"poison_{evidence.scenario.memory.poison}"] = 1
-    if evidence.related is not None and _differs(evidence, evidence.related):
-        counter[f"relation_{evidence.scenario.relation}"] = 1
-        if evidence.scenario.relation == "taps_off":
+    if evidence.varied is not None and _differs(evidence, evidence.varied):
+        counter[f"variant_{evidence.scenario.variant}"] = 1
+        if evidence.scenario.variant == "taps_off":
             counter["taps_off_long_proposals"] = _long_proposals(evidence)
     counter.update(_batches(evidence))
     counter.update(_launches(evidence))
@@ -219,8 +219,8 @@ _SHOWS = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
 
 
 def _differs(evidence: Evidence, other: Trace) -> bool:
-    """Whether the related run was another run at all: rows and pages that did not move prove nothing."""
-    channel = _SHOWS.get(evidence.scenario.relation)
+    """Whether the variant run was another run at all: rows and pages that did not move prove nothing."""
+    channel = _SHOWS.get(evidence.scenario.variant)
     return channel is None or evidence.subject.channel(channel) != other.channel(channel)
 
 

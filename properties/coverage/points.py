@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.scenario import RELATIONS
+from draftproof.properties.values.scenario import VARIANTS
 
 _FIRST = "first round"
 _ACCEPTS = ("no drafts", "none", "partial", "all")
@@ -17,8 +17,8 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "draft": ALGORITHMS,
     "layers": ("dense", "snapshot", "replay"),
     "page size": ("1", "2", "3", "4", "5 and more"),
-    "relation": ("none", *RELATIONS),
-    # Off: graphs as they ship, in the run itself or in the related one.
+    "variant": ("none", *VARIANTS),
+    # Off: graphs as they ship, in the run itself or in the run of the variant.
     "taps": ("on", "off", "on and off"),
     "poison": ("0", "1"),
     "control": ("fixed", "adaptive", "draft batch", "adaptive and draft batch"),
@@ -83,11 +83,11 @@ _CROSSED: tuple[tuple[str, ...], ...] = (
     ("draft", "limit"),
     ("control", "switch"),
     ("draft", "control"),
-    ("draft", "relation"),
+    ("draft", "variant"),
     ("draft", "end"),
     ("draft", "pages"),
     ("draft", "chunks"),
-    ("layers", "relation"),
+    ("layers", "variant"),
     ("layers", "switch"),
     ("layers", "rows"),
     ("layers", "end"),
@@ -97,7 +97,7 @@ _CROSSED: tuple[tuple[str, ...], ...] = (
     ("rows", "bucket"),
     ("rows", "batch"),
     ("rows", "switch"),
-    ("rows", "relation"),
+    ("rows", "variant"),
     ("rows", "cut"),
     ("stage", "limit"),
     ("waited", "pages"),

@@ -7,7 +7,7 @@ from draftproof.properties.values.drafts import Mtp, algorithm
 from draftproof.properties.values.scenario import ProbeModel
 
 _NEED_SIZES = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
-# Where such a relation must have changed something: rows and pages that did not move prove nothing.
+# Where such a variant must have changed something: rows and pages that did not move prove nothing.
 _SHOWS = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
 
 
@@ -19,8 +19,8 @@ def scenario_facts(evidence: Evidence) -> dict[str, str | None]:
         "draft": algorithm(scenario.draft),
         "layers": scenario.states.commit if evidence.hybrid else "dense",
         "page size": str(size) if size < 5 else "5 and more",
-        "relation": _relation(evidence),
-        "taps": "off" if not scenario.taps else "on and off" if scenario.relation == "taps_off" else "on",
+        "variant": _variant(evidence),
+        "taps": "off" if not scenario.taps else "on and off" if scenario.variant == "taps_off" else "on",
         "poison": str(scenario.memory.poison),
         "control": _control(evidence),
         "start": ("other" if linear.start else "zero") if linear else None,
@@ -48,16 +48,16 @@ def request_facts(evidence: Evidence) -> list[dict[str, str | None]]:
     return found
 
 
-def _relation(evidence: Evidence) -> str | None:
-    """None if the related run was no other run."""
-    relation, other = evidence.scenario.relation, evidence.related
-    if relation == "none":
-        return relation
-    if other is None or (relation in _NEED_SIZES and not evidence.scenario.graphs.sizes):
+def _variant(evidence: Evidence) -> str | None:
+    """None if the variant run was no other run."""
+    variant, other = evidence.scenario.variant, evidence.varied
+    if variant == "none":
+        return variant
+    if other is None or (variant in _NEED_SIZES and not evidence.scenario.graphs.sizes):
         return None
-    channel = _SHOWS.get(relation)
+    channel = _SHOWS.get(variant)
     moved = channel is None or evidence.subject.channel(channel) != other.channel(channel)
-    return relation if moved else None
+    return variant if moved else None
 
 
 def _control(evidence: Evidence) -> str:

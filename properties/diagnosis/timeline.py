@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from draftproof.properties.contracts.base import nearness, place_of
 from draftproof.properties.diagnosis.compare import differing, first_index, shown
@@ -13,7 +13,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, PHASES
 from draftproof.properties.values.trace import Datum, Key, Observation
 from draftproof.properties.values.verdict import Divergence
-from draftproof.properties.variants import related, unchanged
+from draftproof.properties.variants import unchanged
 
 LONGEST = 96
 """Characters of a value that are kept: tuples can be long."""
@@ -47,7 +47,7 @@ class Mark(Value, frozen=True, kw_only=True):
 class Timeline(Value, frozen=True, kw_only=True):
     """The marks of one run in the order of request, round and phase; `first` is the divergence that was reported.
 
-    `run` says which run: the base run, the related one, or the base run beside the related one.
+    `run` says which run: the base run, that of the variant, or the base run beside it.
     """
 
     requests: int
@@ -79,7 +79,7 @@ class _Run:
 def timeline(evidence: Evidence, first: Divergence) -> Timeline:
     """What both sides say of each request, round and phase, in the run that `first` was seen in.
 
-    Channels that the reference does not have are judged by relations: of those only `first` itself is marked.
+    Channels that the reference does not have are compared between two runs: of those only `first` itself is marked.
     """
     run = _run(evidence, first)
     tallies: dict[_Cell, _Tally] = defaultdict(_Tally)
@@ -95,19 +95,17 @@ def timeline(evidence: Evidence, first: Divergence) -> Timeline:
 
 
 def _run(evidence: Evidence, first: Divergence) -> _Run:
-    name, other = evidence.scenario.relation, evidence.related
+    name, other = evidence.scenario.variant, evidence.varied
     if other is None:
         return _judged(evidence, "base run")
-    if first.contract.startswith("relation."):
+    if first.contract.startswith("variant."):
         both = evidence.subject.channels & other.channels & unchanged(name)
         pair = lambda channel: (other.channel(channel), evidence.subject.channel(channel))  # noqa: E731
-        return _Run(f"base run, beside the run related by {name}", evidence, both, pair)
+        return _Run(f"base run, beside the run of variant {name}", evidence, both, pair)
     key, base = place_of(first), evidence.subject.channel(first.channel)
     if shown(base.get(key), first.index) == first.got or key not in other.channel(first.channel):
         return _judged(evidence, "base run")
-    reference = evidence.related_reference or evidence.reference
-    beside = replace(evidence, scenario=related(evidence.scenario), reference=reference, subject=other, related=None)
-    return _judged(replace(beside, related_reference=None, base_ties=evidence.ties), f"run related by {name}")
+    return _judged(evidence.variant_run, f"run of variant {name}")
 
 
 def _judged(evidence: Evidence, name: str) -> _Run:

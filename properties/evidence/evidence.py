@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import Checkpoint, Scenario, drafts_allowed, wish
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace, integers
+from draftproof.properties.variants import varied
 
 PREFILL, DRAFT, VERIFY, EXTEND, EXTEND_PROMPT, CAPTURE, COMMIT, FINISH = range(8)
 
@@ -52,18 +53,18 @@ class Launch(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """One scenario, run: what the reference says, what the subject did, and its run under the drawn relation.
+    """One scenario, run: what the reference says, what the subject did, and its run under the drawn variant.
 
-    `related_reference` is what the reference says of the related run, where that is something else. `base_ties` are
-    those of the base run, if this is a related one: without taps a run does not show its own.
+    `varied_reference` is what the reference says of the variant run, where that is something else. `base_ties` are
+    those of the base run, if this is a run of the variant: without taps a run does not show its own.
     """
 
     scenario: Scenario
     script: Script
     reference: Trace
     subject: Trace
-    related: Trace | None = None
-    related_reference: Trace | None = None
+    varied: Trace | None = None
+    varied_reference: Trace | None = None
     base_ties: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -87,6 +88,20 @@ class Evidence:
     @property
     def page_size(self) -> int:
         return self.scenario.memory.page_size
+
+    @property
+    def variant_run(self) -> Evidence:
+        """The variant run as a run of its own. Only where there is one."""
+        assert self.varied is not None
+        return replace(
+            self,
+            scenario=varied(self.scenario),
+            reference=self.varied_reference or self.reference,
+            subject=self.varied,
+            varied=None,
+            varied_reference=None,
+            base_ties=self.ties,
+        )
 
     def rounds_of(self, request: int) -> int:
         """The number of a request's last round, by the script."""

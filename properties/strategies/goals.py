@@ -37,7 +37,7 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         raise ValueError(f"point is {unknown[0]!r}, allowed: {', '.join(sorted(AIMED))}")
     try:
         edited = aim_rounds(draw, aim_batches(draw, aim_model(draw, scenario, wanted), wanted), wanted)
-        if edited.relation == "taps_off" and not ROUNDS & set(wanted):
+        if edited.variant == "taps_off" and not ROUNDS & set(wanted):
             edited = unforced(edited)
         return validate(fitted(edited, tight="pages" in wanted and wanted["pages"] != "fresh"))
     except InvalidScenarioError:

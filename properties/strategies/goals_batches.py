@@ -19,7 +19,7 @@ _SEVERAL = {
     "rows": ("oversized",),
     "control": ("draft batch", "adaptive and draft batch"),
     "limit": ("batch",),
-    "relation": ("rows_permuted",),
+    "variant": ("rows_permuted",),
 }
 _LONG, _SHORT = 14, 4
 

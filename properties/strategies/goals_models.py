@@ -1,4 +1,4 @@
-"""Aims at what concerns a whole scenario: layers, steps, the controller, the relation, the draft.
+"""Aims at what concerns a whole scenario: layers, steps, the controller, the variant, the draft.
 
 `P` page size, `K` drafts of a round.
 """
@@ -19,12 +19,12 @@ from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scen
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
 MODELS = frozenset(
-    {"draft", "layers", "start", "page size", "relation", "taps", "poison", "control", "chain", "tie", "checkpoint"}
+    {"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "chain", "tie", "checkpoint"}
 )
 # Points that say which draft is meant.
 _IMPLIED: dict[str, Algorithm] = {"chain": "mtp", "block": "dflash", "match": "ngram"}
 # What wishes decide is best aimed at where nothing else changes how many drafts there are.
-_FREE = frozenset({"draft", "layers", "start", "page size", "relation", "taps", "poison", "control", "tie"})
+_FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie"})
 _NEED_SIZES = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 _TURNS = 60
 
@@ -40,7 +40,7 @@ def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """All of it, in this order: a draft is made for the steps that there are."""
     name = implied(wanted) or algorithm(scenario.draft)
     scenario = _eagle(draw, scenario)
-    for edit in (_layers, _control, _steps, _memory, _relation):
+    for edit in (_layers, _control, _steps, _memory, _variant):
         scenario = edit(draw, scenario, wanted)
     turns = [turn for turn in range(_TURNS) if _CHAINS.get(wanted.get("chain", ""), _any_turn)(turn)]
     scenario = with_draft(fitted(scenario), name, draw(st.sampled_from(turns)))
@@ -153,20 +153,20 @@ def _memory(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     return _replace(scenario, "memory", page_size=size, poison=poison)
 
 
-def _relation(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """Graphs if it needs any; a relation that is left to the scenario may not fit it any longer."""
-    relation = wanted.get("relation", scenario.relation)
+def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
+    """Graphs if it needs any; a variant that is left to the scenario may not fit it any longer."""
+    variant = wanted.get("variant", scenario.variant)
     dense = scenario.model.linear is None  # type: ignore[union-attr]  # a probe's
-    if relation == "other_commit" and dense and "relation" in wanted:
+    if variant == "other_commit" and dense and "variant" in wanted:
         model = msgspec.structs.replace(draw(models(True))[0], vocab=scenario.model.vocab)
         scenario = msgspec.structs.replace(scenario, model=model)
-    elif relation == "other_commit" and dense:
-        relation = "none"
+    elif variant == "other_commit" and dense:
+        variant = "none"
     taps = wanted.get("taps", "on")
-    relation = {"off": "none", "on and off": "taps_off"}.get(taps, relation)
-    if relation in _NEED_SIZES and "relation" in wanted and not scenario.graphs.sizes:
+    variant = {"off": "none", "on and off": "taps_off"}.get(taps, variant)
+    if variant in _NEED_SIZES and "variant" in wanted and not scenario.graphs.sizes:
         scenario = msgspec.structs.replace(scenario, graphs=Graphs(sizes=(scenario.schedule.max_batch + 1,)))
-    return msgspec.structs.replace(scenario, relation=relation, taps=taps != "off")
+    return msgspec.structs.replace(scenario, variant=variant, taps=taps != "off")
 
 
 def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:

@@ -23,16 +23,16 @@ from draftproof.properties.strategies.wide import widened
 from draftproof.properties.strategies.wishes import wishes
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Ngram
 from draftproof.properties.values.scenario import (
-    RELATIONS,
+    VARIANTS,
     Adaptive,
     Graphs,
     Memory,
-    Relation,
     Request,
     RoundWish,
     Scenario,
     Schedule,
     States,
+    Variant,
 )
 from draftproof.properties.values.validate import validate
 
@@ -41,13 +41,13 @@ from draftproof.properties.values.validate import validate
 VERSION = 8
 Draw = st.DrawFn
 
-# The relations that need a graph, or captured sizes, to differ from the base run.
-_NEED_SIZES: frozenset[Relation] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
+# The variants that need a graph, or captured sizes, to differ from the base run.
+_NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 # Only a hybrid target has two ways to commit.
-_TURNS: tuple[Relation, ...] = (*(relation for relation in RELATIONS if relation != "other_commit"), "none")
+_TURNS: tuple[Variant, ...] = (*(variant for variant in VARIANTS if variant != "other_commit"), "none")
 _COMMITS: tuple[Literal["snapshot", "replay"], ...] = ("snapshot", "replay")
 # Turns of drafts slip by one after so many scenarios: with any number of drafts up to eight each of them meets all
-# profiles, relations and ways to commit within forty scenarios of its own.
+# profiles, variants and ways to commit within forty scenarios of its own.
 _SLIP = 73
 # One in so many, beginning here, has wide rounds and batches.
 _WIDE, _FIRST_WIDE = 41, 33
@@ -99,28 +99,28 @@ def _drafting(drawn: Iterable[Scenario], drafts: Sequence[Algorithm], seed_: int
 
 
 def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
-    """Relations and ways to commit take turns, so that a short list holds them all; a relation that needs captured
+    """Variants and ways to commit take turns, so that a short list holds them all; a variant that needs captured
     sizes lets others go first. The turn moves on by one more a rotation, so that profiles meet them all."""
     turn, hybrids = seed_, seed_
     for index, scenario in enumerate(drawn):
         turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
-        relation = next(one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
+        variant = next(one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
         commit = scenario.states.commit
         turn += int(index % len(_ROTATION) == 0)
         if _hybrid(scenario):
             commit = _COMMITS[hybrids % 2]
             hybrids += 1
         if _hybrid(scenario) and hybrids % 9 in (3, 7):
-            relation = "other_commit"
+            variant = "other_commit"
         else:
             turn += 1
-        yield _related(scenario, relation, msgspec.structs.replace(scenario.states, commit=commit))
+        yield _varied(scenario, variant, msgspec.structs.replace(scenario.states, commit=commit))
 
 
-def _related(scenario: Scenario, relation: Relation, states: States) -> Scenario:
-    if relation == "taps_off":
+def _varied(scenario: Scenario, variant: Variant, states: States) -> Scenario:
+    if variant == "taps_off":
         scenario = unforced(scenario)
-    return validate(msgspec.structs.replace(scenario, relation=relation, states=states))
+    return validate(msgspec.structs.replace(scenario, variant=variant, states=states))
 
 
 def unforced(scenario: Scenario) -> Scenario:
@@ -297,7 +297,7 @@ def _requests(draw: Draw, profile: Profile, sizes: _Sizes, count: int) -> tuple[
 
 @st.composite
 def _scenario(draw: Draw, profile: Profile) -> Scenario:
-    relation: Relation = draw(st.sampled_from(("none", *RELATIONS)))
+    variant: Variant = draw(st.sampled_from(("none", *VARIANTS)))
     hybrid = draw(st.booleans()) if profile.name == "any" else profile.hybrid
     model, head = draw(models(hybrid))
     adaptive = draw(_adaptive(profile)) if profile.adaptive else None
@@ -308,7 +308,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
     count = draw(st.integers(profile.requests, 3 if profile.adaptive else 4))
     requests = draw(_requests(profile, sizes, count))
     schedule = draw(_schedule(profile, count, chunk))
-    graphs = _captured(draw, profile, schedule.max_batch, relation in _NEED_SIZES)
+    graphs = _captured(draw, profile, schedule.max_batch, variant in _NEED_SIZES)
     memory = _memory(draw, profile, requests, sizes, schedule)
     return validate(
         Scenario(
@@ -319,7 +319,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
             graphs=graphs,
             schedule=schedule,
             requests=requests,
-            relation=relation if hybrid or relation != "other_commit" else "none",
+            variant=variant if hybrid or variant != "other_commit" else "none",
             states=draw(_states()) if hybrid else States(),
             adaptive=adaptive,
         )

@@ -41,7 +41,8 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     if not isinstance(raw, dict):
         raise InvalidScenarioError(f"{name}: expected a JSON object, got {type(raw).__name__}")
     if "version" in kind.__struct_fields__ and raw.get("version", VERSION) != VERSION:
-        raise InvalidScenarioError(f"{name}: version is {raw['version']!r}, allowed: {VERSION}")
+        problem = f"{name}: invalid version {raw['version']!r}: expected {VERSION}"
+        raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:

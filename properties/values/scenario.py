@@ -12,13 +12,13 @@ from msgspec import Meta
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft
 
-VERSION = 2
+VERSION = 3
 
 Small = Annotated[int, Meta(ge=1, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
-Relation = Literal[
+Variant = Literal[
     "none",
     "graph_vs_eager",
     "padded_vs_exact",
@@ -29,7 +29,7 @@ Relation = Literal[
     "taps_off",
     "other_commit",
 ]
-RELATIONS: tuple[Relation, ...] = Relation.__args__[1:]  # type: ignore[attr-defined]
+VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention"]
 
 
@@ -181,7 +181,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     graphs: Graphs
     schedule: Schedule
     requests: Annotated[tuple[Request, ...], Meta(min_length=1)]
-    relation: Relation = "none"
+    variant: Variant = "none"
     taps: bool = True
     states: States = States()
     adaptive: Adaptive | None = None

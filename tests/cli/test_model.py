@@ -34,7 +34,7 @@ OF_STATES = {
     "state.ownership",
     "state.balance",
     "state.bounds",
-    "relation.other_commit",
+    "variant.other_commit",
 }
 OF_OTHER_DRAFTS = {"block.ids", "block.positions", "block.visible", "block.proposal", "draft.match"} | {
     "chain.ids",
@@ -102,7 +102,7 @@ def test_a_hybrid_passes(write: Callable[[Path], Path], draft: tuple[str, ...], 
     assert min(counted["snapshot_rounds"], counted["replays_folded"], counted["finals"]) > 0
     assert found["config.seen"] == found["extend.ids"] == found["verify.choice"] == "PASS"
     if "mtp" not in draft:  # these have one layer, and one draft is never accepted in part
-        assert found["verify.hidden"] == found["lossless"] == "PASS"
+        assert found["verify.hidden"] == found["output.lossless"] == "PASS"
 
 
 def test_a_draft_that_the_checkpoint_lacks_is_2_and_named(tmp_path, capsys):

@@ -197,8 +197,8 @@ def test_a_stale_fault_is_bad_input(tmp_path):
 
 
 def test_what_a_scenario_is_in_words():
-    adaptive = next(one for one in generate(3, 25) if one.adaptive and one.relation != "none")
-    assert f"adaptive, relation {adaptive.relation}" in describe(adaptive)
+    adaptive = next(one for one in generate(3, 25) if one.adaptive and one.variant != "none")
+    assert f"adaptive, variant {adaptive.variant}" in describe(adaptive)
 
 
 @pytest.mark.parametrize("fault", ["padding-rows-keep-live-slots"])

@@ -33,7 +33,7 @@ def test_nothing_is_steered_or_tapped():
     for scenario in generate(0, 10, ALGORITHMS):
         changed = validate(unsteered(scenario))
         assert isinstance(changed.model, ProbeModel)
-        assert (changed.taps, changed.relation, changed.model.agreement) == (False, "none", AGREEMENT)
+        assert (changed.taps, changed.variant, changed.model.agreement) == (False, "none", AGREEMENT)
         script = solved(changed).script
         assert all(round_.forced is None for request in script.requests for round_ in request.rounds)
         assert all(chain is None for request in script.requests for chains in request.chains for chain in chains)

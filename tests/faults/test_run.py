@@ -43,7 +43,7 @@ def report() -> FaultReport:
     """One zygote for everything that takes no catalogue."""
     early = catalogue()["draft-positions-advanced-early"]
     other = msgspec.structs.replace(
-        early, fault=Fault(id="aimed-elsewhere", contract="lengths", channel="commit.length")
+        early, fault=Fault(id="aimed-elsewhere", contract="commit.length", channel="commit.length")
     )
     stale = msgspec.structs.replace(early, fault=Fault(id="stale"), diff=early.diff.replace("@@ -", "@@ -1"))
     files = [

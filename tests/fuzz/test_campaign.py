@@ -193,7 +193,7 @@ def test_a_thousand_hits_are_one_finding_shrunk_and_confirmed(tmp_path: Path):
     assert script == solved(first).script
     small, _ = read_case(folder / "shrunk.json")
     assert small.memory.page_size == 3
-    assert small.relation == "none"
+    assert small.variant == "none"
     assert "expected 3, got 4" in (folder / "detail.txt").read_text()
     assert not (folder / "best.json").exists()
     assert f"scenario {found.first}: draft.positions" in json.loads((folder / "case.json").read_text())["origin"]
@@ -202,16 +202,16 @@ def test_a_thousand_hits_are_one_finding_shrunk_and_confirmed(tmp_path: Path):
     assert shrunk[0]["done"]
 
 
-def related(order: Order) -> Answer:
-    """A bug that a relation shows as its own, and the plain run as a wrong position."""
+def varied(order: Order) -> Answer:
+    """A bug that a variant shows as its own, and the plain run as a wrong position."""
     if order.scenario.memory.page_size < 3:
         return passing(order)
-    relation = order.scenario.relation
-    return failing(order) if relation == "none" else failing(order, f"relation.{relation}", "differs")
+    variant = order.scenario.variant
+    return failing(order) if variant == "none" else failing(order, f"variant.{variant}", "differs")
 
 
-def test_what_fails_without_its_relation_is_that_finding(tmp_path: Path):
-    end = campaign(tmp_path, Pool(related))
+def test_what_fails_without_its_variant_is_that_finding(tmp_path: Path):
+    end = campaign(tmp_path, Pool(varied))
     found = only(end)
     assert found.contract == "draft.positions"
     assert found.state == "confirmed"
@@ -487,7 +487,7 @@ def test_contracts_have_verdicts_of_their_own(tmp_path: Path):
     assert of["draft.positions"].reason == f"{failed} of 40"
     assert of["verify.positions"].verdict is Outcome.INCONCLUSIVE
     assert of["verify.positions"].missing
-    assert of["slots"].missing
+    assert of["memory.slots"].missing
     assert of["block.ids"].verdict is Outcome.SKIP
     assert of["chain.ids"].verdict is Outcome.SKIP
     assert [name for name in of if name.startswith("runs")] == ["runs", "runs.eagle"]

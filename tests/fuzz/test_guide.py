@@ -169,7 +169,7 @@ SELDOM = (
     "layers x switch: layers=snapshot, switch=down",
     "layers x control: layers=snapshot, control=adaptive and draft batch",
     "rows x switch: rows=oversized, switch=still none",
-    "rows x relation: rows=oversized, relation=other_bucket",
+    "rows x variant: rows=oversized, variant=other_bucket",
     "stage x limit: stage=first, limit=max_len",
     "stage x limit: stage=only, limit=batch",
     "waited x pages: waited=yes, pages=fresh",

@@ -132,8 +132,8 @@ def test_any_parts_can_be_off_together(number):
 
 def test_what_is_off_already_is_not_there():
     scenario = next(one for one in SCENARIOS if one.graphs.sizes)
-    plain = msgspec.structs.replace(scenario, graphs=Graphs(), relation="none", adaptive=None)
-    assert not names_of(plain) & {"graphs", "padding", "relation", "adaptive"}
+    plain = msgspec.structs.replace(scenario, graphs=Graphs(), variant="none", adaptive=None)
+    assert not names_of(plain) & {"graphs", "padding", "variant", "adaptive"}
     exact = msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(range(1, scenario.schedule.max_batch + 1))))
     assert "graphs" in names_of(exact)
     assert "padding" not in names_of(exact)
@@ -147,14 +147,14 @@ def test_each_request_alone():
 
 
 def divergence(**fields: object) -> Divergence:
-    told = {"contract": "lengths", "channel": "commit.length", "phase": "commit", "relation": "", **fields}
+    told = {"contract": "commit.length", "channel": "commit.length", "phase": "commit", "relation": "", **fields}
     place = {"request": 0, "round": 1, "step": -1, "layer": -1, "row": -1, "index": -1}
     return Divergence(expected="1", got="2", **place, **told)  # type: ignore[arg-type]
 
 
 FAILS = Answer(number=0, outcome=Outcome.FAIL, first=divergence())
 GONE = Answer(number=0, outcome=Outcome.PASS)
-OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept"))
+OTHER = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="accept.greedy"))
 BROKEN = Answer(number=0, outcome=Outcome.ERROR)
 RICH = next(one for one in SCENARIOS if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
 
@@ -232,9 +232,9 @@ def test_another_failure_is_shown_as_such():
 
 def test_what_shows_the_failure_stays_on():
     tapped = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="verify.ids", channel="verify.ids"))
-    related = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="relation.taps_off"))
-    for answer, name in ((tapped, "taps"), (related, "relation")):
-        found = bisected(lambda _, one, answer=answer: answer if one.taps and one.relation == RICH.relation else GONE)
+    varied = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="variant.taps_off"))
+    for answer, name in ((tapped, "taps"), (varied, "variant")):
+        found = bisected(lambda _, one, answer=answer: answer if one.taps and one.variant == RICH.variant else GONE)
         assert name in found.fixed
         assert name not in {part.name for part in found.parts}
 

@@ -23,7 +23,9 @@ SCENARIOS = generate(3, 25, ALGORITHMS)
 LARGE = max(SCENARIOS, key=size)
 
 
-def divergence(contract: str = "accept", channel: str = "accept.bonus", relation: str = "one ahead") -> Divergence:
+def divergence(
+    contract: str = "accept.greedy", channel: str = "accept.bonus", relation: str = "one ahead"
+) -> Divergence:
     place = {"request": 0, "round": 1, "step": -1, "layer": -1, "row": -1, "index": -1}
     return Divergence(
         contract=contract, channel=channel, phase="accept", expected="1", got="2", relation=relation, **place
@@ -69,7 +71,7 @@ def test_the_boldest_comes_first():
     after = [next(of_pass(one, LARGE), None) for one in PASSES]
     plain = after[1]
     assert plain is not None
-    assert (plain.graphs.sizes, plain.relation, plain.memory.page_seed, plain.model.seed) == ((), "none", 0, 0)
+    assert (plain.graphs.sizes, plain.variant, plain.memory.page_seed, plain.model.seed) == ((), "none", 0, 0)
 
 
 def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
@@ -81,7 +83,7 @@ def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
         assert type(left.draft) is type(scenario.draft)
         assert [len(request.prompt) for request in left.requests] == [1]
         assert left.requests[0].budget == 1
-        assert (left.steps, left.graphs.sizes, left.relation, left.adaptive) == (1, (), "none", None)
+        assert (left.steps, left.graphs.sizes, left.variant, left.adaptive) == (1, (), "none", None)
         assert (left.model.layers, left.model.types, left.memory.page_size) == (1, ("full_attention",), 1)
         assert (left.schedule.max_batch, left.memory.request_slots, left.model.vocab) == (1, 1, 4)
         assert list(candidates(left)) == []
@@ -127,7 +129,7 @@ def test_nothing_is_run_twice_and_saved_ones_get_smaller():
 
 
 def test_another_failure_is_not_followed():
-    other = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="lengths", channel="commit.length"))
+    other = Answer(number=0, outcome=Outcome.FAIL, first=divergence(contract="commit.length", channel="commit.length"))
 
     def run(scenarios: Sequence[Scenario]) -> list[Answer]:
         return [FAILS if one.graphs.sizes else other for one in scenarios]

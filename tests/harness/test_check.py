@@ -112,11 +112,11 @@ def test_an_error_of_the_reference_is_not_the_subjects():
         evidence(Raising(as_it_is), SCENARIOS[0])
 
 
-def test_a_drawn_relation_is_run():
-    related = next(scenario for scenario in SCENARIOS if scenario.relation != "none")
-    ran = evidence(Altered(as_it_is), related)
-    assert ran.related is not None
-    assert ran.related.observations
+def test_a_drawn_variant_is_run():
+    drawn = next(scenario for scenario in SCENARIOS if scenario.variant != "none")
+    ran = evidence(Altered(as_it_is), drawn)
+    assert ran.varied is not None
+    assert ran.varied.observations
 
 
 def _twice(trace: Trace) -> Trace:
@@ -169,6 +169,6 @@ def test_who_decides_the_rounds_and_does_not_tell_is_not_judged_by_them(tmp_path
 
     report = Checker(Retold(terse, channels), cases=tmp_path).check(dynamic, 3)
     judged = {one.name: one.scenarios for one in report.contracts}
-    assert judged["lossless"] == len(dynamic)
-    assert judged["lengths"] == 0
+    assert judged["output.lossless"] == len(dynamic)
+    assert judged["commit.length"] == 0
     assert not report.findings

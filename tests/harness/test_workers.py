@@ -40,8 +40,8 @@ SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    """A small one without a related run."""
-    drawn = [msgspec.structs.replace(one, relation="none") for one in generate(3, 8)]
+    """A small one without a variant run."""
+    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 8)]
     return min(drawn, key=lambda one: sum(len(request.prompt) + request.budget for request in one.requests))
 
 
@@ -90,7 +90,7 @@ def test_a_healthy_order_passes_with_counts_and_bins(ran: Run, pool: Pool) -> No
     one, two = ran(digest=True, timeline=True), ran(digest=True)
     assert (one.outcome, one.number, one.failed, one.timeline) == (Outcome.PASS, 5, (), None)
     assert one.counts["rounds"]
-    assert "lossless" in one.judged
+    assert "output.lossless" in one.judged
     assert one.bins == tuple(sorted(one.bins)) != ()
     assert one.digest == two.digest != ""
     assert 0 < one.seconds < SECONDS
@@ -327,10 +327,10 @@ def test_a_journal_says_what_is_in_hand(tmp_path: Path) -> None:
     assert read(path) is None
     journal.begin(41)
     assert read(path) == Entry(41, Place(run="order"))
-    journal.enter("related")
+    journal.enter("variant")
     journal.announce(7, "extend_prompt")
-    assert read(path) == Entry(41, journal.place) == Entry(41, Place(run="related", step=7, launch="extend_prompt"))
-    assert str(journal.place) == "related, engine step 7, extend_prompt"
+    assert read(path) == Entry(41, journal.place) == Entry(41, Place(run="variant", step=7, launch="extend_prompt"))
+    assert str(journal.place) == "variant, engine step 7, extend_prompt"
     journal.clear()
     assert read(path) is None
 

@@ -22,12 +22,12 @@ from draftproof.properties.values.scenario import (
     Linear,
     Memory,
     ProbeModel,
-    Relation,
     Request,
     RoundWish,
     Scenario,
     Schedule,
     States,
+    Variant,
 )
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.validate import validate
@@ -137,9 +137,9 @@ SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED)
 
 
 @lru_cache
-def evidence(relation: Relation = "none", scenario: Scenario = STATIC) -> Evidence:
-    """A run without a fault; with a relation, its second run too."""
-    return lockstep(IdealSubject(), msgspec.structs.replace(scenario, relation=relation))
+def evidence(variant: Variant = "none", scenario: Scenario = STATIC) -> Evidence:
+    """A run without a fault; with a variant, its second run too."""
+    return lockstep(IdealSubject(), msgspec.structs.replace(scenario, variant=variant))
 
 
 def evidence_of(channel: str) -> Evidence:

@@ -68,7 +68,7 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
             return Trace(trace.subject, trace.channels, made)
 
     of = lockstep(Eager(), ADAPTIVE)
-    found = failure("drafts", of)
+    found = failure("control.num_drafts", of)
     assert (found.expected, found.got, found.relation) == ("1 drafts", "3 drafts", "2 ahead")
     assert failure("verify.ids", of).relation == "missing"
 
@@ -108,7 +108,7 @@ def tied(of: Evidence) -> Evidence:
     return Tied(**{field.name: getattr(of, field.name) for field in fields(of)})
 
 
-@pytest.mark.parametrize("contract", ["control.steps", "control.average", "drafts"])
+@pytest.mark.parametrize("contract", ["control.steps", "control.average", "control.num_drafts"])
 def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
     of = evidence(scenario=ADAPTIVE)
     assert contract in judge(of).results
@@ -117,7 +117,7 @@ def test_after_a_tie_nobody_knows_the_step_counts(contract: str) -> None:
 
 def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() -> None:
     of = tied(evidence())
-    assert judge(of).results["drafts"] is None
+    assert judge(of).results["control.num_drafts"] is None
 
     def more(request: int) -> Callable[[Observation], Observation]:
         def change(one: Observation) -> Observation:
@@ -127,8 +127,8 @@ def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() ->
 
         return change
 
-    assert list(find("drafts").check(changed(of, more(0)))) == []
-    assert failure("drafts", changed(of, more(1))).request == 1
+    assert list(find("control.num_drafts").check(changed(of, more(0)))) == []
+    assert failure("control.num_drafts", changed(of, more(1))).request == 1
 
 
 def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None:
@@ -138,8 +138,8 @@ def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None
         return one._replace(value=(1, one.value[1])) if one.channel == "control.steps" else one  # type: ignore[index]
 
     elsewhere = replace(of.reference, observations=tuple(map(change, of.reference.observations)))
-    assert failure("graphs", replace(of, reference=elsewhere)).channel == "graph.replay"
-    assert list(find("graphs").check(tied(replace(of, reference=elsewhere)))) == []
+    assert failure("launch.graphs", replace(of, reference=elsewhere)).channel == "graph.replay"
+    assert list(find("launch.graphs").check(tied(replace(of, reference=elsewhere)))) == []
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -187,7 +187,7 @@ def relaunched(of: Evidence, kind: int, at: int, more: int) -> Evidence:
     ],
 )
 def test_launches_are_held_to_their_width_and_rows(kind: int, at: int, more: int, relation: str) -> None:
-    assert failure("graphs", relaunched(evidence(scenario=ADAPTIVE), kind, at, more)).relation == relation
+    assert failure("launch.graphs", relaunched(evidence(scenario=ADAPTIVE), kind, at, more)).relation == relation
 
 
 def test_a_commit_before_its_verify_is_out_of_order() -> None:
@@ -201,5 +201,5 @@ def test_a_commit_before_its_verify_is_out_of_order() -> None:
             return one
         return one._replace(key=one.key._replace(step=swap.get(one.key.step, one.key.step)))
 
-    found = [d.relation for d in find("graphs").check(changed(of, change))]
+    found = [d.relation for d in find("launch.graphs").check(changed(of, change))]
     assert found == ["out of order"]

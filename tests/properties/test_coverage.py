@@ -180,16 +180,16 @@ _COUNTED = {
     "blocks_cut": ("block: block=cut",),
     "adaptive_scenarios": ("control: control=adaptive", "control: control=adaptive and draft batch"),
     **{f"{name}_scenarios": (f"draft: draft={name}",) for name in ALGORITHMS},
-    **{f"relation_{name}": (f"relation: relation={name}",) for name in POINTS["relation"][1:]},
+    **{f"variant_{name}": (f"variant: variant={name}",) for name in POINTS["variant"][1:]},
 }
 
 
 @pytest.mark.parametrize("name", _COUNTED)
 def test_bins_agree_with_counts(ran: list[Ran], name: str) -> None:
-    """`relation_*` counts runs that changed; a relation that needs sizes and has none is no run of it."""
+    """`variant_*` counts runs that changed; a variant that needs sizes and has none is no run of it."""
     for one in ran:
         counted, hit = one.counts[name] > 0, not one.bins.isdisjoint(_COUNTED[name])
-        sizes = name in ("relation_graph_vs_eager", "relation_padded_vs_exact", "relation_other_bucket")
+        sizes = name in ("variant_graph_vs_eager", "variant_padded_vs_exact", "variant_other_bucket")
         assert counted == hit or (sizes and counted and "rows: rows=eager" in one.bins), (name, one.draft)
 
 
@@ -227,7 +227,7 @@ _BY_HAND = {
     "end": {("budget",)},
     "proposals": {("forced",), ("own",), ("none",)},
     "checkpoint": {("one",), ("two and more",), ("kept",)},
-    "relation": {("none",)},
+    "variant": {("none",)},
     "layers": {("snapshot",)},
     "start": {("other",)},
     "draft": {("eagle",)},
@@ -253,11 +253,11 @@ def test_a_subject_that_keeps_something_to_itself_is_no_error(name: str) -> None
 
 
 def test_what_does_not_show_is_in_no_bin() -> None:
-    """A related run in which nothing moved is none, and a graph that never ran is no replay."""
+    """A variant run in which nothing moved is none, and a graph that never ran is no replay."""
     of = evidence("pages_permuted", STATIC)
-    assert "relation: relation=pages_permuted" in bins(of)
-    same = replace(of, related=of.subject)
-    assert not any(name.startswith("relation:") for name in bins(same))
+    assert "variant: variant=pages_permuted" in bins(of)
+    same = replace(of, varied=of.subject)
+    assert not any(name.startswith("variant:") for name in bins(same))
     still = [one for one in of.subject.observations if one.channel != "graph.replay"]
     assert not {"rows: rows=padded", "rows: rows=exact"} & bins(with_observations(of, still))
 

@@ -57,22 +57,22 @@ def test_every_layer_extends_in_a_launch_of_its_own() -> None:
     assert not launches(of, DRAFT)
     extends = launches(of, EXTEND)
     assert {launch.layer for launch in extends} == set(range(LAYERS))
-    assert failure("graphs", without(of, extends[-1])).relation == "missing"
+    assert failure("launch.graphs", without(of, extends[-1])).relation == "missing"
     second = next(launch for launch in extends if launch.layer == 1)
-    assert failure("graphs", relaunched(of, second, layer=0)).relation == "1 behind"
+    assert failure("launch.graphs", relaunched(of, second, layer=0)).relation == "1 behind"
 
 
 def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
     of = evidence(scenario=NGRAM)
     assert not any(launch.kind in (DRAFT, EXTEND, EXTEND_PROMPT) for launch in of.launches)
     for kind in (DRAFT, EXTEND):
-        assert failure("graphs", relaunched(of, of.launches[-1], kind=kind)).channel == "graph.replay"
+        assert failure("launch.graphs", relaunched(of, of.launches[-1], kind=kind)).channel == "graph.replay"
 
 
 @pytest.mark.parametrize("scenario", [STANDALONE, BLOCK], ids=["standalone", "dflash"])
 def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
     of = evidence(scenario=scenario)
-    found = failure("graphs", without(of, launches(of, DRAFT)[0]))
+    found = failure("launch.graphs", without(of, launches(of, DRAFT)[0]))
     assert (found.relation, found.expected) == ("missing", "1 of kind 1")
 
 
@@ -124,4 +124,4 @@ def test_a_draft_without_memory_writes_none() -> None:
     of = evidence(scenario=NGRAM)
     astray = rewritten(of, of.launches[0], lambda places: places | {(1, 0)})
     assert failure("memory.written", astray).got == "draft slot 0"
-    assert failure("bounds", astray).relation == "out of range"
+    assert failure("memory.bounds", astray).relation == "out of range"

@@ -13,7 +13,7 @@ from draftproof.properties.strategies.profiles import ROTATION
 from draftproof.properties.strategies.scenarios import generate, scenarios
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Mtp, Ngram, Standalone, algorithm
-from draftproof.properties.values.scenario import RELATIONS, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
 from tests.properties.test_strategies import FAST
@@ -59,7 +59,7 @@ def test_a_named_draft_is_drawn_alone(name: Algorithm) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_each_draft_meets_everything(mixed: Drawn, name: str) -> None:
     own = of_draft(mixed.scenarios, name)
-    assert {scenario.relation for scenario in own} == {"none", *RELATIONS}
+    assert {scenario.variant for scenario in own} == {"none", *VARIANTS}
     commits = {scenario.states.commit if scenario.model.linear else "dense" for scenario in own}
     assert commits == {"dense", "snapshot", "replay"}
     assert {scenario.adaptive is not None for scenario in own} == {True, False}
@@ -80,7 +80,7 @@ def test_so_do_lists_of_some_drafts(names: tuple[Algorithm, ...]) -> None:
     drawn = generate(1, COUNT, names)
     for name in names:
         own = of_draft(drawn, name)
-        assert {scenario.relation for scenario in own} == {"none", *RELATIONS}
+        assert {scenario.variant for scenario in own} == {"none", *VARIANTS}
         assert {scenario.states.commit for scenario in own if scenario.model.linear} == {"snapshot", "replay"}
 
 
@@ -112,7 +112,7 @@ def test_every_turn_of_a_draft_is_valid_and_a_function_of_its_arguments(name: Al
             made = with_draft(scenario, name, turn)
             assert made == with_draft(scenario, name, turn)
             assert made.graphs == scenario.graphs
-            assert made.relation == scenario.relation
+            assert made.variant == scenario.variant
             assert made.steps == (1 if name != "ngram" and turn % 7 == 5 else scenario.steps)
 
 

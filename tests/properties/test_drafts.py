@@ -16,7 +16,7 @@ from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.judge import COMMON, by_draft, judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
-from draftproof.properties.values.scenario import RELATIONS, Relation, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Datum, Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.properties.evidence import (
@@ -73,12 +73,12 @@ def test_who_has_no_fault_passes_with_steps_that_change(name: str) -> None:
         assert counts(of)[count], count
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_relations_hold_for_every_draft(name: str, relation: Relation) -> None:
-    judged = judge(evidence(relation, OF_DRAFTS[name]))
+def test_variants_hold_for_every_draft(name: str, variant: Variant) -> None:
+    judged = judge(evidence(variant, OF_DRAFTS[name]))
     assert judged.first is None
-    assert f"relation.{relation}" in judged.results
+    assert f"variant.{variant}" in judged.results
 
 
 def test_a_draft_is_held_to_what_it_has() -> None:
@@ -90,7 +90,14 @@ def test_a_draft_is_held_to_what_it_has() -> None:
     assert {name for name in ALGORITHMS if "draft.match" in judged[name]} == {"ngram"}
     assert {name for name in ALGORITHMS if "extend.kv" in judged[name]} == {"eagle", "mtp", "dflash", "standalone"}
     for name in ALGORITHMS:
-        assert {"draft.needs", "draft.proposed", "lossless", "slots", "bounds", "graphs"} <= judged[name].keys()
+        assert {
+            "draft.needs",
+            "draft.proposed",
+            "output.lossless",
+            "memory.slots",
+            "memory.bounds",
+            "launch.graphs",
+        } <= judged[name].keys()
 
 
 def test_a_layer_fed_from_the_target_is_named() -> None:
@@ -204,11 +211,11 @@ def test_a_mask_is_a_token_of_a_block_only() -> None:
     of = evidence(scenario=BLOCK)
     vocab = BLOCK.model.vocab
     assert vocab in of.subject.channel("draft.block.ids").values()
-    assert list(find("bounds").check(of)) == []
+    assert list(find("memory.bounds").check(of)) == []
     astray = changed(of, values("verify.ids", lambda _, __: vocab))
-    assert failure("bounds", astray).relation == "out of range"
+    assert failure("memory.bounds", astray).relation == "out of range"
     beyond = changed(of, values("draft.block.ids", lambda _, __: vocab + 1))
-    assert failure("bounds", beyond).relation == "out of range"
+    assert failure("memory.bounds", beyond).relation == "out of range"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +253,7 @@ def test_a_bonus_read_one_row_too_far_is_named() -> None:
     )
     bonus = choices[key._replace(row=correct[key] + 1)][0]  # type: ignore[operator,index]
     found = failure(
-        "accept", changed(of, lambda one: one._replace(value=bonus) if one[:2] == ("accept.bonus", key) else one)
+        "accept.greedy", changed(of, lambda one: one._replace(value=bonus) if one[:2] == ("accept.bonus", key) else one)
     )
     assert found.relation == f"choice of row {correct[key] + 1}, 1 ahead"  # type: ignore[operator]
 
@@ -330,7 +337,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
         mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]
         return one._replace(value=(one.value[0], one.value[1] + 1, *one.value[2:])) if mine else one  # type: ignore[index]
 
-    assert failure("drafts", changed(of, more)).relation == "1 ahead"
+    assert failure("control.num_drafts", changed(of, more)).relation == "1 ahead"
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -40,7 +40,7 @@ def test_who_has_no_fault_passes_every_contract(subject: Subject) -> None:
     failed = [verdict for verdict in verdicts if verdict.verdict is Outcome.FAIL]
     assert failed == []
     assert {v.name for v in verdicts if v.verdict is not Outcome.PASS} == {
-        c.name for c in ALL if c.name.startswith("relation.")
+        c.name for c in ALL if c.name.startswith("variant.")
     }
 
 
@@ -90,17 +90,19 @@ def test_each_minimum_alone_makes_inconclusive() -> None:
 
 
 def test_many_ties_are_inconclusive() -> None:
-    verdict = summarise([judge(evidence())], [ENOUGH | {"ties": 3, "tokens_emitted": 1000}], [find("lossless")])[0]
+    verdict = summarise([judge(evidence())], [ENOUGH | {"ties": 3, "tokens_emitted": 1000}], [find("output.lossless")])[
+        0
+    ]
     assert verdict.verdict is Outcome.INCONCLUSIVE
 
 
 def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed() -> None:
     """Real models only: probes are generated, so that each kind of them is there."""
-    judged = Judgement({"lossless": None, "graphs": None}, None, evidence().subject.channels, HYBRID)
+    judged = Judgement({"output.lossless": None, "launch.graphs": None}, None, evidence().subject.channels, HYBRID)
     enough = ENOUGH | dict.fromkeys(HYBRID, 0)
     verdicts = {verdict.name: verdict.verdict for verdict in summarise([judged], [enough])}
-    assert verdicts["graphs"] is Outcome.PASS
-    assert verdicts["commit.state"] is verdicts["relation.other_commit"] is Outcome.SKIP
+    assert verdicts["launch.graphs"] is Outcome.PASS
+    assert verdicts["commit.state"] is verdicts["variant.other_commit"] is Outcome.SKIP
     mixed = summarise([judged, judge(evidence())], [enough, enough], [find("commit.state")])
     assert mixed[0].verdict is Outcome.INCONCLUSIVE
 
@@ -125,7 +127,7 @@ def test_the_reference_passes_what_it_can_be_held_to_and_skips_the_rest() -> Non
     control = ReferenceSubject().run(STATIC, one.script)
     verdicts = summarise([judge(Evidence(STATIC, one.script, one.reference, control))], [ENOUGH])
     outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
-    assert outcomes["lossless"] is Outcome.PASS
+    assert outcomes["output.lossless"] is Outcome.PASS
     assert outcomes["memory.written"] is Outcome.SKIP
     assert Outcome.FAIL not in outcomes.values()
 
@@ -157,8 +159,8 @@ def test_a_run_without_taps_has_the_ties_of_its_base_run() -> None:
 
 def test_a_minimum_is_held_to_the_scenarios_that_the_contract_judged() -> None:
     judged = [judge(evidence()), judge(evidence())]
-    lossless = find("lossless")
-    elsewhere = replace(judged[1], results={name: None for name in judged[1].results if name != "lossless"})
+    lossless = find("output.lossless")
+    elsewhere = replace(judged[1], results={name: None for name in judged[1].results if name != "output.lossless"})
     few = ENOUGH | {"accept_partial": 0}
     assert summarise([judged[0], judged[1]], [few, ENOUGH], [lossless])[0].verdict is Outcome.PASS
     found = summarise([judged[0], elsewhere], [few, ENOUGH], [lossless])[0]

@@ -27,7 +27,7 @@ OWN = [
     for kind in KINDS
     for channel in sorted({*kind.tapped, "config.draft", "propose.tokens", "graph.replay", "commit.written"})
 ]
-RELATION = "relation."
+VARIANT = "variant."
 
 
 def names(pair: tuple[Contract, str]) -> str:
@@ -37,8 +37,8 @@ def names(pair: tuple[Contract, str]) -> str:
 def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     """Evidence that a contract applies to, with something on the channel."""
     channel = channel or min(contract.needs)
-    if contract.name.startswith(RELATION):
-        return evidence(contract.name.removeprefix(RELATION), evidence_of(channel).scenario)  # type: ignore[arg-type]
+    if contract.name.startswith(VARIANT):
+        return evidence(contract.name.removeprefix(VARIANT), evidence_of(channel).scenario)  # type: ignore[arg-type]
     known = (evidence(scenario=scenario) for scenario in SCENARIOS)
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 

@@ -10,7 +10,7 @@ import pytest
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import FINISH, VERIFY, Evidence
-from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Relation, Scenario, Schedule
+from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
 from draftproof.properties.values.trace import Datum, Key, Observation
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence
@@ -264,14 +264,14 @@ def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
     assert (found.got, found.relation) == ("unchanged", "row 1 of request 0")
 
 
-@pytest.mark.parametrize("relation", ["other_commit", "pages_permuted", "rows_permuted"])
+@pytest.mark.parametrize("variant", ["other_commit", "pages_permuted", "rows_permuted"])
 @pytest.mark.parametrize("scenario", [STATIC, ADAPTIVE], ids=["snapshot", "replay"])
-def test_relations_hold_and_notice_a_state(relation: Relation, scenario: Scenario) -> None:
-    of = evidence(relation, scenario)
-    assert list(find(f"relation.{relation}").check(of)) == []
+def test_variants_hold_and_notice_a_state(variant: Variant, scenario: Scenario) -> None:
+    of = evidence(variant, scenario)
+    assert list(find(f"variant.{variant}").check(of)) == []
     key = max(of.subject.channel("commit.state"))
     found = failure(
-        f"relation.{relation}",
+        f"variant.{variant}",
         changed(of, at("commit.state", key, bytes(len(of.subject.channel("commit.state")[key])))),
     )  # type: ignore[arg-type]
     assert found.channel == "commit.state"
@@ -279,6 +279,6 @@ def test_relations_hold_and_notice_a_state(relation: Relation, scenario: Scenari
 
 def test_the_other_way_to_commit_is_judged_as_a_run_of_its_own() -> None:
     of = evidence("other_commit", STATIC)
-    assert of.related_reference is not None
-    assert of.related_reference.channel("commit.base") == of.related.channel("commit.base")  # type: ignore[union-attr]
-    assert of.related_reference.channel("commit.base")
+    assert of.varied_reference is not None
+    assert of.varied_reference.channel("commit.base") == of.varied.channel("commit.base")  # type: ignore[union-attr]
+    assert of.varied_reference.channel("commit.base")

@@ -13,7 +13,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.scenarios import PROFILES, generate, scenarios
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Eagle
-from draftproof.properties.values.scenario import RELATIONS, Scenario
+from draftproof.properties.values.scenario import VARIANTS, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.solve import solve
@@ -62,7 +62,7 @@ def test_lists_hold_few_repeats() -> None:
 
 def test_every_relation_and_poison_is_drawn() -> None:
     drawn = generate(3, 160)
-    assert {scenario.relation for scenario in drawn} == {"none", *RELATIONS}
+    assert {scenario.variant for scenario in drawn} == {"none", *VARIANTS}
     assert {scenario.memory.poison for scenario in drawn} == {0, 1}
     share = sum(bool(scenario.graphs.sizes) for scenario in drawn) / len(drawn)
     assert 0.7 < share < 0.98
@@ -75,7 +75,7 @@ def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> Non
     assert [scenario.states.commit for scenario in hybrid] == (["snapshot", "replay"] * len(hybrid))[: len(hybrid)]
     assert {scenario.states.checkpoint for scenario in hybrid} == {0, 1, 2, 3, 4, 7}
     assert {scenario.model.linear.start for scenario in hybrid} == {True, False}
-    assert all(scenario.model.linear for scenario in drawn if scenario.relation == "other_commit")
+    assert all(scenario.model.linear for scenario in drawn if scenario.variant == "other_commit")
     adaptive = [scenario for scenario in drawn if scenario.adaptive]
     assert {scenario.adaptive.initial < scenario.steps for scenario in adaptive} == {True, False}
     assert {bool(scenario.model.linear) for scenario in adaptive} == {True, False}
@@ -103,7 +103,7 @@ def test_shrinking_ends_at_one_short_eager_request() -> None:
     assert smallest.graphs.sizes == ()
     assert len(smallest.requests) == smallest.memory.page_size == smallest.model.layers == smallest.steps == 1
     assert len(smallest.requests[0].prompt) <= 2
-    assert smallest.relation == "none"
+    assert smallest.variant == "none"
     assert isinstance(smallest.draft, Eagle)
 
 

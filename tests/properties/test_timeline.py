@@ -131,29 +131,29 @@ def test_what_is_the_whole_engines_has_its_engine_step():
 
 def test_a_difference_in_the_related_run_is_drawn_from_that_run():
     of = evidence("other_poison")
-    assert of.related is not None
-    moved, _ = changed(replace(of, subject=of.related, related=None), "verify.ids")
-    drawn_ = drawn(replace(of, related=moved.subject))
-    assert drawn_.run == "run related by other_poison"
+    assert of.varied is not None
+    moved, _ = changed(replace(of, subject=of.varied, varied=None), "verify.ids")
+    drawn_ = drawn(replace(of, varied=moved.subject))
+    assert drawn_.run == "run of variant other_poison"
     assert sum(mark.different for mark in drawn_.marks) == 1
     base, _ = changed(of, "verify.ids")
     assert drawn(base).run == "base run"
 
 
-def test_a_relation_that_does_not_hold_compares_the_two_runs():
+def test_a_variant_that_does_not_hold_compares_the_two_runs():
     of = evidence("other_poison")
-    assert of.related is not None
-    slots, old = changed(replace(of, subject=of.related, related=None), "round.state")
+    assert of.varied is not None
+    slots, old = changed(replace(of, subject=of.varied, varied=None), "round.state")
     first = invented(
-        contract="relation.other_poison",
+        contract="variant.other_poison",
         channel="round.state",
         phase="plan",
         request=old.key.request,
         round=old.key.round,
         row=-1,
     )
-    drawn_ = timeline(replace(of, related=slots.subject), first)
-    assert drawn_.run == "base run, beside the run related by other_poison"
+    drawn_ = timeline(replace(of, varied=slots.subject), first)
+    assert drawn_.run == "base run, beside the run of variant other_poison"
     assert [mark.phase for mark in drawn_.marks if mark.different] == ["plan"]
 
 

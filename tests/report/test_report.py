@@ -333,7 +333,7 @@ def test_contracts_are_judged_as_the_campaign_judges_them(tmp_path):
     found = {one.name: one for one in shown.contracts}
     assert found["draft.positions"].verdict is Outcome.FAIL
     assert (found["draft.positions"].judged, found["draft.positions"].failed) == (2000, 450)
-    assert found["graphs"].missing == ("padded_replays >= 1",)
+    assert found["launch.graphs"].missing == ("padded_replays >= 1",)
     assert found["verify.positions"].verdict is Outcome.PASS
     order = [one.verdict for one in shown.contracts]
     assert order == sorted(order, key=["FAIL", "INCONCLUSIVE", "PASS", "SKIP"].index)

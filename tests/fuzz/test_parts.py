@@ -226,7 +226,7 @@ def test_another_failure_is_shown_as_such():
     found = bisected(answer)
     assert found.needed == ("graphs", "linear layers")
     assert row(found, "linear layers").alone is Alone.OTHER
-    assert row(found, "linear layers").other.startswith("accept | ")
+    assert row(found, "linear layers").other.startswith("accept.greedy | ")
     assert row(found, "graphs").alone is Alone.BROKEN
 
 

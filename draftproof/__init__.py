@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from draftproof.engine.subject import EngineSubject
     from draftproof.harness.check import CheckReport, check
+    from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
     from draftproof.harness.lockstep import evidence
     from draftproof.properties.judge import judge
     from draftproof.properties.strategies.scenarios import generate, scenarios
@@ -35,6 +36,7 @@ _HOMES = {
     "Trace": "properties.values.trace",
     "Verdict": "properties.values.verdict",
     "check": "harness.check",
+    "checkpoint_scenarios": "harness.checkpoint_scenarios",
     "conformance": "properties.subject",
     "evidence": "harness.lockstep",
     "generate": "properties.strategies.scenarios",
@@ -56,6 +58,7 @@ __all__ = [
     "Trace",
     "Verdict",
     "check",
+    "checkpoint_scenarios",
     "conformance",
     "evidence",
     "generate",

@@ -143,3 +143,14 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
 def _spread(request: Request, small: int, large: int) -> Request:
     """Prompt tokens over the whole vocabulary."""
     return msgspec.structs.replace(request, prompt=tuple(token * large // small for token in request.prompt))
+
+
+def checkpoint_scenarios(
+    path: Path | str, *, draft: Algorithm = "eagle", seed: int = 0, count: int = 24
+) -> list[Scenario]:
+    """Return `count` scenarios of the Hugging Face checkpoint in `path`; the draft has no directory of its own.
+
+    Raises ValueError for a bad checkpoint or a draft that it cannot have.
+    """
+    path = Path(path)
+    return real_scenarios(path, [one_draft(path, draft, None, seed)], seed, count)

@@ -19,6 +19,7 @@ NAMES = [
     "Trace",
     "Verdict",
     "check",
+    "checkpoint_scenarios",
     "conformance",
     "evidence",
     "generate",

@@ -1,0 +1,107 @@
+"""Check an engine that is not part of Draftproof: transformers' prompt-lookup decoding, on a tiny Llama checkpoint.
+
+    python examples/own_engine.py .draftproof/own-engine
+
+A subject is an object with `name`, `channels` and `run(scenario, script) -> Trace`. This one reports two channels: the
+tokens that every round emitted, and how many of its drafts were correct. They are enough for the contract
+`output.lossless`. Every further channel brings further contracts, and those that it cannot be held to are skipped.
+"""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.generation import PromptLookupCandidateGenerator
+
+import draftproof
+from draftproof import Observation, Outcome, Scenario, Script, Trace
+from draftproof.properties.values.scenario import Request, drafts_allowed, wish
+from draftproof.properties.values.script import RequestScript, forced
+from draftproof.properties.values.trace import Key
+
+
+class SteeredLookup(PromptLookupCandidateGenerator):
+    """Prompt lookup, except where the script forces the drafts of a round. Keeps (emitted, correct_len) by round."""
+
+    def __init__(self, scenario: Scenario, request: Request, script: RequestScript) -> None:
+        super().__init__(num_output_tokens=scenario.steps, max_length=scenario.memory.max_len)
+        self.request, self.script, self.rounds = request, script, []
+
+    def get_candidates(self, input_ids, **_):
+        round_, context = len(self.rounds), input_ids.shape[1] - 1
+        emitted = input_ids.shape[1] - len(self.request.prompt)
+        left = self.request.budget - emitted
+        wanted = wish(self.request, round_).drafts if round_ else 0  # round 0 is the prefill: it has no drafts
+        count = drafts_allowed(wanted, context=context, max_len=self.max_length, budget_left=left)
+        drafts = forced(self.script, round_, emitted, count)
+        if drafts is None:
+            drafts = super().get_candidates(input_ids)[0][0, context + 1 :].tolist()
+        return torch.cat((input_ids, input_ids.new_tensor([drafts[:count]])), dim=1), None
+
+    def update_candidate_strategy(self, input_ids, scores, num_matches):
+        self.rounds.append((tuple(input_ids[0, -num_matches - 1 :].tolist()), num_matches))
+
+
+class PromptLookup:
+    """`model.generate(prompt_lookup_num_tokens=...)` as a subject."""
+
+    name = "transformers prompt lookup"
+    channels = frozenset({"accept.correct_len", "accept.emitted"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Decode every request of the scenario; report what each of its rounds accepted and emitted."""
+        observations = []
+        for i, (request, steered) in enumerate(zip(scenario.requests, script.requests, strict=True)):
+            rounds = self.decode(scenario, request, steered)
+            observations += [Observation("accept.emitted", Key(i, r), tokens) for r, (tokens, _) in enumerate(rounds)]
+            # transformers cuts num_matches in the round that ends a request; correct_len is never cut: not reported.
+            middle = list(enumerate(rounds))[1:-1]
+            observations += [Observation("accept.correct_len", Key(i, r), correct) for r, (_, correct) in middle]
+        return Trace(self.name, self.channels, tuple(observations))
+
+    def decode(self, scenario: Scenario, request: Request, script: RequestScript) -> list[tuple[tuple[int, ...], int]]:
+        """Return (emitted tokens, correct_len) of rounds 0, 1, ... of one request."""
+        model, prompt = load(scenario.model.path), torch.tensor([request.prompt])
+        lookup = SteeredLookup(scenario, request, script)
+        model._get_candidate_generator = lambda **_: lookup
+        model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            do_sample=False,
+            prompt_lookup_num_tokens=scenario.steps,
+            max_new_tokens=min(request.budget, scenario.memory.max_len - len(request.prompt)),
+            eos_token_id=list(script.stop) or None,
+            pad_token_id=0,
+        )
+        return lookup.rounds
+
+
+@cache
+def load(path: str) -> LlamaForCausalLM:
+    """Return the model in float64, like the reference, so that no two logits are equal by rounding alone."""
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+
+
+def write_checkpoint(folder: Path) -> Path:
+    """Write a Llama with random weights, small enough for the float64 reference. Return `folder`."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=53, max_position_embeddings=256, bos_token_id=None, eos_token_id=None, **sizes)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def main(folder: Path, count: int = 8) -> None:
+    """Check the engine on generated scenarios and print the verdict of every contract that it can be held to."""
+    scenarios = draftproof.checkpoint_scenarios(write_checkpoint(folder), draft="ngram", seed=0, count=count)
+    report = draftproof.check(PromptLookup(), scenarios)
+    for verdict in report.contracts:
+        if verdict.verdict is not Outcome.SKIP:
+            print(f"{verdict.verdict:13} {verdict.name:26} {', '.join(verdict.missing)}".rstrip())
+    print(f"{report.verdict} overall: what an engine does not report (graph replays, for one) stays unproven.")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,126 @@
+"""The example of an engine of one's own passes what it can be held to, and fails when its engine is wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import draftproof
+from draftproof.harness.lockstep import solved
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.judge import Judgement, summarise
+
+FILE = Path(__file__).resolve().parent.parent / "examples/own_engine.py"
+LOSSLESS = "lossless"
+
+
+def load() -> Any:
+    spec = importlib.util.spec_from_file_location("own_engine", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+own_engine = load()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return own_engine.write_checkpoint(tmp_path_factory.mktemp("own") / "llama")
+
+
+@pytest.fixture(scope="module")
+def scenarios(checkpoint: Path) -> list[draftproof.Scenario]:
+    """Those without a controller: it makes the reference solve many chains."""
+    generated = draftproof.checkpoint_scenarios(checkpoint, draft="ngram", seed=0, count=4)
+    return [scenario for scenario in generated if not scenario.dynamic]
+
+
+reference = cache(solved)
+
+
+def judged(subject: draftproof.Subject, scenario: draftproof.Scenario) -> Judgement:
+    return draftproof.judge(draftproof.evidence(subject, scenario, reference))
+
+
+def test_lossless_passes_and_the_rest_is_skipped_or_inconclusive(scenarios: list[draftproof.Scenario]):
+    subject = own_engine.PromptLookup()
+    ran = [draftproof.evidence(subject, scenario, reference) for scenario in scenarios]
+    verdicts = summarise([draftproof.judge(one) for one in ran], [counts(one) for one in ran])
+    outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
+    assert outcomes[LOSSLESS] is draftproof.Outcome.PASS
+    assert draftproof.Outcome.FAIL not in outcomes.values()
+    assert outcomes["verify.positions"] is draftproof.Outcome.SKIP
+
+
+def test_its_traces_have_the_published_form(scenarios: list[draftproof.Scenario]):
+    scenario = scenarios[0]
+    assert draftproof.conformance(own_engine.PromptLookup(), scenario, reference(scenario).script) == []
+
+
+def test_as_a_script_it_prints_a_verdict_a_line(checkpoint: Path, capsys: pytest.CaptureFixture[str]):
+    own_engine.main(checkpoint, count=1)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:2] == ["INCONCLUSIVE", "runs"] for line in lines)
+    assert any(line.split()[1] == LOSSLESS for line in lines)
+    assert "INCONCLUSIVE overall" in lines[-1]
+
+
+class DropsToken(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
+    """The last token of a request gets lost."""
+
+    def decode(self, *arguments: Any) -> list[tuple[tuple[int, ...], int]]:
+        rounds = super().decode(*arguments)
+        return [(tokens[:-1] if i == len(rounds) - 1 else tokens, a) for i, (tokens, a) in enumerate(rounds)]
+
+
+class EmitsOther(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
+    """The first round emits another token than the bonus."""
+
+    def decode(self, scenario: Any, request: Any, script: Any) -> list[tuple[tuple[int, ...], int]]:
+        rounds = super().decode(scenario, request, script)
+        vocab = scenario.model.vocab
+        return [
+            ((*tokens[:-1], (tokens[-1] + 1) % vocab) if i == 1 else tokens, a) for i, (tokens, a) in enumerate(rounds)
+        ]
+
+
+class IgnoresStop(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
+    """Decoding goes on behind a stop token."""
+
+    def decode(self, scenario: Any, request: Any, script: Any) -> list[tuple[tuple[int, ...], int]]:
+        return super().decode(scenario, request, msgspec.structs.replace(script, stop=()))
+
+
+@pytest.mark.parametrize("wrong", [DropsToken, EmitsOther, IgnoresStop])
+def test_a_wrong_engine_fails(wrong: Any, scenarios: list[draftproof.Scenario]):
+    first = next((found for one in scenarios if (found := judged(wrong(), one).first)), None)
+    assert first is not None
+    assert (first.contract, first.channel) == (LOSSLESS, "accept.emitted")
+
+
+def test_a_cache_that_keeps_a_rejected_entry_fails(
+    monkeypatch: pytest.MonkeyPatch, scenarios: list[draftproof.Scenario]
+):
+    from transformers.cache_utils import DynamicLayer
+
+    real = DynamicLayer.crop
+
+    def crop(layer: Any, max_length: int) -> None:
+        keys, values = layer.keys.clone(), layer.values.clone()
+        real(layer, max_length)
+        kept = layer.keys.shape[-2]
+        if kept < keys.shape[-2]:  # the last entry that stays is overwritten by the first that goes
+            layer.keys[..., kept - 1, :], layer.values[..., kept - 1, :] = keys[..., kept, :], values[..., kept, :]
+
+    monkeypatch.setattr(DynamicLayer, "crop", crop)
+    first = next((found for one in scenarios if (found := judged(own_engine.PromptLookup(), one).first)), None)
+    assert first is not None
+    assert first.contract == LOSSLESS

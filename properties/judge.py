@@ -9,7 +9,7 @@ import msgspec
 
 from draftproof.properties.contracts.base import Contract, place_of
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import beyond, total
+from draftproof.properties.coverage.counts import total, unreachable
 from draftproof.properties.evidence.evidence import (
     COMMIT,
     DRAFT,
@@ -89,7 +89,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         results=results,
         first=first,
         channels=evidence.subject.channels,
-        beyond=beyond(evidence),
+        beyond=unreachable(evidence),
         draft=algorithm(evidence.scenario.draft),
     )
 

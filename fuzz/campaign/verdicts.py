@@ -9,7 +9,7 @@ from draftproof.fuzz.campaign.settings import Settings
 from draftproof.harness.check import RUNS, WORK
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage import draft_counts
+from draftproof.properties.coverage.counts import unreachable_by_draft
 from draftproof.properties.evidence.forms import DRAFTED, Form
 from draftproof.properties.judge import COMMON
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
@@ -91,4 +91,4 @@ def _beyond(settings: Settings) -> frozenset[str]:
 
 
 def _beyond_draft(name: Algorithm) -> frozenset[str]:
-    return draft_counts.beyond(Form(BY_NAME[name], 1), real=False)
+    return unreachable_by_draft(Form(BY_NAME[name], 1), real=False)

@@ -1,7 +1,7 @@
-"""Functional coverage: of all that a run can be, what has been; computed from traces.
+"""Functional coverage: which bins, of all that a run can be, have been hit; computed from traces.
 
-Coverpoints and their crosses are declared (points.py), impossible bins with a reason (impossible.py); facts.py and
-requests.py read the value of every point off a run.
+Coverpoints and their crosses are declared (points.py), impossible bins with a reason (impossible.py). The value of
+every point is a field of a sample (samples.py), and counts (counts.py) are sums over the same samples.
 """
 
 from __future__ import annotations
@@ -9,23 +9,36 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
-from draftproof.properties.coverage.facts import samples
 from draftproof.properties.coverage.impossible import impossible, reason
-from draftproof.properties.coverage.points import CROSSES, POINTS, ROUND_POINTS, name_of, split
+from draftproof.properties.coverage.points import CROSSES, POINTS, REQUEST_POINTS, ROUND_POINTS, name_of, split
+from draftproof.properties.coverage.read import read_samples
+from draftproof.properties.coverage.samples import BatchSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 
 __all__ = ["CROSSES", "POINTS", "bins", "holes", "impossible", "split", "universe"]
 
-# Of every point, in their order.
-_Values = tuple[str | None, ...]
 # Points, and values of one, that some drafts have and others do not.
 _ONLY: dict[str, tuple[Algorithm, ...]] = {"chain": ("mtp",), "block": ("dflash",), "match": ("ngram",)}
 _OF_NGRAM = ("limit", "found")
-_ORDER = tuple(POINTS)
-# A cross of one is read as a tuple of two, to have a tuple.
+
+
+def _field(point: str) -> str:
+    """Return where a sample of a request, a batch or a round has the value of a point."""
+    name = point.replace(" ", "_")
+    return f"run.{name}" if name in RunSample._fields else name
+
+
+_BATCH_POINTS = tuple(point for point in ROUND_POINTS if point in BatchSample._fields)
+_OWN_POINTS = tuple(point for point in ROUND_POINTS if point not in _BATCH_POINTS)
+_OF_REQUEST, _OF_ROUND, _OF_BATCH = (
+    attrgetter(*map(_field, points)) for points in (REQUEST_POINTS, _OWN_POINTS, _BATCH_POINTS)
+)
+_NO_BATCH = (None,) * len(_BATCH_POINTS)
+_ORDER = (*REQUEST_POINTS, *_OWN_POINTS, *_BATCH_POINTS)
+# A cross of one point is read as a tuple of two, so that it is a tuple.
 _READ = {
     cross: itemgetter(*(_ORDER.index(point) for point in points), *(() if len(points) > 1 else (0,)))
     for cross, points in CROSSES.items()
@@ -35,20 +48,18 @@ _named = lru_cache(maxsize=1 << 13)(name_of)
 
 
 def bins(evidence: Evidence) -> frozenset[str]:
-    """The names of the bins that a run hit; impossible ones among them, should it hit any."""
-    requests: set[_Values] = set()
-    rounds: set[_Values] = set()
-    for every, of_rounds in samples(evidence):
-        requests.add(_in_order(every))
-        rounds.update(map(_in_order, of_rounds))
+    """Return the names of the bins that a run hit; impossible ones among them, should it hit any."""
+    samples = read_samples(evidence)
+    requests, rounds = set(map(_OF_REQUEST, samples.requests)), set(map(_round_values, samples.rounds))
     return frozenset(_hit(requests, rounds))
 
 
-def _in_order(facts: Mapping[str, str | None]) -> _Values:
-    return tuple(map(facts.get, _ORDER))
+def _round_values(round_: RoundSample) -> tuple[str | None, ...]:
+    batch = _NO_BATCH if round_.batch is None else _OF_BATCH(round_.batch)
+    return (*_OF_REQUEST(round_.request), *_OF_ROUND(round_), *batch)
 
 
-def _hit(requests: Iterable[_Values], rounds: Iterable[_Values]) -> Iterator[str]:
+def _hit(requests: Iterable[tuple[str | None, ...]], rounds: Iterable[tuple[str | None, ...]]) -> Iterator[str]:
     for cross, points in CROSSES.items():
         for values in set(map(_READ[cross], rounds if cross in _OF_ROUNDS else requests)):
             values = values[: len(points)]

@@ -1,230 +1,237 @@
-"""What was exercised: counts read off traces, without which a pass proves nothing.
-
-`P` page size; K drafts of a round, a of them accepted, n the context length before it.
-"""
+"""Counts: how often something happened in a run, as sums over its samples. A contract's minimum is held to them."""
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
-from draftproof.properties.coverage import draft_counts, state_counts
-from draftproof.properties.evidence.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence
-from draftproof.properties.evidence.rounds import Round, decode_rounds
+from draftproof.properties.coverage.read import read_samples
+from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
+from draftproof.properties.evidence.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence, Launch
+from draftproof.properties.evidence.forms import Form
+from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import VARIANTS
-from draftproof.properties.values.trace import Key, Trace
 
-NAMES = (
-    "scenarios",
-    "requests",
-    "engine_steps",
-    "rounds",
-    "decode_rounds",
-    "draft_steps",
-    "second_draft_steps",
-    "verify_rows",
-    "tokens_emitted",
-    "drafts_accepted",
-    "drafts_rejected",
-    "graph_replays",
-    "eager_launches",
-    "padded_replays",
-    "captures",
-    "accept_none",
+T = TypeVar("T")
+Table = Mapping[str, Callable[[T], int]]
+# Generated scenarios have at most five drafts a round, but for a few wide ones.
+_WIDTHS = range(1, 7)
+
+
+def _is_one(**values: str) -> Callable[[object], bool]:
+    """Return a predicate: the sample's fields have these values."""
+    return lambda sample: all(getattr(sample, field) == value for field, value in values.items())
+
+
+_RUNS: Table[RunSample] = {
+    "scenarios": lambda run: 1,
+    "engine_steps": lambda run: run.engine_steps,
+    "exact_ties": lambda run: run.exact_ties,
+    "ties": lambda run: run.ties,
+    **{f"poison_{poison}": _is_one(poison=poison) for poison in "01"},
+    **{f"variant_{name}": _is_one(changed=name) for name in VARIANTS},
+    "adaptive_scenarios": lambda run: run.control.startswith("adaptive"),
+    "hybrid_scenarios": lambda run: run.is_hybrid,
+    **{f"{name}_scenarios": _is_one(draft=name) for name in ALGORITHMS},
+    "layers_chained": lambda run: run.chained_extends * (run.chain != "unchained"),
+    "layers_unchained": lambda run: run.chained_extends * (run.chain == "unchained"),
+    "chains_of_one": lambda run: run.first_layer_extends * (run.chain == "one layer"),
+    "guesses_replaced": lambda run: run.guesses_replaced,
+}
+_REQUESTS: Table[RequestSample] = {
+    "requests": lambda request: 1,
+    "rounds": lambda request: request.is_prefilled,
+    "tokens_emitted": lambda request: request.tokens,
+    "chunked_prefills": lambda request: request.is_chunked,
+    "slot_reuses": lambda request: request.reuses,
+    "slot_reuses_by_shorter": lambda request: request.shorter_reuses,
+    "state_slot_reuses": lambda request: request.state not in (None, "fresh"),
+    # From a state that is not zero, or for a real model from zero where there is poison.
+    "states_started": lambda request: request.state is not None and request.run.start != "zero",
+    "finals": lambda request: request.run.is_hybrid and request.has_final_state,
+    "finals_flushed": lambda request: request.run.is_hybrid * request.flushes,
+    "stops_in_accepted_run": lambda request: request.stops_in_run,
+    "limits_hit": lambda request: request.is_at_limit,
+    "zero_tails": lambda request: request.zero_tails,
+}
+_BATCHES: Table[BatchSample] = {
+    "batch_shrinks": lambda batch: batch.has_fewer_rows,
+    "batch_grows": lambda batch: batch.has_more_rows,
+    "shrink_below_captured_size": lambda batch: batch.is_below_captured_size,
+    "oversized_batches": _is_one(rows="oversized"),
+    "hybrid_oversized_batches": lambda batch: batch.run.is_hybrid and batch.rows == "oversized",
+    "mixed_draft_counts": lambda batch: batch.mix in ("unequal", "zero among"),
+    "no_drafts_among_drafts": _is_one(mix="zero among"),
+    "prefill_beside_decode": _is_one(beside="prefill"),
+    "step_switches_up": lambda batch: batch.steps_change > 0,
+    "step_switches_down": lambda batch: batch.steps_change < 0,
+    "batches_without_drafts": lambda batch: not batch.has_drafts,
+    "drafts_after_batch_without": lambda batch: batch.drafts_again,
+    "batches_too_large_for_drafts": lambda batch: batch.is_too_large_for_drafts,
+    "unfound_beside_found": lambda batch: (
+        batch.run.form.matches and batch.run.control.startswith("adaptive") and batch.is_unfound_beside_found
+    ),
+}
+_LAUNCHES: Table[Launch] = {
+    "captures": lambda launch: launch.kind == CAPTURE,
+    "graph_replays": lambda launch: launch.kind in (DRAFT, VERIFY, EXTEND) and launch.replays > 0,
+    "eager_launches": lambda launch: launch.kind in (DRAFT, VERIFY, EXTEND) and launch.size == 0,
+    "padded_replays": lambda launch: (
+        launch.kind in (DRAFT, VERIFY, EXTEND) and launch.replays > 0 and launch.rows < launch.size
+    ),
+    **{
+        f"verifies_at_width_{width}": lambda launch, width=width: launch.kind == VERIFY and launch.width == width
+        for width in _WIDTHS
+    },
+    "verifies_at_larger_widths": lambda launch: launch.kind == VERIFY and launch.width not in _WIDTHS,
+}
+
+
+def _is_partial_in_padding(round_: RoundSample) -> bool:
+    return round_.accept == "partial" and round_.batch is not None and round_.batch.rows == "padded"
+
+
+def _is_alternating(round_: RoundSample) -> bool:
+    return {round_.before, round_.accept} == {"all", "none"}
+
+
+def _is_hybrid(round_: RoundSample) -> bool:
+    return round_.request.run.is_hybrid
+
+
+def _forwards(round_: RoundSample) -> int:
+    return round_.request.run.form.forwards(round_.drafts)
+
+
+# Of the rounds that the subject reports.
+_ROUNDS: Table[RoundSample] = {
+    "rounds": lambda round_: 1,
+    "decode_rounds": lambda round_: 1,
+    "draft_steps": _forwards,
+    "second_draft_steps": lambda round_: _forwards(round_) > 1,
+    "verify_rows": lambda round_: round_.drafts + 1,
+    "drafts_accepted": lambda round_: round_.correct_len,
+    "drafts_rejected": lambda round_: round_.drafts - round_.correct_len,
+    "own_accepted": lambda round_: (round_.proposals == "own") * round_.correct_len,
+    "own_rejected": lambda round_: (round_.proposals == "own") * (round_.drafts - round_.correct_len),
+    "accept_none": _is_one(accept="none"),
+    "accept_partial": _is_one(accept="partial"),
+    "accept_all": _is_one(accept="all"),
+    "accept_alternating": _is_alternating,
+    "rounds_with_drafts": lambda round_: round_.drafts > 0,
+    "rounds_without_drafts": _is_one(accept="no drafts"),
+    "drafts_after_none": lambda round_: round_.before == "no drafts" and round_.drafts > 0,
+    "all_accepted_then_draft": lambda round_: round_.before == "all" and round_.drafts > 1,
+    "unsteered_rounds": _is_one(proposals="own"),
+    "page_crossings": lambda round_: round_.crossing != "none",
+    "contexts_at_page_boundary": lambda round_: round_.page in ("at", "every"),
+    "partial_accept_padded_replay": _is_partial_in_padding,
+    "partial_accept_padded_replay_at_page_boundary": lambda round_: (
+        _is_partial_in_padding(round_) and round_.crossing != "none"
+    ),
+    "taps_off_long_proposals": lambda round_: (
+        round_.request.run.changed == "taps_off" and round_.proposals == "own" and round_.drafts >= 3
+    ),
+    "states_committed_none": lambda round_: _is_hybrid(round_) and round_.accept == "none",
+    "states_committed_partial": lambda round_: _is_hybrid(round_) and round_.accept == "partial",
+    "states_committed_all": lambda round_: _is_hybrid(round_) and round_.accept == "all",
+    "states_committed_without_drafts": lambda round_: _is_hybrid(round_) and not round_.drafts,
+    "states_alternating": lambda round_: _is_hybrid(round_) and _is_alternating(round_),
+    "snapshot_rounds": lambda round_: round_.request.run.layers == "snapshot" and round_.drafts > 0,
+    "replays_folded": lambda round_: _is_hybrid(round_) and round_.pending > 0,
+    **{
+        f"checkpoints_{commit}": lambda round_, commit=commit: (
+            round_.request.run.layers == commit and round_.checkpoint in ("one", "two and more")
+        )
+        for commit in ("snapshot", "replay")
+    },
+    "checkpoints_two_at_once": _is_one(checkpoint="two and more"),
+    "checkpoints_kept": _is_one(checkpoint="kept"),
+    "hybrid_padded_replays": lambda round_: (
+        _is_hybrid(round_) and round_.batch is not None and round_.batch.rows == "padded"
+    ),
+    "blocks": lambda round_: round_.request.run.form.block and round_.drafts > 0,
+    "blocks_cut": _is_one(block="cut"),
+    "matches": lambda round_: bool(round_.found),
+    "no_matches": lambda round_: round_.found == 0,
+    "matches_after_partial": lambda round_: bool(round_.found) and round_.before == "partial",
+    "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
+}
+NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
+
+_STEPS = ("draft_steps", "second_draft_steps")
+_CHAINS = ("layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one")
+_BLOCKS = ("blocks", "blocks_cut")
+_MATCHES = ("matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found")
+# Counts that take two drafts in a round, or two layers.
+_OF_TWO = (
+    "layers_chained",
+    "guesses_replaced",
     "accept_partial",
-    "accept_all",
-    "accept_alternating",
-    "rounds_with_drafts",
-    "rounds_without_drafts",
-    "drafts_after_none",
-    "all_accepted_then_draft",
-    "unsteered_rounds",
-    "page_crossings",
-    "contexts_at_page_boundary",
     "partial_accept_padded_replay",
     "partial_accept_padded_replay_at_page_boundary",
-    "batch_shrinks",
-    "batch_grows",
-    "shrink_below_captured_size",
-    "oversized_batches",
-    "mixed_draft_counts",
-    "no_drafts_among_drafts",
-    "prefill_beside_decode",
-    "chunked_prefills",
-    "slot_reuses",
-    "slot_reuses_by_shorter",
-    "stops_in_accepted_run",
-    "limits_hit",
-    "exact_ties",
-    "ties",
-    "poison_0",
-    "poison_1",
-    *(f"variant_{variant}" for variant in VARIANTS),
+    "all_accepted_then_draft",
     "taps_off_long_proposals",
-    *state_counts.NAMES,
-    *draft_counts.NAMES,
+    "states_committed_partial",
+    "step_switches_up",
+    "step_switches_down",
 )
-# What no scenario of a model without linear layers can reach.
-HYBRID = frozenset({*state_counts.HYBRID, "variant_other_commit"})
-
-
-def beyond(evidence: Evidence) -> frozenset[str]:
-    """What no scenario of this model and this draft can reach. Probes are generated, so that each kind of them is
-    there; real models are what they are."""
-    drafts = draft_counts.beyond(evidence.form, real=not evidence.exact)
-    return drafts if evidence.exact or evidence.hybrid else drafts | HYBRID
+HYBRID = frozenset(
+    {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
+    | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
+    | {name for name in NAMES if name.startswith(("states_committed_", "checkpoints_", "finals"))}
+)
+"""Counts that no scenario of a model without linear layers can reach."""
 
 
 def counts(evidence: Evidence) -> dict[str, int]:
-    """Every name of NAMES, 0 where nothing of the kind happened. Additive over scenarios."""
-    counter = Counter(dict.fromkeys(NAMES, 0))
-    counter["scenarios"] = 1
-    counter["requests"] = len(evidence.scenario.requests)
-    counter["ties"] = len(evidence.ties)
-    counter[f"poison_{evidence.scenario.memory.poison}"] = 1
-    if evidence.varied is not None and _differs(evidence, evidence.varied):
-        counter[f"variant_{evidence.scenario.variant}"] = 1
-        if evidence.scenario.variant == "taps_off":
-            counter["taps_off_long_proposals"] = _long_proposals(evidence)
-    counter.update(_batches(evidence))
-    counter.update(_launches(evidence))
-    rounds = tuple(decode_rounds(evidence))
-    for round_ in rounds:
-        counter.update(_round(evidence, round_))
-    counter.update(_sequences(rounds))
-    counter.update(_requests(evidence))
-    counter.update(_reuses(evidence))
-    counter.update(state_counts.counts(evidence, rounds))
-    counter.update(draft_counts.counts(evidence, rounds))
-    choices = evidence.reference.channel("verify.choice").values()
-    counter["exact_ties"] = sum(isinstance(value, tuple) and value[1] == 0 for value in choices)
-    return dict(counter)
+    """Return every name of NAMES, 0 where nothing of the kind happened. Additive over scenarios."""
+    samples, counter = read_samples(evidence), Counter[str]()
+    reported = tuple(round_ for round_ in samples.rounds if round_.is_reported)
+    _add(counter, _RUNS, (samples.run,))
+    _add(counter, _REQUESTS, samples.requests)
+    _add(counter, _BATCHES, samples.batches)
+    _add(counter, _LAUNCHES, samples.launches)
+    _add(counter, _ROUNDS, reported)
+    narrow = (one for one in samples.launches if one.kind == VERIFY and one.width <= samples.run.steps)
+    counter["narrow_replays"] = sum(launch.replays > 0 for launch in narrow)
+    return {name: counter[name] for name in NAMES}
 
 
-def total(each: Iterable[dict[str, int]]) -> dict[str, int]:
-    """The sum over scenarios, with every name present."""
+def _add(counter: Counter[str], table: Table[T], samples: Iterable[T]) -> None:
+    samples = tuple(samples)
+    for name, count in table.items():
+        counter[name] += sum(count(sample) for sample in samples)
+
+
+def total(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum over scenarios, with every name present."""
     counter = Counter(dict.fromkeys(NAMES, 0))
     for one in each:
         counter.update(one)
     return dict(counter)
 
 
-def _round(evidence: Evidence, round_: Round) -> Counter[str]:
-    found: Counter[str] = Counter(rounds=1, decode_rounds=1, verify_rows=round_.drafts + 1)
-    drafts, accepted, size = round_.drafts, round_.accepted, evidence.page_size
-    found["draft_steps"] = evidence.form.forwards(drafts)
-    found["second_draft_steps"] = int(evidence.form.forwards(drafts) > 1)
-    found["drafts_accepted"], found["drafts_rejected"] = accepted, drafts - accepted
-    partial = 0 < accepted < drafts
-    found["rounds_with_drafts"] = int(drafts > 0)
-    found["rounds_without_drafts"] = int(not drafts)
-    found["accept_none"] = int(drafts > 0 == accepted)
-    found["accept_partial"] = int(partial)
-    found["accept_all"] = int(accepted == drafts > 0)
-    found["unsteered_rounds"] = int(not round_.forced and drafts > 0)
-    crosses = round_.context // size != (round_.context + drafts) // size
-    found["page_crossings"] = int(crosses)
-    found["contexts_at_page_boundary"] = int(round_.context % size == 0)
-    found["partial_accept_padded_replay"] = int(partial and round_.padded)
-    found["partial_accept_padded_replay_at_page_boundary"] = int(partial and round_.padded and crosses)
-    return found
+def unreachable(evidence: Evidence) -> frozenset[str]:
+    """Return the counts that no scenario of this model and this draft can reach.
+
+    Probes are generated, so that each kind of them is there; real models are what they are.
+    """
+    names = unreachable_by_draft(evidence.form, real=not evidence.exact)
+    return names if evidence.exact or evidence.hybrid else names | HYBRID
 
 
-def _sequences(rounds: tuple[Round, ...]) -> Counter[str]:
-    """What takes two rounds of one request."""
-    found: Counter[str] = Counter()
-    for one, other in itertools.pairwise(rounds):
-        if one.request != other.request:
-            continue
-        found["drafts_after_none"] += int(not one.drafts and other.drafts > 0)
-        found["all_accepted_then_draft"] += int(one.accepted == one.drafts > 0 and other.drafts > 1)
-        both = one.drafts > 0 and other.drafts > 0
-        extremes = {one.accepted == one.drafts, other.accepted == other.drafts} == {True, False}
-        found["accept_alternating"] += int(both and extremes and 0 in (one.accepted, other.accepted))
-    return found
-
-
-def _batches(evidence: Evidence) -> Counter[str]:
-    found: Counter[str] = Counter()
-    found["engine_steps"] = len({row.step for row in evidence.rows})
-    decode = [rows for (_, phase), rows in sorted(evidence.batches.items()) if phase]
-    for before, rows in itertools.pairwise(decode):
-        found["batch_shrinks"] += int(len(rows) < len(before))
-        found["batch_grows"] += int(len(rows) > len(before))
-        found["shrink_below_captured_size"] += int(len(rows) < min(len(before), rows[0].size))
-    largest = max(evidence.scenario.graphs.sizes, default=0)
-    for rows in decode:
-        drafts = {row.count for row in rows}
-        found["mixed_draft_counts"] += int(len(drafts) > 1)
-        found["no_drafts_among_drafts"] += int(len(drafts) > 1 and 0 in drafts)
-        found["oversized_batches"] += int(len(rows) > largest > 0)
-        found["hybrid_oversized_batches"] += int(len(rows) > largest > 0 and evidence.hybrid)
-        found["prefill_beside_decode"] += int((rows[0].step, 0) in evidence.batches)
-    found["chunked_prefills"] = sum(row.phase == 0 and row.chunk == 1 for row in evidence.rows)
-    return found
-
-
-def _launches(evidence: Evidence) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for launch in evidence.launches:
-        found["captures"] += int(launch.kind == CAPTURE)
-        if launch.kind in (DRAFT, VERIFY, EXTEND):
-            found["graph_replays"] += int(launch.replays > 0)
-            found["eager_launches"] += int(launch.size == 0)
-            found["padded_replays"] += int(launch.replays > 0 and launch.rows < launch.size)
-    return found
-
-
-def _requests(evidence: Evidence) -> Counter[str]:
-    """How requests ended."""
-    found: Counter[str] = Counter()
-    emitted = evidence.subject.channel("accept.emitted")
-    accepted = evidence.subject.channel("accept.correct_len")
-    found["rounds"] = sum(key.round == 0 for key in emitted)
-    found["tokens_emitted"] = sum(len(value) for value in emitted.values() if isinstance(value, tuple))
-    for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
-        key = Key(index, len(script.rounds))
-        last, correct = emitted.get(key), accepted.get(key)
-        stopped = script.tokens[-1] in script.stop
-        if stopped and isinstance(last, tuple) and isinstance(correct, int):
-            found["stops_in_accepted_run"] += int(len(last) <= correct)
-        length = min(request.budget, evidence.scenario.memory.max_len - len(request.prompt))
-        found["limits_hit"] += int(len(script.tokens) == length)
-    return found
-
-
-def _reuses(evidence: Evidence) -> Counter[str]:
-    """Pages that a second request came to own."""
-    owners: dict[int, list[int]] = {}
-    for row in evidence.rows:
-        for page in evidence.table_at(row).values():
-            held = owners.setdefault(page, [])
-            if row.request not in held:
-                held.append(row.request)
-    found: Counter[str] = Counter()
-    lengths = [len(one.prompt) + len(two.tokens) for one, two in _zipped(evidence)]
-    for requests in owners.values():
-        for one, other in itertools.pairwise(requests):
-            found["slot_reuses"] += 1
-            found["slot_reuses_by_shorter"] += int(lengths[other] < lengths[one])
-    return found
-
-
-def _zipped(evidence: Evidence) -> Iterable[tuple]:
-    return zip(evidence.scenario.requests, evidence.script.requests, strict=True)
-
-
-_SHOWS = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
-
-
-def _differs(evidence: Evidence, other: Trace) -> bool:
-    """Whether the variant run was another run at all: rows and pages that did not move prove nothing."""
-    channel = _SHOWS.get(evidence.scenario.variant)
-    return channel is None or evidence.subject.channel(channel) != other.channel(channel)
-
-
-def _long_proposals(evidence: Evidence) -> int:
-    """Rounds in which three drafts and more of the draft's own were verified."""
-    rounds = (round_ for request in evidence.script.requests for round_ in request.rounds)
-    return sum(round_.forced is None and round_.drafts >= 3 for round_ in rounds)
+def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
+    """Return the counts that no scenario of a draft can reach; a real chain is never without what chains it."""
+    names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
+    lacking = ((form.steps, _STEPS), (form.chained, _CHAINS), (form.block, _BLOCKS), (form.matches, _MATCHES))
+    names.update(*(own for has, own in lacking if not has))
+    if real and form.chained:
+        # A proposal is long if it has three tokens.
+        long = {"taps_off_long_proposals"} if form.layers < 3 else ()
+        names.update({"layers_unchained"}, _OF_TWO if form.layers == 1 else {*long, "chains_of_one"})
+    if real:
+        # They have a prompt's tokens and step counts of their own, and few scenarios.
+        names |= {"zero_tails", "unfound_beside_found"}
+    return frozenset(names)

@@ -1,0 +1,212 @@
+"""Read the scenario and its requests off evidence."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from draftproof.properties.coverage.samples import RequestSample, RunSample
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.scenario import ProbeModel, Request
+from draftproof.properties.values.trace import Key
+
+NEED_SIZES = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
+# Variants that must show in a channel: rows and pages that did not move prove nothing.
+_SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
+
+
+def read_run(evidence: Evidence) -> RunSample:
+    """Return the sample of the whole scenario."""
+    scenario, size = evidence.scenario, evidence.page_size
+    linear = scenario.model.linear if isinstance(scenario.model, ProbeModel) else None
+    changed = _changed(evidence)
+    runs_as_base = changed in NEED_SIZES and not scenario.graphs.sizes
+    choices = evidence.reference.channel("verify.choice").values()
+    extends, first_layer, replaced = _chain_counts(evidence)
+    return RunSample(
+        draft=algorithm(scenario.draft),
+        layers=scenario.states.commit if evidence.hybrid else "dense",
+        page_size=str(size) if size < 5 else "5 and more",
+        variant=None if runs_as_base or changed != scenario.variant else changed,
+        taps="off" if not scenario.taps else "on and off" if scenario.variant == "taps_off" else "on",
+        poison=str(scenario.memory.poison),
+        control=_control(evidence),
+        start=("other" if linear.start else "zero") if linear else None,
+        chain=_chain(evidence),
+        form=evidence.form,
+        changed=changed,
+        steps=scenario.steps,
+        engine_steps=len({row.step for row in evidence.rows}),
+        ties=len(evidence.ties),
+        exact_ties=sum(isinstance(choice, tuple) and choice[1] == 0 for choice in choices),
+        chained_extends=extends,
+        first_layer_extends=first_layer,
+        guesses_replaced=replaced,
+    )
+
+
+def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ...]:
+    """Return a sample of every request."""
+    lengths = _lengths(evidence)
+    pages, states = _page_owners(evidence), _state_owners(evidence)
+    joined = {row.request for row in evidence.rows if not row.phase and (row.step, 1) in evidence.batches}
+    chunked = {row.request for row in evidence.rows if not row.phase and row.chunk == 1}
+    emitted = evidence.subject.channel("accept.emitted")
+    finals = {key.request for key in evidence.subject.channel("commit.final")}
+    unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
+    tokens = [(key.request, len(value)) for key, value in emitted.items() if isinstance(value, tuple)]
+    samples = []
+    for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
+        before = pages.get(index, [])
+        length = min(request.budget, evidence.scenario.memory.max_len - len(request.prompt))
+        first = evidence.spans.get(index, (request.arrival, 0))[0]
+        samples.append(
+            RequestSample(
+                run=run,
+                end=_end(evidence, index),
+                pages=_after(lengths, before, index) if index in evidence.spans else None,
+                state=_after(lengths, states[index], index) if index in states else None,
+                chunks=_chunks(len(request.prompt), evidence.scenario.schedule.chunk),
+                joined="beside decode" if index in joined else "alone",
+                waited="yes" if first > request.arrival else "no",
+                reuses=len(before),
+                shorter_reuses=sum(lengths[index] < lengths[one] for one in before),
+                is_prefilled=Key(index, 0) in emitted,
+                is_chunked=index in chunked,
+                tokens=sum(count for owner, count in tokens if owner == index),
+                stops_in_run=_stops_in_run(evidence, index),
+                is_at_limit=len(script.tokens) == length,
+                zero_tails=_zero_tails(request, evidence.scenario.schedule.chunk),
+                has_final_state=index in finals,
+                flushes=unfolded.count(index),
+            )
+        )
+    return tuple(samples)
+
+
+def _changed(evidence: Evidence) -> str:
+    """Return the variant if the variant run differs where the variant must show."""
+    variant, other = evidence.scenario.variant, evidence.varied
+    if other is None:
+        return "none"
+    channel = _SHOWN_IN.get(variant)
+    moved = channel is None or evidence.subject.channel(channel) != other.channel(channel)
+    return variant if moved else "none"
+
+
+def _control(evidence: Evidence) -> str:
+    scenario = evidence.scenario
+    if scenario.adaptive is None:
+        return "draft batch" if scenario.schedule.draft_batch else "fixed"
+    return "adaptive and draft batch" if scenario.schedule.draft_batch else "adaptive"
+
+
+def _chain(evidence: Evidence) -> str | None:
+    if not evidence.form.chained:
+        return None
+    layers = evidence.form.layers
+    if layers == 1:
+        return "one layer"
+    if not getattr(evidence.scenario.draft, "chain", True):
+        return "unchained"
+    return "layers to spare" if layers > evidence.scenario.steps else "chained"
+
+
+def _chain_counts(evidence: Evidence) -> tuple[int, int, int]:
+    """Count extends of layers j >= 1, extends of layer 0 after a round, and entries whose guess was replaced.
+
+    The guess of an entry is replaced if its token is known by then and differs from that of the round before.
+    """
+    if not evidence.form.chained:
+        return 0, 0, 0
+    done = {key[:2]: length for key, length in evidence.subject.channel("commit.length").items()}
+    proposals = evidence.reference.channel("extend.proposal")
+    ids, replaced = evidence.reference.channel("extend.ids"), 0
+    for key, token in ids.items():
+        length = done.get(key[:2])
+        known = isinstance(length, int) and key.row + 1 + key.layer <= length
+        before = ids.get(key._replace(round=key.round - 1))
+        replaced += int(key.layer > 0 and known and before not in (None, token))
+    extends = sum(key.layer > 0 and key[:2] in done for key in proposals)
+    return extends, sum(key.round > 0 and not key.layer for key in proposals), replaced
+
+
+def _end(evidence: Evidence, index: int) -> str | None:
+    request, script = evidence.scenario.requests[index], evidence.script.requests[index]
+    if not script.tokens:
+        return None
+    stopped = script.tokens[-1] in script.stop
+    if not script.rounds:
+        return "stop at prefill" if stopped else "at prefill"
+    spent = len(script.tokens) == request.budget
+    if not stopped:
+        return "budget" if spent else "max_len"
+    if spent:
+        return "stop on budget"
+    last = script.rounds[-1]
+    return "stop in run" if len(last.emitted) <= last.correct_len else "stop as bonus"
+
+
+def _stops_in_run(evidence: Evidence, index: int) -> bool:
+    """Return whether the subject's last round ended at a stop token among its accepted drafts."""
+    script = evidence.script.requests[index]
+    key = Key(index, len(script.rounds))
+    last = evidence.subject.channel("accept.emitted").get(key)
+    correct_len = evidence.subject.channel("accept.correct_len").get(key)
+    reported = isinstance(last, tuple) and isinstance(correct_len, int)
+    return reported and script.tokens[-1] in script.stop and len(last) <= correct_len  # type: ignore[arg-type,operator]
+
+
+def _lengths(evidence: Evidence) -> list[int]:
+    """Return the tokens of every request at its end."""
+    both = zip(evidence.scenario.requests, evidence.script.requests, strict=True)
+    return [len(request.prompt) + len(script.tokens) for request, script in both]
+
+
+def _page_owners(evidence: Evidence) -> Mapping[int, list[int]]:
+    """Return request -> the requests that had its pages just before it, one a page."""
+    owners: dict[int, list[int]] = {}
+    for row in evidence.rows:
+        for page in evidence.table_at(row).values():
+            in_order = owners.setdefault(page, [])
+            if row.request not in in_order:
+                in_order.append(row.request)
+    before: dict[int, list[int]] = {}
+    for in_order in owners.values():
+        for one, other in itertools.pairwise(in_order):
+            before.setdefault(other, []).append(one)
+    return before
+
+
+def _state_owners(evidence: Evidence) -> Mapping[int, list[int]]:
+    """Return request -> the request that had its state slot just before it, if any."""
+    if not evidence.hybrid:
+        return {}
+    owner: dict[int, int] = {}
+    before: dict[int, list[int]] = {}
+    slots = {key.request: slot for key, slot in evidence.subject.channel("round.state").items() if not key.round}
+    for request in sorted(slots, key=lambda one: evidence.spans.get(one, (0, 0))):
+        slot = slots[request]
+        if isinstance(slot, int):
+            before[request] = [owner[slot]] if slot in owner else []
+            owner[slot] = request
+    return before
+
+
+def _after(lengths: Sequence[int], before: Sequence[int], request: int) -> str:
+    """Return how a request compares with the longest of those whose memory it got."""
+    if not before:
+        return "fresh"
+    return "after longer" if max(lengths[one] for one in before) > lengths[request] else "after shorter"
+
+
+def _chunks(length: int, chunk: int) -> str:
+    if length <= chunk:
+        return "one"
+    return {0: "full", 1: "tail of one"}.get(length % chunk, "short tail")
+
+
+def _zero_tails(request: Request, chunk: int) -> int:
+    """Count later chunks of the prompt that begin with token 0."""
+    return sum(request.prompt[start] == 0 for start in range(chunk, len(request.prompt), chunk))

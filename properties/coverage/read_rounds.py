@@ -1,0 +1,212 @@
+"""Read decode batches and decode rounds off evidence.
+
+The script says what a round was; the subject what only it can: batches, captured sizes, pages and slots.
+`P` page size, `K` drafts of a round, a of them accepted, n the context length before it, `M` the checkpoint interval.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
+from draftproof.properties.evidence.evidence import VERIFY, Evidence, Row
+from draftproof.properties.values.script import RoundScript
+from draftproof.properties.values.trace import Key
+
+
+def read_batches(evidence: Evidence, run: RunSample) -> Mapping[int, BatchSample]:
+    """Return engine step -> the sample of its decode batch."""
+    replayed = {launch.step for launch in evidence.launches if launch.kind == VERIFY and launch.replays}
+    decode = [rows for (_, phase), rows in sorted(evidence.batches.items()) if phase]
+    return {
+        rows[0].step: _batch(evidence, run, before, rows, rows[0].step in replayed)
+        for before, rows in itertools.pairwise(((), *decode))
+    }
+
+
+def _batch(
+    evidence: Evidence, run: RunSample, before: tuple[Row, ...], rows: tuple[Row, ...], replayed: bool
+) -> BatchSample:
+    step, size = rows[0].step, rows[0].size
+    drafting = {row.request for row in rows if row.count}
+    steps = evidence.steps_in_force(step)
+    return BatchSample(
+        rows=_rows(evidence, rows, replayed),
+        bucket=_bucket(before, rows),
+        batch=str(len(rows)) if len(rows) < 4 else "4 and more",
+        mix=_mix(rows),
+        switch=_switch(evidence, before, rows),
+        beside="prefill" if (step, 0) in evidence.batches else "nothing",
+        run=run,
+        has_drafts=bool(drafting),
+        is_too_large_for_drafts=_is_too_large(evidence, rows),
+        is_unfound_beside_found=bool(drafting) and any(not row.count and evidence.drafts_wanted(row) for row in rows),
+        has_fewer_rows=len(rows) < len(before),
+        has_more_rows=len(rows) > len(before) > 0,
+        is_below_captured_size=len(rows) < min(len(before), size),
+        steps_change=steps - evidence.steps_in_force(before[0].step) if before else 0,
+        drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
+    )
+
+
+def read_rounds(
+    evidence: Evidence, requests: tuple[RequestSample, ...], batches: Mapping[int, BatchSample]
+) -> Iterator[RoundSample]:
+    """Yield a sample of every decode round, by request."""
+    rows = {(row.request, row.round): row for row in evidence.rows if row.phase}
+    choices = evidence.reference.channel("verify.choice").items()
+    ties = {key[:2] for key, value in choices if isinstance(value, tuple) and value[1:] == (0,)}
+    reported = evidence.subject.channel("accept.correct_len")
+    unfolded = evidence.subject.channel("commit.pending")
+    for index, request in enumerate(requests):
+        before, rounds = "first round", evidence.script.requests[index].rounds
+        for number, solved in enumerate(rounds, start=1):
+            key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.drafts
+            allowed = 0 if row is None else evidence.drafts_allowed(row, n)
+            found = evidence.found(index, number, n)
+            pending = unfolded.get(Key(index, number - 1), 0)
+            crossed = (n + drafts) // evidence.page_size - n // evidence.page_size
+            accept = _accept(solved)
+            yield RoundSample(
+                request=request,
+                batch=None if row is None else batches[row.step],
+                accept=accept,
+                before=before,
+                K=str(drafts) if drafts < 6 else "6 and more",
+                stage=_stage(number, len(rounds)),
+                page=_page(n, evidence.page_size),
+                crossing=("none", "one", "more")[min(crossed, 2)],
+                proposals="none" if not drafts else "own" if solved.forced is None else "forced",
+                limit=None if row is None else _limit(evidence, row, solved, allowed),
+                cut=_cut(evidence, index, solved),
+                tie="yes" if (index, number) in ties else "no",
+                checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
+                block=_block(evidence, row, drafts),
+                match=None if row is None or not evidence.form.matches else _match(solved, found, allowed),
+                is_reported=isinstance(reported.get(key), int),
+                drafts=drafts,
+                correct_len=solved.correct_len,
+                found=found,
+                is_fewer_found=row is not None and found is not None and found < allowed,
+                pending=pending if isinstance(pending, int) else 0,
+            )
+            before = accept
+
+
+def _accept(solved: RoundScript) -> str:
+    if not solved.drafts:
+        return "no drafts"
+    if not solved.correct_len:
+        return "none"
+    return "all" if solved.correct_len == solved.drafts else "partial"
+
+
+def _stage(number: int, last: int) -> str:
+    if last == 1:
+        return "only"
+    return "first" if number == 1 else "last" if number == last else "middle"
+
+
+def _page(n: int, size: int) -> str:
+    if size == 1:
+        return "every"
+    offset = n % size
+    return {0: "at", size - 1: "before"}.get(offset, "after" if offset == 1 else "inside")
+
+
+def _cut(evidence: Evidence, request: int, solved: RoundScript) -> str:
+    """Return what cut the emitted tokens of the round that ends a request, if anything did."""
+    if len(solved.emitted) > solved.correct_len:
+        return "whole"
+    stopped = solved.emitted[-1] in evidence.script.requests[request].stop
+    return "stop" if stopped else "max_len"
+
+
+def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
+    every = evidence.scenario.states.checkpoint
+    if not evidence.hybrid:
+        return None
+    if not every:
+        return "off"
+    passed = (n + committed) // every - n // every
+    if passed:
+        return "one" if passed == 1 else "two and more"
+    return "kept" if n >= every else "none yet"
+
+
+def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:
+    if row is None or not evidence.form.block:
+        return None
+    return "none" if not drafts else "cut" if drafts < evidence.drafts_wanted(row) else "whole"
+
+
+def _limit(evidence: Evidence, row: Row, solved: RoundScript, allowed: int) -> str:
+    """Return what kept a round from having all the drafts of its plan: the tightest limit, in the order of docs."""
+    scenario, request = evidence.scenario, evidence.scenario.requests[row.request]
+    planned = request.rounds[(row.round - 1) % len(request.rounds)].drafts
+    if solved.drafts < allowed:
+        return "found"
+    if solved.drafts == planned:
+        return "none"
+    if solved.drafts == evidence.drafts_wanted(row):
+        return "batch" if _is_too_large(evidence, evidence.batches[row.step, 1]) else "steps"
+    left = request.budget - (solved.context + 1 - len(request.prompt)) - 1
+    return "budget" if left <= scenario.memory.max_len - 1 - solved.context else "max_len"
+
+
+def _match(solved: RoundScript, found: int | None, allowed: int) -> str | None:
+    if not allowed:
+        return None
+    if solved.forced is not None:
+        return "unused"
+    if found is None:
+        return None
+    return "nothing" if not found else "fewer" if found < allowed else "full"
+
+
+def _is_too_large(evidence: Evidence, rows: tuple[Row, ...]) -> bool:
+    """Return whether a decode batch has more rows than may have drafts."""
+    return 0 < evidence.scenario.schedule.draft_batch < len(rows)
+
+
+def _rows(evidence: Evidence, rows: tuple[Row, ...], replayed: bool) -> str | None:
+    """Return how the rows filled a captured size; None if a graph should have run and did not."""
+    graphs, size = evidence.scenario.graphs, rows[0].size
+    if not graphs.sizes:
+        return "eager"
+    if len(rows) > max(graphs.sizes):
+        return "oversized"
+    if not (graphs.capture and replayed):
+        return None
+    return "padded" if size > len(rows) else "exact"
+
+
+def _bucket(before: tuple[Row, ...], rows: tuple[Row, ...]) -> str:
+    """Compare the size of a launch, and the rows in it, with those of the decode batch before."""
+    if not before:
+        return "first"
+    size, last = rows[0].size or len(rows), before[0].size or len(before)
+    if size != last:
+        return "smaller" if size < last else "larger"
+    more = len(rows) - len(before)
+    return "same" if not more else "more rows" if more > 0 else "fewer rows"
+
+
+def _mix(rows: tuple[Row, ...]) -> str:
+    drafts = {row.count for row in rows}
+    if len(rows) == 1:
+        return "alone"
+    if len(drafts) == 1:
+        return "equal"
+    return "zero among" if 0 in drafts else "unequal"
+
+
+def _switch(evidence: Evidence, before: tuple[Row, ...], rows: tuple[Row, ...]) -> str:
+    """Compare the verify width with that of the decode batch before."""
+    if not before:
+        return "first"
+    now, last = evidence.width(rows[0].step), evidence.width(before[0].step)
+    if now == 1 or last == 1:
+        return "still none" if now == last else "to none" if now == 1 else "from none"
+    return "same" if now == last else "up" if now > last else "down"

@@ -1,0 +1,129 @@
+"""Samples of a run: one record for the scenario, each request, each decode batch and each decode round.
+
+This is the only place that reads evidence for coverage: bins are crosses over samples, counts are sums over them.
+A field named like a coverpoint (points.py) holds its value, None where the point does not apply.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from draftproof.properties.evidence.evidence import Launch
+from draftproof.properties.evidence.forms import Form
+
+
+class RunSample(NamedTuple):
+    """One scenario. `changed` is its variant if the variant run was another run, else "none"."""
+
+    draft: str
+    layers: str
+    page_size: str
+    variant: str | None
+    taps: str
+    poison: str
+    control: str
+    start: str | None
+    chain: str | None
+
+    form: Form
+    changed: str
+    steps: int
+    engine_steps: int
+    ties: int
+    exact_ties: int
+    chained_extends: int
+    first_layer_extends: int
+    guesses_replaced: int
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Return whether the target has recurrent states."""
+        return self.layers != "dense"
+
+
+class RequestSample(NamedTuple):
+    """One request; `reuses` pages that another request had before, `shorter_reuses` where that one was longer."""
+
+    run: RunSample
+    end: str | None
+    pages: str | None
+    state: str | None
+    chunks: str
+    joined: str
+    waited: str
+
+    reuses: int
+    shorter_reuses: int
+    is_prefilled: bool
+    is_chunked: bool
+    tokens: int
+    stops_in_run: bool
+    is_at_limit: bool
+    zero_tails: int
+    has_final_state: bool
+    flushes: int
+
+
+class BatchSample(NamedTuple):
+    """One decode batch. `size` is the captured size it ran at (0: eager), `steps` the step count in force.
+
+    The fields from `has_fewer_rows` on compare it with the decode batch before.
+    """
+
+    rows: str | None
+    bucket: str
+    batch: str
+    mix: str
+    switch: str
+    beside: str
+
+    run: RunSample
+    has_drafts: bool
+    is_too_large_for_drafts: bool
+    is_unfound_beside_found: bool
+    has_fewer_rows: bool
+    has_more_rows: bool
+    is_below_captured_size: bool
+    steps_change: int
+    drafts_again: bool
+
+
+class RoundSample(NamedTuple):
+    """One decode round. `is_reported`: the subject said how many drafts were right.
+
+    `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
+    the round may have. `pending` tokens had not been folded into the state before the round.
+    """
+
+    request: RequestSample
+    batch: BatchSample | None
+    accept: str
+    before: str
+    K: str
+    stage: str
+    page: str
+    crossing: str
+    proposals: str
+    limit: str | None
+    cut: str
+    tie: str
+    checkpoint: str | None
+    block: str | None
+    match: str | None
+
+    is_reported: bool
+    drafts: int
+    correct_len: int
+    found: int | None
+    is_fewer_found: bool
+    pending: int
+
+
+class Samples(NamedTuple):
+    """Everything that is measured of one run."""
+
+    run: RunSample
+    requests: tuple[RequestSample, ...]
+    batches: tuple[BatchSample, ...]
+    launches: tuple[Launch, ...]
+    rounds: tuple[RoundSample, ...]

@@ -15,12 +15,12 @@ from draftproof.properties.strategies.scenarios import generate, unforced
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, CheckpointDraft, Draft, Ngram, algorithm
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
 from draftproof.properties.values.validate import validate
+from draftproof.properties.variants import NEED_SIZES
 from draftproof.reference.build import build
 from draftproof.reference.hybrid_checkpoint import read_target_config
 from draftproof.reference.hybrid_config import HybridConfig
 from draftproof.reference.memo import Memo
 
-_OF_GRAPHS = ("graph_vs_eager", "padded_vs_exact", "other_bucket")
 _MOST_STEPS = 64
 READ: tuple[Algorithm, ...] = get_args(get_type_hints(CheckpointDraft)["algorithm"])
 """The drafts that are read from directories."""
@@ -135,7 +135,7 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs
-    if variant in _OF_GRAPHS and not graphs.sizes:
+    if variant in NEED_SIZES and not graphs.sizes:
         graphs = Graphs(sizes=(scenario.schedule.max_batch,))
     return validate(msgspec.structs.replace(scenario, model=model, requests=requests, graphs=graphs, variant=variant))
 

@@ -44,6 +44,9 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "other_commit": _COMMITTED,
 }
 
+NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
+"""Variants of graphs and captured sizes: without any they are the base run again."""
+
 
 def varied(scenario: Scenario) -> Scenario:
     """The scenario under its drawn variant. Raises ValueError if it has none."""

@@ -15,10 +15,9 @@ from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.scenario import VARIANTS, Variant
 from draftproof.properties.values.trace import Datum, Key, Trace, integers
 from draftproof.properties.values.verdict import Divergence
-from draftproof.properties.variants import unchanged
+from draftproof.properties.variants import NEED_SIZES, unchanged
 
 Values = Mapping[Key, Datum]
-_RESIZED = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 _RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
 
 
@@ -47,7 +46,7 @@ def _rounded(channel: str, evidence: Evidence) -> bool:
 def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence) -> Values:
     """A channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
     values = trace.channel(channel)
-    if channel == "round.rows" and variant in _RESIZED:
+    if channel == "round.rows" and variant in NEED_SIZES:
         return {key: _without(value, 3) for key, value in values.items()}
     if channel == "round.rows" and variant == "rows_permuted":
         return {key: _without(value, 0) for key, value in values.items()}

@@ -10,8 +10,8 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import ProbeModel, Request
 from draftproof.properties.values.trace import Key
+from draftproof.properties.variants import NEED_SIZES
 
-NEED_SIZES = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 # Variants that must show in a channel: rows and pages that did not move prove nothing.
 _SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
 

@@ -15,6 +15,7 @@ from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.models import models
 from draftproof.properties.values.drafts import Algorithm, Eagle, Ngram, algorithm
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, States, pages_needed
+from draftproof.properties.variants import NEED_SIZES
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
@@ -25,7 +26,6 @@ MODELS = frozenset(
 _IMPLIED: dict[str, Algorithm] = {"chain": "mtp", "block": "dflash", "match": "ngram"}
 # What wishes decide is best aimed at where nothing else changes how many drafts there are.
 _FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie"})
-_NEED_SIZES = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 _TURNS = 60
 
 
@@ -164,7 +164,7 @@ def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         variant = "none"
     taps = wanted.get("taps", "on")
     variant = {"off": "none", "on and off": "taps_off"}.get(taps, variant)
-    if variant in _NEED_SIZES and "variant" in wanted and not scenario.graphs.sizes:
+    if variant in NEED_SIZES and "variant" in wanted and not scenario.graphs.sizes:
         scenario = msgspec.structs.replace(scenario, graphs=Graphs(sizes=(scenario.schedule.max_batch + 1,)))
     return msgspec.structs.replace(scenario, variant=variant, taps=taps != "off")
 

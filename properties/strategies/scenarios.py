@@ -35,14 +35,13 @@ from draftproof.properties.values.scenario import (
     Variant,
 )
 from draftproof.properties.values.validate import validate
+from draftproof.properties.variants import NEED_SIZES
 
 # Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
 # constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
 VERSION = 8
 Draw = st.DrawFn
 
-# The variants that need a graph, or captured sizes, to differ from the base run.
-_NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact", "other_bucket"})
 # Only a hybrid target has two ways to commit.
 _TURNS: tuple[Variant, ...] = (*(variant for variant in VARIANTS if variant != "other_commit"), "none")
 _COMMITS: tuple[Literal["snapshot", "replay"], ...] = ("snapshot", "replay")
@@ -104,7 +103,7 @@ def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
     turn, hybrids = seed_, seed_
     for index, scenario in enumerate(drawn):
         turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
-        variant = next(one for one in turns if scenario.graphs.sizes or one not in _NEED_SIZES)
+        variant = next(one for one in turns if scenario.graphs.sizes or one not in NEED_SIZES)
         commit = scenario.states.commit
         turn += int(index % len(_ROTATION) == 0)
         if _hybrid(scenario):
@@ -308,7 +307,7 @@ def _scenario(draw: Draw, profile: Profile) -> Scenario:
     count = draw(st.integers(profile.requests, 3 if profile.adaptive else 4))
     requests = draw(_requests(profile, sizes, count))
     schedule = draw(_schedule(profile, count, chunk))
-    graphs = _captured(draw, profile, schedule.max_batch, variant in _NEED_SIZES)
+    graphs = _captured(draw, profile, schedule.max_batch, variant in NEED_SIZES)
     memory = _memory(draw, profile, requests, sizes, schedule)
     return validate(
         Scenario(

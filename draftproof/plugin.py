@@ -6,7 +6,6 @@ It is loaded by every pytest run in an environment that has Draftproof, so it im
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import sys
@@ -35,7 +34,6 @@ MARKERS = {
 }
 _OPTIONS = ("profile", "device", "subject", "seed", "examples", "time", "case")
 _SHARE = re.compile(r"-?share\d+of\d+-?|\[share\d+of\d+\]")
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,14 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of "90s", "10m" or "2h". Raises ArgumentTypeError."""
+    from draftproof.properties.values.durations import DurationError, parse_duration
+
     try:
-        seconds = float(text[:-1]) * _UNITS[text[-1:]]
-    except (KeyError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"time is {text!r}, allowed: a number and s, m or h, as in 10m")
-    return seconds
+        return parse_duration(text, "--draftproof-time")
+    except DurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _option(config: pytest.Config, name: str, default: Any = None) -> Any:
@@ -94,8 +90,9 @@ def _check_options(config: pytest.Config) -> None:
     if _option(config, "device") == "cuda" and not _devices():
         raise pytest.UsageError("--draftproof-device is cuda, allowed here: cpu (torch sees no CUDA device)")
     subject = _option(config, "subject", "package.module:name")
-    module, _, name = subject.partition(":")
-    if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+    from draftproof.properties.values.names import is_factory_name
+
+    if not is_factory_name(subject):
         raise pytest.UsageError(f"--draftproof-subject is {subject!r}, allowed: package.module:name")
 
 

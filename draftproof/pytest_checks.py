@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,22 +11,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.check import DEADLINE, MOST_CASES, HungError, time_limit
-from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
+from draftproof.harness.check import MOST_CASES
+from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.identity import Identity, Level
+from draftproof.harness.lockstep import solved
 from draftproof.harness.subjects import make
-from draftproof.harness.workers.messages import Identity, general
+from draftproof.harness.workers.messages import Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.judge import Judgement, judge, summarise
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
+from draftproof.report.text import sentence
 
+SAME: Level = "relation"
+"""Failures of one test that differ in numbers only are told once."""
 CASES = Path(".draftproof/cases")
 BLOCK = 60
 """Scenarios of a campaign come from one seed after another, so many from each."""
@@ -136,7 +141,7 @@ class Check:
         self.record((JUDGED, " ".join(checked.of(Outcome.PASS))))
         self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE))))
         if found:
-            raise ContractError(tuple({one.identity: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
+            raise ContractError(tuple({one.identity.text: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
         _conclusive(checked, held, strict, shared=self.share[1] > 1 and scenarios is None)
         return checked
 
@@ -149,16 +154,20 @@ class Check:
         # Two tests may have two subjects that fail alike, and so may two shares of one.
         which, of = self.share
         name = re.sub(r"[^A-Za-z0-9]+", "-", self.test).strip("-") + (f"-share{which + 1}of{of}" if of > 1 else "")
+
+        def observe(ran: Evidence, judgement: Judgement) -> None:
+            if judgement.passed:
+                judged.append(judgement)
+                counted.append(counts(ran))
+
+        executor = Executor(subject, contracts=contracts, deadline=DEADLINE, observe=observe)
         for scenario in scenarios:
-            outcome = _hold(subject, scenario, contracts)
-            if isinstance(outcome, Found):
+            failure = _hold(executor, scenario)
+            if failure is not None:
                 # The first of a kind is the one that is told.
-                told_ = any(one.identity == outcome.identity for one in found)
-                kept = outcome if told_ else _kept(outcome, scenario, self.cases / name)
+                is_known = any(one.identity.is_same(failure.identity, SAME) for one in found)
+                kept = failure if is_known else _kept(failure, scenario, self.cases / name)
                 found.append(self._replayable(kept, subject))
-            else:
-                judged.append(outcome[0])
-                counted.append(outcome[1])
         return judged, counted, found
 
     def _replayable(self, found: Found, subject: Subject) -> Found:
@@ -175,11 +184,11 @@ def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Pa
     divergence and a case file.
     """
     __tracebackhide__ = True
-    outcome = _hold(subject, scenario, ALL)
-    if isinstance(outcome, Found):
-        outcome = _kept(outcome, scenario, cases)
-        command = _engine_command(outcome.case, device) if is_engine(subject) else ""
-        raise ContractError((outcome._replace(replay=command),))
+    failure = _hold(Executor(subject, deadline=DEADLINE), scenario)
+    if failure is not None:
+        kept = _kept(failure, scenario, cases)
+        command = _engine_command(kept.case, device) if is_engine(subject) else ""
+        raise ContractError((kept._replace(replay=command),))
 
 
 def make_subject(name: str, device: str) -> Subject:
@@ -212,39 +221,24 @@ def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
     return tuple(known[name] for name in names) or tuple(ALL)
 
 
-def _hold(
-    subject: Subject, scenario: Scenario, contracts: Sequence[Contract]
-) -> tuple[Judgement, dict[str, int]] | Found:
-    """What contracts say of one scenario, and its counts; or the failure."""
-    try:
-        with time_limit(DEADLINE):
-            ran = evidence(subject, scenario)
-    except SubjectCrashedError as crash:
-        identity = Identity(contract="crash", channel=crash.error.split(":")[0])
-        return Found(Outcome.CRASH, identity, f"crash: {crash}", "", detail=crash.trace)
-    except HungError:
-        told_ = f"hang: the subject did not finish within {DEADLINE:g} s"
-        return Found(Outcome.HANG, Identity(contract="hang"), told_, "")
-    judged = judge(ran, contracts)
-    first = judged.first
-    if first is None:
-        return judged, counts(ran)
-    # The command line imports torch, and a passing test needs neither.
-    from draftproof.report.text import sentence
-
-    relation = general(first.relation)
-    identity = Identity(contract=first.contract, channel=first.channel, phase=first.phase, relation=relation)
-    return Found(Outcome.FAIL, identity, f"{first.contract}: {sentence(first, ran.output_changed)}", "")
+def _hold(executor: Executor, scenario: Scenario) -> Found | None:
+    """Run and judge one scenario; the failure, if there is one."""
+    answer = executor.examine(Order(number=0, scenario=scenario, measured=False))
+    identity = answer.identity
+    if answer.first is not None and identity is not None:
+        text = f"{identity.contract}: {sentence(answer.first, answer.output_changed)}"
+        return Found(Outcome.FAIL, identity, text, "")
+    if answer.outcome is Outcome.PASS:
+        return None
+    identity = identity or Identity(contract=answer.outcome.lower(), channel=answer.error, exact=answer.message)
+    return Found(answer.outcome, identity, f"{identity.contract}: {answer.reason}", "", detail=answer.detail)
 
 
 def _kept(found: Found, scenario: Scenario, cases: Path) -> Found:
     """The failure with its case file, one for each identity: with Hypothesis the last one, which is the smallest."""
     case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
-    cases.mkdir(parents=True, exist_ok=True)
     path = cases / f"{found.identity.slug}.json"
-    with tempfile.NamedTemporaryFile("w", dir=cases, suffix=".tmp", delete=False, encoding="utf-8") as out:
-        out.write(encode(case) + "\n")
-    os.replace(out.name, path)
+    write_whole(path, encode(case) + "\n")
     inside = path.resolve().is_relative_to(Path.cwd())
     return found._replace(case=str(path.resolve().relative_to(Path.cwd()) if inside else path))
 

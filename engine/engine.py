@@ -29,6 +29,7 @@ from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.verify import Verifier
+from draftproof.properties.values.capture import capturing
 
 COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "replay": Replay}
 
@@ -80,6 +81,7 @@ class Engine:
     def _tensor(self, values: Sequence[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 
+    @capturing()
     def capture(self, backend: Backend) -> None:
         """Run as graphs from now on, each captured when its size is first needed (`warm_up` captures all at once).
 

@@ -12,6 +12,7 @@ import torch
 from draftproof.engine.graphs.backend import Backend, Graph
 from draftproof.engine.probes import Probes
 from draftproof.engine.stages import Launch
+from draftproof.properties.values.capture import capturing
 
 Views = Mapping[str, torch.Tensor]
 Outputs = Mapping[str, torch.Tensor]
@@ -78,6 +79,7 @@ class GraphRunner:
         """From now on `prepare` captures, with `declared` and the buffers as the memory that graphs may touch."""
         self._backend, self._declared = backend, tuple(declared)
 
+    @capturing()
     def prepare(self, rows: int) -> None:
         """Capture the size that `rows` will run at, if that is still to be done; overwrites the buffers."""
         size = self.size_for(rows)

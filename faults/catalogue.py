@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Literal
@@ -17,6 +16,7 @@ from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.names import did_you_mean
 
 FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
@@ -87,8 +87,7 @@ def _known(fault: Fault) -> None:
     """Raises PatchError for a contract or a channel that there is not."""
     contracts = ("", *CONTRACTS, *KERNELS)
     if fault.contract not in contracts:
-        near = difflib.get_close_matches(fault.contract, contracts, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(fault.contract, contracts)
         raise PatchError(f"contract is {fault.contract!r}, allowed: a contract of `draftproof check`{hint}")
     if fault.channel and fault.channel not in CHANNELS and not fault.channel.startswith(PREFIX):
         raise PatchError(f"channel is {fault.channel!r}, allowed: one of the channel table, or kernel.*")
@@ -124,8 +123,7 @@ def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
 def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:
     """One fault by id. Raises UnknownFaultError."""
     if name not in faults:
-        near = difflib.get_close_matches(name, faults, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(name, faults)
         raise UnknownFaultError(f"fault is {name!r}, allowed: one of {len(faults)} of `draftproof faults list`{hint}")
     return faults[name]
 

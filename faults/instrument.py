@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from draftproof.faults.patching import Placed
-
-COUNTER = "_draftproof_count"
-"""Name of the builtin that patched sources call with the number of their hunk."""
+from draftproof.harness.hunk_counters import COUNTER
 
 
 @dataclass(frozen=True)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftproof.harness.lockstep import Reference, SubjectCrashedError, evidence, solved
+from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.identity import Identity, slug
+from draftproof.harness.lockstep import Reference, solved
+from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.judge import COMMON, Judgement, by_draft, judge, summarise
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 
 CASES = Path(".draftproof/cases")
 RUNS = "runs"
 """The name under which a report says whether the subject ran at all."""
-DEADLINE = 120.0
 MOST_CASES = 10
 WORK = (
     "rounds",
@@ -70,20 +71,20 @@ class CheckReport(Value, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-class HungError(BaseException):
-    """The subject ran into its time limit.
-
-    Like KeyboardInterrupt it is no Exception: an `except Exception` of the subject must not swallow it.
-    """
-
-
 @dataclass
 class _Tally:
     judgements: list[Judgement] = field(default_factory=list)
     counts: list[dict[str, int]] = field(default_factory=list)
-    findings: dict[str, Finding] = field(default_factory=dict)
-    broken: list[tuple[Outcome, str]] = field(default_factory=list)
+    findings: dict[Identity, Finding] = field(default_factory=dict)
+    broken: list[Answer] = field(default_factory=list)
     drafts: set[str] = field(default_factory=set)
+
+    def observe(self, ran: Evidence, judged: Judgement) -> None:
+        self.judgements.append(judged)
+        self.counts.append(counts(ran))
+
+    def is_known(self, identity: Identity) -> bool:
+        return any(identity.is_same(other, "exact") for other in self.findings)
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,20 @@ class Checker:
     ) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
         tally = _Tally()
+        executor = Executor(
+            self.subject,
+            contracts=self.contracts,
+            reference=self.reference,
+            deadline=self.deadline,
+            observe=tally.observe,
+        )
         for number, scenario in enumerate(scenarios):
             tally.drafts.add(algorithm(scenario.draft))
-            self._one(scenario, seed, number, tally)
+            answer = executor.examine(Order(number=number, scenario=scenario, measured=False))
+            if answer.outcome not in (Outcome.PASS, Outcome.FAIL):
+                tally.broken.append(answer)
+            if answer.identity is not None:
+                self._keep(answer, answer.identity, scenario, seed, tally)
             progress()
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
         runs = _runs(tally, self.work)
@@ -128,58 +140,23 @@ class Checker:
             findings=tuple(tally.findings.values()),
         )
 
-    def _one(self, scenario: Scenario, seed: int, number: int, tally: _Tally) -> None:
-        try:
-            with time_limit(self.deadline):
-                ran = evidence(self.subject, scenario, self.reference)
-        except SubjectCrashedError as crash:
-            tally.broken.append((Outcome.CRASH, str(crash)))
-            self._keep(scenario, seed, number, tally, f"crash {crash.error}", Outcome.CRASH, detail=crash.trace)
-            return
-        except HungError:
-            detail = f"scenario {number} did not finish within {self.deadline:g} s"
-            tally.broken.append((Outcome.HANG, detail))
-            self._keep(scenario, seed, number, tally, "hang", Outcome.HANG, detail=detail)
-            return
-        judged = judge(ran, self.contracts)
-        tally.judgements.append(judged)
-        tally.counts.append(counts(ran))
-        if judged.first is not None:
-            first = judged.first
-            identity = f"{first.contract} {first.channel} {first.relation}"
-            changed = ran.output_changed
-            self._keep(scenario, seed, number, tally, identity, Outcome.FAIL, first=first, changed=changed)
-
-    def _keep(
-        self,
-        scenario: Scenario,
-        seed: int,
-        number: int,
-        tally: _Tally,
-        identity: str,
-        verdict: Outcome,
-        *,
-        first: Divergence | None = None,
-        changed: bool = False,
-        detail: str = "",
-    ) -> None:
+    def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _Tally) -> None:
         """Save the first scenario of each identity."""
-        if identity in tally.findings or len(tally.findings) >= MOST_CASES:
+        if tally.is_known(identity) or len(tally.findings) >= MOST_CASES:
             return
-        name = algorithm(scenario.draft)
-        origin = f"draftproof check --seed {seed}, scenario {number}, draft {name}: {identity}"
+        name, label = algorithm(scenario.draft), identity.label
+        origin = f"draftproof check --seed {seed}, scenario {answer.number}, draft {name}: {label}"
         case = Case(scenario=scenario, script=self.reference(scenario).script, origin=origin)
-        self.cases.mkdir(parents=True, exist_ok=True)
-        path = self.cases / f"seed{seed}-{number}-{_slug(identity)}.json"
-        path.write_text(encode(case) + "\n", encoding="utf-8")
+        path = self.cases / f"seed{seed}-{answer.number}-{slug(label.split(':')[0])}.json"
+        write_whole(path, encode(case) + "\n")
         tally.findings[identity] = Finding(
-            identity=identity,
-            verdict=verdict,
-            scenario=number,
+            identity=label,
+            verdict=answer.outcome,
+            scenario=answer.number,
             case=str(path),
-            first=first,
-            output_changed=changed,
-            detail=detail,
+            first=answer.first,
+            output_changed=answer.output_changed,
+            detail=answer.detail,
         )
 
 
@@ -199,35 +176,12 @@ def _runs(tally: _Tally, work: Sequence[str]) -> Verdict:
     """Whether every scenario ran to its end, and whether there was work in them."""
     scenarios = len(tally.judgements) + len(tally.broken)
     if tally.broken:
-        verdict = worst([outcome for outcome, _ in tally.broken])
-        reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {tally.broken[0][1]}"
+        verdict = worst([answer.outcome for answer in tally.broken])
+        first = tally.broken[0]
+        reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {first.reason}"
         return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
     beyond = frozenset.intersection(*(one.beyond for one in tally.judgements)) if tally.judgements else frozenset()
     missing = tuple(f"{name} >= 1" for name in work if not done[name] and name not in beyond)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
-
-
-def _slug(identity: str) -> str:
-    kept = "".join(letter if letter.isalnum() else "-" for letter in identity.split(":")[0].lower())
-    return "-".join(part for part in kept.split("-") if part)[:60]
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise HungError after so many seconds. Only in the main thread; elsewhere there is no limit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def expired(_signal: int, _frame: object) -> None:
-        raise HungError
-
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

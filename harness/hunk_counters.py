@@ -6,12 +6,11 @@ A hunk that ran only while graphs were warmed up or captured has one if a graph 
 from __future__ import annotations
 
 import builtins
-import sys
 
-from draftproof.faults.instrument import COUNTER
+from draftproof.properties.values.capture import is_capturing
 
-CAPTURE = ("capture", "prepare")
-"""Name of the functions that warm up and capture; hits below them are the capture's."""
+COUNTER = "_draftproof_count"
+"""Name of the builtin that patched sources call with the number of their hunk."""
 
 
 class HunkCounters:
@@ -27,15 +26,7 @@ class HunkCounters:
 
     def hit(self, number: int) -> None:
         """Count one run of a hunk."""
-        if number in self._live:
-            return
-        frame = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_name in CAPTURE:
-                self._captured.add(number)
-                return
-            frame = frame.f_back  # type: ignore[assignment]
-        self._live.add(number)
+        (self._captured if is_capturing() else self._live).add(number)
 
     def ran(self, replays: int) -> None:
         """A run is over, in which graphs were replayed so often."""

@@ -1,17 +1,16 @@
-"""A subject by the name of what makes it: "package.module:name"."""
+"""Subjects by the name of what makes them: "package.module:name"."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+from pathlib import Path
+from types import ModuleType
 
+import draftproof
 from draftproof.properties.subject import Subject
 
-
-def well_formed(name: str) -> bool:
-    """Whether it reads package.module:name."""
-    module, _, attribute = name.partition(":")
-    return attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+ENGINE = "draftproof.engine.subject:EngineSubject"
 
 
 def make(name: str, device: str) -> Subject:
@@ -28,3 +27,17 @@ def _takes_device(factory: object) -> bool:
     except ValueError:
         return False
     return any(one.name == "device" or one.kind is inspect.Parameter.VAR_KEYWORD for one in taken)
+
+
+def import_engine(folder: str) -> ModuleType:
+    """Import engine/ and kernels/ of `folder` as draftproof's own; return the module of the engine's subject.
+
+    Raises what importing them raises, and RuntimeError if others were imported before.
+    """
+    draftproof.__path__.insert(0, folder)
+    module = importlib.import_module("draftproof.engine.subject")
+    for name in ("draftproof.engine", "draftproof.kernels"):
+        file = importlib.import_module(name).__file__
+        if file is None or not Path(file).is_relative_to(folder):
+            raise RuntimeError(f"{name} was imported from {file}, not from the copy in {folder}")
+    return module

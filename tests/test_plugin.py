@@ -388,7 +388,10 @@ def test_the_share_is_no_part_of_a_tests_name(name, without):
             ["--draftproof-case=broken.json"],
             "--draftproof-case is broken.json, allowed: a case file, or a scenario; broken",
         ),
-        (["--draftproof-time=never"], "time is 'never', allowed: a number and s, m or h, as in 10m"),
+        (
+            ["--draftproof-time=never"],
+            "invalid --draftproof-time 'never': expected a number with a unit",
+        ),
         (["--draftproof-device=cuda"], "--draftproof-device is cuda, allowed here: cpu"),
     ],
 )

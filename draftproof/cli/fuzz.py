@@ -15,8 +15,9 @@ from draftproof.faults.catalogue import DRAFTS, FaultFile, catalogue, drafts_of,
 from draftproof.faults.patching import StalePatchError
 from draftproof.fuzz.campaign.drive import Campaign, End
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignError, Limits, Settings, memory, seconds
+from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignError, Limits, Settings, memory
 from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.verdict import EXIT_CODES
 
 ON_GPU = 4
@@ -61,7 +62,7 @@ def fuzz(
 ) -> None:
     """Look for bugs for a while, with scenarios steered by what was covered; the same command goes on."""
     try:
-        limits = Limits(seconds(time), _until(until), examples)
+        limits = Limits(parse_duration(time, "--time"), _until(until), examples)
         most = memory(memory_)
         bug = _bug(fault, patch, subject, device)
         asked = _asked(seed, draft, device, subject, unguided, bug)

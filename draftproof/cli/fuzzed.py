@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from draftproof.cli import live, screen
+from draftproof.cli import screen
 from draftproof.fuzz.campaign.drive import End
 from draftproof.fuzz.campaign.findings import MOST, divergence_of
 from draftproof.fuzz.campaign.schema import Finding
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.text import sentence
 
@@ -137,7 +138,7 @@ def show(told: FuzzReport, again: str) -> None:
     hole = f"; {len(told.holes)} holes, the first: {told.holes[0]}" if told.holes else "; no hole"
     screen.line(f"coverage: {told.bins} of {told.possible} bins{hole}")
     parts = (
-        f"{told.scenarios} scenarios in {live.span(told.seconds)} ({told.rate:.1f} a second)",
+        f"{told.scenarios} scenarios in {show_duration(told.seconds)} ({told.rate:.1f} a second)",
         f"stability {100 * told.stability:.4g} %",
         f"corpus of {told.corpus}",
         f"{told.workers_replaced} workers replaced",

@@ -12,7 +12,7 @@ from draftproof.cli import inputs, screen
 from draftproof.cli.replay import CaseFile
 from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
 from draftproof.fuzz.bisect.revision import Seen, named
-from draftproof.harness.subjects import well_formed
+from draftproof.properties.values.names import is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES
 from draftproof.report.text import sentence
 
@@ -86,7 +86,7 @@ def _factory(name: str | None) -> str:
     """Raises InputError."""
     if name is None:
         return ""
-    if not well_formed(name):
+    if not is_factory_name(name):
         raise inputs.InputError(f"--subject is {name!r}, allowed: package.module:name")
     return name
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 from collections.abc import Iterable, Sequence
@@ -12,13 +11,13 @@ from typing import Annotated
 import typer
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.subjects import well_formed
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import encode
+from draftproof.properties.values.names import did_you_mean, is_factory_name
 
 DEVICES = ("cpu", "cuda")
 
@@ -47,7 +46,7 @@ def own_subject(name: str) -> str:
     """The name of a user's subject, whose module is there. Raises InputError."""
     module = name.partition(":")[0]
     try:
-        there = well_formed(name) and importlib.util.find_spec(module) is not None
+        there = is_factory_name(name) and importlib.util.find_spec(module) is not None
     except ImportError:
         there = False
     if not there:
@@ -59,9 +58,7 @@ def choose(name: str, allowed: Sequence[str], what: str) -> str:
     """`name`, if it is allowed. Raises InputError with the nearest name."""
     if name in allowed:
         return name
-    near = difflib.get_close_matches(name, allowed, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"{what} is {name!r}, allowed: {', '.join(allowed)}{hint}")
+    raise InputError(f"{what} is {name!r}, allowed: {', '.join(allowed)}{did_you_mean(name, allowed)}")
 
 
 def device(name: str) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from draftproof.cli import screen
 from draftproof.fuzz.campaign.events import Facts
+from draftproof.properties.values.durations import show_duration
 
 EVERY = 30.0
 """Seconds between two lines where there is no terminal."""
@@ -47,7 +48,7 @@ class _Lines:
 def line(facts: Facts) -> str:
     """The facts in one line."""
     parts = (
-        f"{span(facts.at)} {facts.doing}",
+        f"{show_duration(facts.at)} {facts.doing}",
         f"{facts.scenarios} scenarios ({facts.rate:.1f}/s)",
         f"bins {facts.hit}/{facts.possible}",
         f"{facts.findings} findings",
@@ -56,7 +57,7 @@ def line(facts: Facts) -> str:
         f"stability {_stability(facts)}",
         f"{facts.troubles} troubles",
         f"{facts.replaced} workers replaced",
-        f"{span(facts.left)} left",
+        f"{show_duration(facts.left)} left",
     )
     return ", ".join(parts)
 
@@ -72,11 +73,11 @@ def table(facts: Facts) -> Table:
 def _rows(facts: Facts) -> Iterator[tuple[str, str, str]]:
     bad = "bold red"
     share = 100 * facts.hit / facts.possible if facts.possible else 0.0
-    yield "time", f"{span(facts.at)}, {span(facts.left)} left", ""
+    yield "time", f"{show_duration(facts.at)}, {show_duration(facts.left)} left", ""
     yield "scenarios", f"{facts.scenarios}, {facts.rate:.1f} a second, corpus of {facts.corpus}", ""
     yield "coverage", f"{facts.hit} of {facts.possible} bins ({share:.1f} %)", ""
     if facts.last_new:
-        yield "last new", f"{span(facts.since)} ago: {_short(facts.last_new)}", ""
+        yield "last new", f"{show_duration(facts.since)} ago: {_short(facts.last_new)}", ""
     yield "findings", str(facts.findings), bad if facts.findings else "green"
     yield "crashes, hangs", f"{facts.crashes}, {facts.hangs}", bad if facts.crashes + facts.hangs else ""
     yield "stability", _stability(facts), bad if facts.stability < 1 else ""
@@ -92,13 +93,3 @@ def _stability(facts: Facts) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_BIN else f"{name[: _LONGEST_BIN - 3]}..."
-
-
-def span(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 3:05 min, 2:10:00 h."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02} h"

@@ -11,11 +11,12 @@ import typer
 
 from draftproof.cli import inputs, screen, subjects
 from draftproof.cli.context import neighbours
-from draftproof.harness.check import DEADLINE, HungError, time_limit
-from draftproof.harness.lockstep import Solved, SubjectCrashedError, evidence, solved
+from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.lockstep import Solved, solved
+from draftproof.harness.workers.messages import Order
 from draftproof.harness.workers.subject import make
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.judge import judge
+from draftproof.properties.judge import Judgement
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
@@ -59,15 +60,13 @@ def replay(
 
 
 def _replayed(subject: Subject, known: Solved, case: Path) -> Replay:
-    try:
-        with time_limit(DEADLINE):
-            ran = evidence(subject, known.scenario, lambda _: known)
-    except SubjectCrashedError as crash:
-        screen.line(crash.trace.rstrip())
-        return Replay(verdict=Outcome.CRASH, case=str(case), detail=crash.trace)
-    except HungError:
-        return Replay(verdict=Outcome.HANG, case=str(case), detail=f"no end within {DEADLINE:g} s")
-    return _judged(ran, case)
+    seen: list[tuple[Evidence, Judgement]] = []
+    executor = Executor(subject, reference=lambda _: known, deadline=DEADLINE, observe=lambda *one: seen.append(one))
+    answer = executor.examine(Order(number=0, scenario=known.scenario, measured=False))
+    if seen:
+        return _judged(*seen[0], case)
+    screen.line(answer.detail.rstrip())
+    return Replay(verdict=answer.outcome, case=str(case), detail=answer.detail)
 
 
 def _read(case: Path) -> tuple[Scenario, Script | None]:
@@ -108,8 +107,7 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"
 
 
-def _judged(ran: Evidence, case: Path) -> Replay:
-    judged = judge(ran)
+def _judged(ran: Evidence, judged: Judgement, case: Path) -> Replay:
     failed = tuple(name for name, found in judged.results.items() if found)
     changed = ran.output_changed
     if judged.first is not None:

@@ -12,9 +12,10 @@ from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.settings import CampaignError
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
+from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.contracts import Judged
-from draftproof.report.html.page import Report, render, report, save
+from draftproof.report.html.page import Report, render, report
 from draftproof.report.html.source import read_run
 from draftproof.report.text import sentence
 
@@ -57,7 +58,7 @@ def write_report(run: Run, matrix: Matrices = None, out: Out = None, json: input
         raise inputs.InputError(str(error)) from None
     text, path = render(shown), out or run / "report.html"
     try:
-        save(path, text)
+        write_whole(path, text)
     except OSError as error:
         raise inputs.InputError(f"--out is {path}, which cannot be written: {error.strerror}") from None
     size = len(text.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import tempfile
@@ -15,13 +14,16 @@ import typer
 from rich.console import Console
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.fuzz.shrinking.shrink import Run, Shrunk, alike, confirm, shrink
+from draftproof.fuzz.shrinking.shrink import ALIKE, Run, Shrunk, confirm, shrink
+from draftproof.harness.identity import Identity
 from draftproof.harness.lockstep import solved
-from draftproof.harness.workers.messages import Answer, Identity
+from draftproof.harness.workers.messages import Answer
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.durations import parse_duration
+from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
@@ -65,15 +67,9 @@ class _Keeper:
 
 def save(path: Path, case: Case) -> None:
     """Write a case file as a whole or not at all. Raises InputError if that is not possible."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(encode(case) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_whole(path, encode(case) + "\n")
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise inputs.InputError(f"{path} cannot be written: {error.strerror}") from None
 
 
@@ -89,7 +85,7 @@ def shrink_(
     json: inputs.Json = None,
 ) -> None:
     """Make a failing case smaller. Started again it goes on from what it came to."""
-    budget = subjects.seconds(time)
+    budget = parse_duration(time, "--time")
     scenario = subjects.read(case)
     path = out or case.with_suffix(".shrunk.json")
     if path.resolve() == case.resolve():
@@ -149,7 +145,7 @@ def _gone_on(scenario: Scenario, answer: Answer, keeper: _Keeper, run: Run) -> t
         screen.line(f"{keeper.path} is not gone on from: {error}")
         return scenario, answer
     found = run([earlier])[0]
-    if answer.identity is None or not alike(found, answer.identity):
+    if answer.identity is None or not found.is_same(answer.identity, ALIKE):
         screen.line(f"{keeper.path} is not gone on from: it does not fail like this case.")
         return scenario, answer
     screen.line(f"Goes on from {keeper.path}.")

@@ -1,9 +1,8 @@
-"""What commands that run cases in workers read: the subject, healthy or with a fault, durations, and the case."""
+"""What commands that run cases in workers read: the subject, healthy or with a fault, and the case."""
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,16 +28,6 @@ Factory = Annotated[str | None, typer.Option("--subject", help="Your own subject
 Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="How many processes run scenarios.")]
 CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
 WORKERS = min(2, os.cpu_count() or 1)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|)")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def seconds(text: str) -> float:
-    """A duration such as 90, 60s, 10m or 1.5h. Raises InputError."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise inputs.InputError(f"--time is {text!r}, allowed: a number with s, m or h, such as 60s or 10m")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import msgspec
 from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.revision import Plan, Seen, named, records, troubles
 from draftproof.fuzz.bisect.worktree import OPTIONS, Commit, GitError, attempt, commit, environment, git, worktree
-from draftproof.harness.workers.messages import Identity
+from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.scenario import Scenario

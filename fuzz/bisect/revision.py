@@ -21,9 +21,10 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
-from draftproof.harness.subjects import make
-from draftproof.harness.workers.messages import Answer, Identity, Order, SubjectSpec
-from draftproof.harness.workers.pool import Pool
+from draftproof.harness.identity import Identity, Level
+from draftproof.harness.subjects import import_engine, make
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
@@ -34,6 +35,8 @@ from draftproof.properties.values.verdict import Divergence, Outcome
 
 GOOD, BAD, SKIP, ABORT = 0, 1, 125, 255
 SETUP_LIMIT = 3600.0
+SAME: Level = "channel"
+"""Code between two commits may move the place of one bug, and how it shows."""
 LAYOUT = ("engine", "kernels")
 _SHIM = "draftproof_revision_subject"
 Said = Literal["good", "bad", "skip"]
@@ -89,11 +92,6 @@ def records(work: Path) -> Path:
 def troubles(work: Path) -> Path:
     """Where the program leaves the traceback of an error of our own."""
     return work / "error.txt"
-
-
-def same(one: Identity, other: Identity) -> bool:
-    """Whether two failures are of one bug, as far as history goes: code between two commits may move its place."""
-    return (one.contract, one.channel) == (other.contract, other.channel)
 
 
 def examine(plan: Plan, folder: Path) -> Seen:
@@ -211,10 +209,7 @@ def load(root: str, name: str, device: str) -> Subject:
     try:
         if name:
             return _named(Path(root), name, device)
-        # It needs torch, which takes seconds, and only a worker runs this.
-        from draftproof.faults.fork_child import import_copy
-
-        subject: Subject = import_copy(root).EngineSubject(device=device)
+        subject: Subject = import_engine(root).EngineSubject(device=device)
         return subject
     except Exception as error:
         return _Unmade(error)
@@ -249,9 +244,7 @@ def _run(pool: Pool, order: Order) -> Answer:
     """Raises UntestableError where there is nothing to run, and RuntimeError for an error of our own."""
     try:
         answer = pool.run([order])[0]
-    except RuntimeError as error:
-        if "could not start" not in str(error):
-            raise
+    except WorkerStartError as error:
         raise UntestableError(f"it cannot be imported: {_last_line(str(error)).rstrip(':')}") from None
     if answer.outcome is Outcome.CRASH and answer.error == RevisionImportError.__name__:
         raise UntestableError(f"it cannot be imported: {_last_line(answer.detail).partition(': ')[2]}")
@@ -262,7 +255,7 @@ def _run(pool: Pool, order: Order) -> Answer:
 
 def _expected(plan: Plan, answer: Answer) -> bool:
     identity = answer.identity
-    return identity is not None and (plan.expected is None or same(identity, plan.expected))
+    return identity is not None and (plan.expected is None or plan.expected.is_same(identity, SAME))
 
 
 def _decide(plan: Plan, answers: list[Answer], blank: Seen) -> Seen:

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from draftproof.fuzz.bisect.ddmin import Cached, Needs, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, Part, engine_parts, lone_requests, present, with_parts
-from draftproof.harness.workers.messages import Answer, Identity
+from draftproof.harness.identity import Identity, Level
+from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -18,6 +19,8 @@ Twins = tuple[str, ...]
 Run = Callable[[Sequence[tuple[Twins, Scenario]]], Sequence[Answer]]
 """run(scenarios, each with its twins) -> an answer each, in their order"""
 TOGETHER = "A twin works on the host and cannot be captured: with any kernel off, graphs were off as well"
+SAME: Level = "contract"
+"""The channel may be another one: without a part, what the contract judges is often reported elsewhere."""
 _KERNELS = "kernels"
 
 
@@ -53,14 +56,6 @@ class Bisection(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     runs: int
     answer: Answer
-
-
-def same(answer: Answer, identity: Identity) -> bool:
-    """Whether it is the same failure: that of the same contract.
-
-    The channel may be another one: without a part, what the contract judges is often reported elsewhere.
-    """
-    return answer.identity is not None and answer.identity.contract == identity.contract
 
 
 def bisect(
@@ -103,7 +98,7 @@ class _Bisect:
         scenarios = lone_requests(self._scenario)
         if len(scenarios) > 1:
             for number, answer in enumerate(self._run([((), scenario) for scenario in scenarios])):
-                if same(answer, self._identity):
+                if answer.is_same(self._identity, SAME):
                     return number
         return max(0, self._answer.first.request) if self._answer.first else 0
 
@@ -118,7 +113,7 @@ class _Bisect:
         """Run the scenario with each of these sets of parts on."""
         wanted = [(self._twins(on), with_parts(self._scenario, self._parts, on)) for on in sets]
         self._answers.update(zip(sets, self._run(wanted), strict=True))
-        return [same(self._answers[on], self._identity) for on in sets]
+        return [self._answers[on].is_same(self._identity, SAME) for on in sets]
 
     def _twins(self, on: Parts) -> Twins:
         return tuple(name.removeprefix(KERNEL) for name in self._kernels if name not in on)
@@ -188,7 +183,7 @@ class _Bisect:
 
 
 def _effect(answer: Answer, identity: Identity) -> Alone:
-    if same(answer, identity):
+    if answer.is_same(identity, SAME):
         return Alone.STAYS
     if answer.failing:
         return Alone.OTHER

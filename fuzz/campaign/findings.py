@@ -18,8 +18,9 @@ from draftproof.fuzz.campaign.schema import Finding
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.shrinking.shrink import Shrunk, shrink
 from draftproof.fuzz.shrinking.size import rounds
+from draftproof.harness.identity import Identity, Level
 from draftproof.harness.lockstep import solved
-from draftproof.harness.workers.messages import Answer, Identity, Order
+from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenarioError
@@ -32,6 +33,8 @@ MOST = 40
 TRIES = 10
 """Hangs are shrunk if at least so many fit into the budget."""
 STABILITY = "stability"
+MERGED: Level = "relation"
+"""Hits of one finding may differ in the numbers of their relation."""
 Run = Callable[[Sequence[Order]], Sequence[Answer]]
 
 
@@ -361,7 +364,7 @@ EXTRA = 1 << 40
 
 
 def _hits(answer: Answer, finding: Finding) -> bool:
-    return answer.identity is not None and answer.identity.text == finding.identity
+    return answer.is_same(finding.as_identity, MERGED)
 
 
 def _detail(finding: Finding) -> str:

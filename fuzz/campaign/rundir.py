@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,33 +14,9 @@ from draftproof.faults.catalogue import FaultFile
 from draftproof.faults.patched_sources import write_copy
 from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings, fresh, read, resumed
 from draftproof.properties.values.case import encode
+from draftproof.properties.values.files import write_whole
 
 _OURS = frozenset({"campaign.json", "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file so that a crash at any time leaves the old one or the new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".new")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    """A rename is lost with the power unless the folder is written, too."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Files:
@@ -67,7 +42,7 @@ class Files:
         """Try all that wait."""
         for path, text in list(self._waiting.items()):
             try:
-                write(path, text)
+                write_whole(path, text)
             except OSError as error:
                 self._trouble(f"{path.name} cannot be written: {error.strerror or error}; it is tried again later")
             else:
@@ -182,7 +157,7 @@ class RunDir:
         names = self._copy(sources, fault) if fault else ()
         settings = msgspec.structs.replace(fresh(asked), hunks=names)
         try:
-            write(self.path / "campaign.json", encode(settings) + "\n")
+            write_whole(self.path / "campaign.json", encode(settings) + "\n")
         except OSError as error:
             raise CampaignError(f"--run is {self.path}, which cannot be written: {error.strerror}") from None
         return settings
@@ -194,7 +169,7 @@ class RunDir:
         try:
             names = write_copy(new, sources, fault.hunks()).hunks
             os.replace(new, self.subject)
-            write(self.patch, Path(fault.path).read_text(encoding="utf-8"))
+            write_whole(self.patch, Path(fault.path).read_text(encoding="utf-8"))
         except OSError as error:
             raise CampaignError(f"{self.subject} cannot be written: {error.strerror}") from None
         return names

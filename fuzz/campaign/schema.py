@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from draftproof.harness.identity import Identity
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
@@ -88,6 +89,10 @@ class Finding:
     merged: str = ""
     requests: int = 0
     rounds: int = 0
+
+    @property
+    def as_identity(self) -> Identity:
+        return Identity(contract=self.contract, channel=self.channel, phase=self.phase, relation=self.relation)
 
     @property
     def row(self) -> tuple[Any, ...]:

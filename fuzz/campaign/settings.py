@@ -16,11 +16,9 @@ from draftproof.properties.values.validate import InvalidScenarioError
 
 Until = Literal["closure", "stall"]
 UNTIL: tuple[Until, ...] = ("closure", "stall")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _BYTES = {"M": 1 << 20, "G": 1 << 30}
 # Below this an interpreter with torch in it cannot live.
 LEAST_MEMORY = 512 << 20
-_LONGEST = 1000 * 3600.0
 
 
 class CampaignError(DraftproofError, ValueError):
@@ -95,17 +93,6 @@ def fresh(asked: Asked) -> Settings:
     """The settings of a new campaign."""
     given = {field: value for field, value in asked._asdict().items() if value is not None}
     return msgspec.structs.replace(Settings(), **given)
-
-
-def seconds(text: str) -> float:
-    """90s, 10m or 2h in seconds. Raises CampaignError."""
-    found = re.fullmatch(r"(\d{1,7}(?:\.\d{1,3})?)([smh])", text.strip())
-    value = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if not 0 < value <= _LONGEST:
-        raise CampaignError(
-            f"--time is {text!r}, allowed: a number with s, m or h, as in 90s, 10m or 2h, at most 1000h"
-        )
-    return value
 
 
 def memory(text: str | None) -> int | None:

@@ -8,13 +8,15 @@ from itertools import islice
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.fuzz.shrinking.size import size
-from draftproof.harness.workers.messages import Answer, Identity
+from draftproof.harness.identity import Identity, Level
+from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
 Run = Callable[[Sequence[Scenario]], Sequence[Answer]]
 """run(scenarios) -> an answer each, in their order"""
-HANG = "hang"
+ALIKE: Level = "channel"
+"""Phase and relation may differ: a smaller scenario often shows the same wrong value as another one's."""
 
 
 class Shrunk(Value, frozen=True, kw_only=True):
@@ -27,17 +29,6 @@ class Shrunk(Value, frozen=True, kw_only=True):
     seconds: float
     done: bool
     original: Identity
-
-
-def alike(answer: Answer, identity: Identity) -> bool:
-    """Whether an answer fails as `identity` says: by contract and channel, a crash by its error, a hang as such.
-
-    Phase and relation may differ: a smaller scenario often shows the same wrong value as another one's.
-    """
-    found = answer.identity
-    if found is None or found.contract != identity.contract:
-        return False
-    return identity.contract == HANG or found.channel == identity.channel
 
 
 def shrink(
@@ -98,7 +89,7 @@ class _Search:
         """Go on from the smallest that fails alike; whether there is one."""
         self._tried += len(tried)
         places, self._pass_of = self._pass_of, {}
-        failing = [pair for pair in zip(tried, answers, strict=True) if alike(pair[1], self.original)]
+        failing = [pair for pair in zip(tried, answers, strict=True) if pair[1].is_same(self.original, ALIKE)]
         if not failing:
             return False
         self.scenario, self.answer = min(failing, key=lambda pair: size(pair[0]))
@@ -120,4 +111,4 @@ class _Search:
 
 def confirm(scenario: Scenario, identity: Identity, run: Run, times: int = 3) -> int:
     """How many of so many runs fail alike."""
-    return sum(alike(answer, identity) for answer in run([scenario] * times))
+    return sum(answer.is_same(identity, ALIKE) for answer in run([scenario] * times))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Literal
 
 import msgspec
 
+from draftproof.harness.identity import Identity, Level, identity_of
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
@@ -29,12 +28,16 @@ class SubjectSpec(Value, frozen=True, kw_only=True):
 
 
 class Order(Value, frozen=True, kw_only=True):
-    """One scenario to run and judge. `digest`: hash the trace, too; `timeline`: say where the two sides part."""
+    """One scenario to run and judge.
+
+    `digest`: hash the trace, too; `timeline`: show where the two sides part; `measured`: count what was exercised.
+    """
 
     number: int
     scenario: Scenario
     digest: bool = False
     timeline: bool = False
+    measured: bool = True
 
 
 class Ready(Value, frozen=True, kw_only=True):
@@ -59,40 +62,12 @@ class Place(Value, frozen=True, kw_only=True):
         return f"{self.run}{step}{f', {self.launch}' if self.launch else ''}"
 
 
-class Identity(Value, frozen=True, kw_only=True):
-    """What a failure is, whatever its values: a thousand hits of one bug have one identity.
-
-    A crash has the contract "crash", the kind of error as its channel and the launch as its phase; a hang likewise.
-    """
-
-    contract: str
-    channel: str = ""
-    phase: str = ""
-    relation: str = ""
-
-    @property
-    def text(self) -> str:
-        """Readable and unique."""
-        return " | ".join((self.contract, self.channel, self.phase, self.relation))
-
-    @property
-    def slug(self) -> str:
-        """A folder's name: unique, as a hash stands at its end."""
-        words = re.sub(r"[^a-z0-9]+", "-", f"{self.contract} {self.channel}".lower()).strip("-")[:48]
-        return f"{words}-{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
-
-
-def general(relation: str) -> str:
-    """A relation without its numbers: "row 0 of request 1" and "row 2 of request 0" are one."""
-    words = re.split(r"[:;(]", relation)[0]
-    return re.sub(r"(0x[0-9a-f]+|[A-Z]=\d+|\d+)", "#", words).strip()
-
-
 class Answer(Value, frozen=True, kw_only=True):
     """What became of an order. `outcome` is PASS, FAIL, CRASH, HANG, or ERROR for errors of our own.
 
-    `judged` and `failed` name contracts, `bins` what was covered, `counts` what was exercised. `place` and `detail` are
-    of a crash or a hang: the journal's last entry, and the traceback, the stacks or the signal. `error` is its kind.
+    `judged` and `failed` name contracts, `bins` what was covered, `counts` what was exercised. The others are of a
+    crash, a hang or an error: `place` is the journal's last entry, `error` the kind, `message` the exception's first
+    line, `reason` all in one line, `detail` the traceback, the stacks or the signal.
     """
 
     number: int
@@ -107,6 +82,8 @@ class Answer(Value, frozen=True, kw_only=True):
     digest: str = ""
     place: Place | None = None
     error: str = ""
+    message: str = ""
+    reason: str = ""
     detail: str = ""
     timeline: Timeline | None = None
     worker: int = -1
@@ -119,11 +96,12 @@ class Answer(Value, frozen=True, kw_only=True):
     def identity(self) -> Identity | None:
         """None of an answer that is no failure."""
         if self.first is not None and self.outcome is Outcome.FAIL:
-            found = self.first
-            return Identity(
-                contract=found.contract, channel=found.channel, phase=found.phase, relation=general(found.relation)
-            )
+            return identity_of(self.first)
         if not self.failing:
             return None
         launch = self.place.launch if self.place else ""
-        return Identity(contract=self.outcome.lower(), channel=self.error, phase=launch)
+        return Identity(contract=self.outcome.lower(), channel=self.error, phase=launch, exact=self.message)
+
+    def is_same(self, identity: Identity, level: Level) -> bool:
+        """Return True if it fails as `identity` says."""
+        return identity.is_same(self.identity, level)

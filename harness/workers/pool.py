@@ -18,6 +18,7 @@ from typing import Self
 
 import msgspec
 
+from draftproof.errors import DraftproofError
 from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, End, begun, doubtful, verdict
 from draftproof.harness.workers.messages import Answer, Order, Ready, SubjectSpec
 from draftproof.harness.workers.process import WorkerProcess, environments
@@ -33,6 +34,10 @@ MOST_START_FAILURES, MOST_START_KILLS = 3, 20
 """In a row: of its own, and by signals from outside."""
 _WARM, _COLD = 3, -1
 _TICK, _MEMORY_TICK = 0.05, 0.25
+
+
+class WorkerStartError(DraftproofError, RuntimeError):
+    """Workers failed to start again and again; the message ends with what the last one said."""
 
 
 @dataclass
@@ -121,7 +126,7 @@ class Pool:
     def poll(self, timeout: float) -> list[Answer]:
         """What has finished since the last call; waits so many seconds for the first, if there is anything to wait for.
 
-        Raises RuntimeError with the end of its log if workers fail to start again and again.
+        Raises WorkerStartError with the end of its log if workers fail to start again and again.
         """
         return [answer for _, answer in self._gather(timeout)]
 
@@ -280,4 +285,4 @@ class Pool:
     def _failed_start(self, end: End) -> None:
         self._failures += 1
         if self._failures >= (MOST_START_KILLS if end.how in OUTSIDE else MOST_START_FAILURES):
-            raise RuntimeError(f"a worker could not start ({end.how}), {self._failures} times in a row:\n{end.log}")
+            raise WorkerStartError(f"a worker could not start ({end.how}), {self._failures} times in a row:\n{end.log}")

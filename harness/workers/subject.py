@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from draftproof.harness import subjects as factory
 from draftproof.harness.hunk_counters import HunkCounters
+from draftproof.harness.subjects import ENGINE, import_engine
+from draftproof.harness.subjects import make as make_named
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.subject import Subject
 
@@ -11,18 +12,13 @@ from draftproof.properties.subject import Subject
 def make(spec: SubjectSpec) -> Subject:
     """The subject of a spec. Raises what importing and making it raises."""
     if spec.folder:
-        from draftproof.faults.fork_child import import_copy
-
         HunkCounters(spec.hunks).install()
-        import_copy(spec.folder)
+        import_engine(spec.folder)
     if spec.twins:
         from draftproof.harness.twins import use_twins
 
         use_twins(spec.twins, spec.device)
-    name = spec.factory or "draftproof.engine.subject:EngineSubject"
-    if not factory.well_formed(name):
-        raise ValueError(f"factory is {name}, allowed: package.module:name")
-    return factory.make(name, spec.device)
+    return make_named(spec.factory or ENGINE, spec.device)
 
 
 def healthy(device: str) -> bool:

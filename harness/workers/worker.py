@@ -75,16 +75,17 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int) -> int:
 
     import torch
 
-    from draftproof.harness.workers.execute import Executor
+    from draftproof.harness.execute import Executor
 
     torch.set_num_threads(1)
-    executor = Executor(subject, journal, index)
+    executor = Executor(subject, journal=journal)
     if not healthy(spec.device):
         raise RuntimeError(f"device is {spec.device}, allowed: one that works here")
     _say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)
         answer = order if isinstance(order, Answer) else executor.answer(order)
+        answer = msgspec.structs.replace(answer, worker=index)
         broken = answer.outcome is Outcome.CRASH and not healthy(spec.device)
         journal.clear()
         _say(answers, answer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from draftproof.properties.contracts import (
     configuration,
     control,
@@ -18,6 +16,7 @@ from draftproof.properties.contracts import (
     variants,
 )
 from draftproof.properties.contracts.base import Contract
+from draftproof.properties.values.names import did_you_mean
 
 ALL: tuple[Contract, ...] = (
     *drafts.CONTRACTS,
@@ -39,5 +38,4 @@ def find(name: str) -> Contract:
     """A contract by its name. Raises KeyError with the nearest name."""
     if name in BY_NAME:
         return BY_NAME[name]
-    near = get_close_matches(name, BY_NAME, n=1)
-    raise KeyError(f"no contract {name!r}" + (f"; the nearest is {near[0]!r}" if near else ""))
+    raise KeyError(f"no contract {name!r}{did_you_mean(name, BY_NAME)}")

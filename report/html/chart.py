@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftproof.report.html.words import count, duration
+from draftproof.properties.values.durations import show_duration
+from draftproof.report.html.words import count
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 26
@@ -87,7 +88,7 @@ def chart(
         bottom=HEIGHT - BOTTOM,
         points=points,
         area=f"{drawn[0][0]:g},{base} {points} {drawn[-1][0]:g},{base}",
-        across=tuple(Tick(across(at), duration(at) if at else "0") for at in _times(end)),
+        across=tuple(Tick(across(at), show_duration(at) if at else "0") for at in _times(end)),
         up=tuple(Tick(up(value), count(value)) for value in _values(top)),
         limit=None if limit is None else up(limit),
         events=tuple(Event(across(min(at, end)), text) for at, text in events),
@@ -138,5 +139,5 @@ def _samples(values: Sequence[tuple[float, float]], end: float) -> tuple[tuple[s
     for tenth in range(1, 11):
         at = end * tenth / 10
         before = [value for when, value in values if when <= at * (1 + 1e-9)]
-        chosen.append((duration(at), count(before[-1]) if before else "0"))
+        chosen.append((show_duration(at), count(before[-1]) if before else "0"))
     return tuple(chosen)

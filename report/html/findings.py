@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Divergence
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import Found, Source
-from draftproof.report.html.words import count, duration, plural
+from draftproof.report.html.words import count, plural
 
 Tell = Callable[[Divergence, bool], str]
 """A divergence, and whether the output changed, as a sentence."""
@@ -123,7 +124,7 @@ def _facts(found: Found, merged: Sequence[Found]) -> Mapping[str, str]:
     return {
         "Identity": _text(found, "identity"),
         "Hits": count(sum(_number(one, "hits") for one in (found, *merged))),
-        "First hit": f"scenario {_number(found, 'first')}{f', after {duration(float(at))}' if at is not None else ''}",
+        "First hit": f"scenario {_number(found, 'first')}{'' if at is None else f', after {show_duration(float(at))}'}",
         "State": _STATES.get(state, state),
         "Runs": f"{_text(found, 'runs')} failed the same way" if _text(found, "runs") else "",
         "Smallest case": size if _number(found, "requests") else "",

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
 from draftproof.faults.matrix import FaultReport
+from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.html.chart import Chart, chart, steps
 from draftproof.report.html.contracts import Judged, judged
@@ -23,7 +22,7 @@ from draftproof.report.html.findings import Tell, View, views
 from draftproof.report.html.heat import Coverage, covered
 from draftproof.report.html.matrix import Lane, lane
 from draftproof.report.html.source import Source
-from draftproof.report.html.words import count, date, duration, plural, share
+from draftproof.report.html.words import count, date, plural, share
 
 _PACKAGE = "draftproof.report.html"
 
@@ -68,7 +67,7 @@ def report(source: Source, matrices: Sequence[FaultReport], tell: Tell) -> Repor
         coverage=coverage,
         chart=chart(steps(times), until=last, limit=coverage.possible, events=events),
         rates=chart(rates, until=last, stepped=False),
-        troubles=tuple((duration(float(row["at"] or 0.0)), str(row["what"])) for row in source.troubles),
+        troubles=tuple((show_duration(float(row["at"] or 0.0)), str(row["what"])) for row in source.troubles),
     )
 
 
@@ -98,7 +97,7 @@ def _verdict(source: Source, contracts: Sequence[Judged]) -> Outcome:
 def _says(verdict: Outcome, source: Source, findings: Sequence[View], contracts: Sequence[Judged]) -> str:
     """One sentence for whom nothing else is told."""
     done = sum(source.outcomes.values())
-    ran = f"{plural(done, 'scenario')} in {duration(_seconds(source))}"
+    ran = f"{plural(done, 'scenario')} in {show_duration(_seconds(source))}"
     if findings:
         kinds = Counter(view.outcome for view in findings)
         named = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
@@ -123,7 +122,7 @@ def _facts(source: Source, coverage: Coverage) -> Mapping[str, str]:
         "Strategies": f"version {settings.strategies}",
         "Generation": "guided by coverage" if settings.guided else "unguided",
         "Started": date(started) if started else "",
-        "Ran for": duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
+        "Ran for": show_duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
         "Workers": str(source.workers or ""),
         "Scenarios": f"{count(done)} ({_kinds(source.outcomes)})" if done else "0",
         "Rate": f"{count(done / seconds)} a second" if seconds else "",
@@ -146,20 +145,6 @@ def render(shown: Report) -> str:
     )
     page = _environment().get_template("page.html.j2")
     return page.render(report=shown, policy=policy, style=Markup(style), script=Markup(script))
-
-
-def save(path: Path, text: str) -> None:
-    """Write the file whole or not at all, with the permissions that the user gives files. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    try:
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def _own(name: str) -> str:

@@ -5,20 +5,6 @@ from __future__ import annotations
 import time
 
 
-def duration(seconds: float) -> str:
-    """0.42 s, 12 s, 3 min 5 s, 2 h 10 min."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-
-
 def count(number: float) -> str:
     """12,345; 3.2 below a hundred if it is not whole."""
     if number == int(number):

@@ -181,7 +181,7 @@ def test_the_screen_says_how_it_stands():
     Console(file=out, width=120).print(live.table(FACTS))
     shown = " ".join(out.getvalue().split())
     for part in (
-        "1:15 min, 1:02:05 h left",
+        "1 min 15 s, 1:02:05 h left",
         "412, 5.3 a second, corpus of 77",
         "300 of 400 bins (75.0 %)",
         "4 s ago: draft x end",
@@ -192,7 +192,7 @@ def test_the_screen_says_how_it_stands():
     ):
         assert part in shown
     assert "not written" not in shown
-    assert live.line(FACTS).startswith("1:15 min running, 412 scenarios (5.3/s), bins 300/400, 1 findings, 2 crashes")
+    assert live.line(FACTS).startswith("1 min 15 s running, 412 scenarios (5.3/s), bins 300/400, 1 findings, 2 crashes")
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(capsys, monkeypatch):

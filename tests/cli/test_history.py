@@ -14,7 +14,7 @@ from draftproof.cli.history import show
 from draftproof.fuzz.bisect.history import HistoryReport
 from draftproof.fuzz.bisect.revision import Seen
 from draftproof.fuzz.bisect.worktree import Commit
-from draftproof.harness.workers.messages import Identity
+from draftproof.harness.identity import Identity
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome

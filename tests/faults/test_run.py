@@ -21,6 +21,7 @@ from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.capture import capturing
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS
 from draftproof.properties.values.scenario import Scenario
@@ -156,6 +157,7 @@ def survived(orders: Orders) -> Iterator[JobResult]:
 def test_captured_hits_count_only_if_a_graph_was_replayed():
     counters = HunkCounters(("a", "b"))
 
+    @capturing()
     def capture() -> None:
         counters.hit(0)
 

@@ -21,7 +21,8 @@ import pytest
 from draftproof.fuzz.bisect import history, revision
 from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
 from draftproof.fuzz.bisect.revision import Plan, Seen, examine, load
-from draftproof.harness.workers.messages import Answer, Identity, Order, SubjectSpec
+from draftproof.harness.identity import Identity
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
@@ -477,9 +478,9 @@ def test_a_subject_comes_from_the_worktree_or_not_at_all(tmp_path, monkeypatch):
 
 def test_failures_are_the_same_by_contract_and_channel():
     one = Identity(contract="a", channel="b", phase="c", relation="d")
-    assert revision.same(one, Identity(contract="a", channel="b", phase="x", relation="y"))
-    assert not revision.same(one, Identity(contract="a", channel="x", phase="c", relation="d"))
-    assert not revision.same(one, Identity(contract="x", channel="b", phase="c", relation="d"))
+    assert one.is_same(Identity(contract="a", channel="b", phase="x", relation="y"), revision.SAME)
+    assert not one.is_same(Identity(contract="a", channel="x", phase="c", relation="d"), revision.SAME)
+    assert not one.is_same(Identity(contract="x", channel="b", phase="c", relation="d"), revision.SAME)
 
 
 # The generated repository.

@@ -16,7 +16,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import Cached, NotFailingError, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
-from draftproof.fuzz.bisect.search import Alone, Bisection, bisect, same
+from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.harness.twins import KERNELS, kernels_used, twins, use_twins
@@ -248,9 +248,9 @@ def test_the_lone_request_is_one_that_fails_alone():
 def test_only_failures_of_the_same_contract_are_the_same():
     identity = FAILS.identity
     assert identity is not None
-    assert same(Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")), identity)
-    assert not same(OTHER, identity)
-    assert not same(GONE, identity)
+    assert Answer(number=0, outcome=Outcome.FAIL, first=divergence(channel="commit.state")).is_same(identity, SAME)
+    assert not OTHER.is_same(identity, SAME)
+    assert not GONE.is_same(identity, SAME)
 
 
 def test_what_passes_or_does_not_fail_again_is_refused():

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from draftproof.fuzz.shrinking.reductions import PASSES, candidates, of_pass
-from draftproof.fuzz.shrinking.shrink import alike, confirm, shrink
+from draftproof.fuzz.shrinking.shrink import ALIKE, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
-from draftproof.harness.workers.messages import Answer, Identity, Place
+from draftproof.harness.identity import Identity
+from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
@@ -159,7 +160,7 @@ def crash(error: str, outcome: Outcome = Outcome.CRASH, launch: str = "verify") 
 def test_what_is_alike(answer, like, expected):
     identity = like.identity
     assert identity is not None
-    assert alike(answer, identity) is expected
+    assert answer.is_same(identity, ALIKE) is expected
 
 
 def test_without_time_nothing_is_tried():

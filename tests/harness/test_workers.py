@@ -20,8 +20,8 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.engine.subject.recorder import KINDS
 from draftproof.faults.catalogue import catalogue, read_sources
 from draftproof.faults.patched_sources import write_copy
+from draftproof.harness.execute import kind_of
 from draftproof.harness.workers.ends import DEADLINE, End, begun, doubtful, verdict
-from draftproof.harness.workers.execute import kind_of
 from draftproof.harness.workers.journal import SIZE, Entry, Journal, read
 from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool

@@ -13,7 +13,7 @@ from draftproof.report.html.chart import MOST_POINTS, chart, steps
 from draftproof.report.html.grid import WIDEST, grid
 from draftproof.report.html.heat import covered
 from draftproof.report.html.matrix import lane
-from draftproof.report.html.words import count, duration, share, short
+from draftproof.report.html.words import count, share, short
 from tests.report.report_run import drawn, matrix
 
 
@@ -154,10 +154,6 @@ def test_faults_stand_by_outcome_with_what_needs_a_look_first():
 @pytest.mark.parametrize(
     ("said", "wanted"),
     [
-        (duration(0.42), "0.42 s"),
-        (duration(59.7), "1 min"),
-        (duration(185), "3 min 5 s"),
-        (duration(7800), "2 h 10 min"),
         (share(999_999, 1_000_000), "99.9 %"),
         (share(1, 1_000_000), "0.1 %"),
         (share(5, 5), "100 %"),

@@ -1,0 +1,181 @@
+"""Run one scenario on both sides and judge it: in a worker, or in the process that asks."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
+from draftproof.harness.time_limit import TimeLimitError, time_limit
+from draftproof.harness.workers.journal import Journal
+from draftproof.harness.workers.messages import Answer, Order
+from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.coverage import bins
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.diagnosis.timeline import timeline
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.judge import Judgement, judge
+from draftproof.properties.subject import Subject
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.verdict import Outcome
+
+DEADLINE = 120.0
+"""Seconds for one scenario in the process that asks."""
+_DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?)(?: was encountered)?$", re.MULTILINE)
+Observe = Callable[[Evidence, Judgement], None]
+
+
+class _Journalled:
+    """A subject whose runs go into the journal: the first is the base run, the second that of the variant."""
+
+    def __init__(self, subject: Subject, journal: Journal) -> None:
+        self._subject, self._journal = subject, journal
+        self.name, self.channels = subject.name, subject.channels
+        self._runs = 0
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        self._journal.enter("variant" if self._runs else "base")
+        self._runs += 1
+        trace = self._subject.run(scenario, script)
+        self._journal.enter("reference")
+        return trace
+
+
+class Executor:
+    """Answers orders with one subject.
+
+    `reference` solves scenarios; `deadline` is the seconds that a scenario may take (None: someone else looks after
+    it); `observe` is called with the evidence and the judgement of every run that ended. A worker's `journal` is told
+    of every step, and of every launch if the subject announces them.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        contracts: Sequence[Contract] = ALL,
+        reference: Reference = solved,
+        deadline: float | None = None,
+        observe: Observe = lambda _ran, _judged: None,
+        journal: Journal | None = None,
+    ) -> None:
+        self._subject, self._contracts, self._reference = subject, contracts, reference
+        self._deadline, self._observe, self._journal = deadline, observe, journal
+        if journal and hasattr(subject, "announce"):
+            subject.announce = journal.announce
+
+    def answer(self, order: Order) -> Answer:
+        """Run and judge a scenario from outside. Never raises: what our own code raises is an ERROR."""
+        began = time.perf_counter()
+        if self._journal:
+            self._journal.begin(order.number)
+        try:
+            validate(order.scenario)
+            answer = self.examine(order)
+        except Exception as error:
+            answer = _own_error(order, error)
+        return msgspec.structs.replace(answer, seconds=round(time.perf_counter() - began, 6))
+
+    def examine(self, order: Order) -> Answer:
+        """Run and judge a scenario of our own. What the subject raises is a CRASH; raises what our own code raises."""
+        subject = _Journalled(self._subject, self._journal) if self._journal else self._subject
+        try:
+            with time_limit(self._deadline):
+                ran = evidence(subject, order.scenario, self._solved)
+        except SubjectCrashedError as crash:
+            return self._crashed(order, crash)
+        except TimeLimitError:
+            reason = f"the subject did not finish within {self._deadline:g} s"
+            return Answer(number=order.number, outcome=Outcome.HANG, reason=reason, detail=reason)
+        self._enter("judge")
+        judged = judge(ran, self._contracts)
+        self._observe(ran, judged)
+        return _described(order, ran, judged)
+
+    def _crashed(self, order: Order, crash: SubjectCrashedError) -> Answer:
+        cause = crash.__cause__ or crash
+        return Answer(
+            number=order.number,
+            outcome=Outcome.ERROR if isinstance(cause, InvalidScenarioError) else Outcome.CRASH,
+            place=self._journal.place if self._journal else None,
+            error=kind_of(cause),
+            message=crash.error,
+            reason=str(crash),
+            detail=crash.trace,
+        )
+
+    def _solved(self, scenario: Scenario) -> Solved:
+        self._enter("reference")
+        return self._reference(scenario)
+
+    def _enter(self, part: str) -> None:
+        if self._journal:
+            self._journal.enter(part)
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the kind of an error, the same however a device's error came to light."""
+    found = _DEVICE_ERROR.search(str(error))
+    return f"AcceleratorError: {found[1]}" if found else type(error).__name__
+
+
+def _own_error(order: Order, error: Exception) -> Answer:
+    return Answer(
+        number=order.number,
+        outcome=Outcome.ERROR,
+        error=type(error).__name__,
+        reason=f"{type(error).__name__}: {error}",
+        detail="".join(traceback.format_exception(error)),
+    )
+
+
+def _described(order: Order, ran: Evidence, judged: Judgement) -> Answer:
+    answer = Answer(
+        number=order.number,
+        outcome=Outcome.PASS if judged.first is None else Outcome.FAIL,
+        judged=tuple(judged.results),
+        failed=tuple(name for name, found in judged.results.items() if found),
+        first=judged.first,
+        output_changed=ran.output_changed,
+    )
+    try:
+        return _measured(answer, order, ran)
+    except Exception as error:
+        if judged.first is None:
+            raise
+        # A trace that is wrong enough to trip what describes it is a finding all the same.
+        return msgspec.structs.replace(answer, detail=_own_error(order, error).detail)
+
+
+def _measured(answer: Answer, order: Order, ran: Evidence) -> Answer:
+    shown = timeline(ran, answer.first) if order.timeline and answer.first else None
+    answer = msgspec.structs.replace(answer, digest=digest(ran) if order.digest else "", timeline=shown)
+    if not order.measured:
+        return answer
+    exercised = {name: count for name, count in counts(ran).items() if count}
+    return msgspec.structs.replace(answer, counts=exercised, bins=tuple(sorted(bins(ran))))
+
+
+def digest(ran: Evidence) -> str:
+    """Return a hash over all that the subject reported, of both runs."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for trace in (ran.subject, ran.varied):
+        for part in _parts(trace.observations if trace else ()):
+            hashed.update(part)
+        hashed.update(b"\1")
+    return hashed.hexdigest()
+
+
+def _parts(observations: Iterable[Observation]) -> Iterable[bytes]:
+    for channel, key, value in observations:
+        yield f"{channel}{tuple(key)}".encode()
+        yield repr(value).encode() if isinstance(value, int | tuple | bytes) else value.tobytes()

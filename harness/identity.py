@@ -1,0 +1,85 @@
+"""Identities of failures: when two failures count as the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.verdict import Divergence
+
+Level = Literal["contract", "channel", "relation", "exact"]
+"""How closely two failures have to agree. Each level has its users:
+
+- contract: bisection of parts; without a part, what a contract judges is often reported by another channel.
+- channel: shrinking and bisection of history; a smaller scenario often relates the same wrong value differently.
+- relation: campaigns and tests; contract, channel, phase and the relation without its numbers.
+- exact: `check`; contract, channel and the relation with its numbers, of a crash its message.
+"""
+HANG = "hang"
+
+
+class Identity(Value, frozen=True, kw_only=True):
+    """A failure without its values, so that a thousand hits of one bug are one failure.
+
+    A crash has the contract "crash", the kind of error as its channel and the launch as its phase; a hang likewise.
+    `exact` is what only the level of that name compares.
+    """
+
+    contract: str
+    channel: str = ""
+    phase: str = ""
+    relation: str = ""
+    exact: str = ""
+
+    def is_same(self, other: Identity | None, level: Level) -> bool:
+        """Return True if both are one failure at this level; no failure (None) never is.
+
+        To all levels but "relation" hangs are alike.
+        """
+        if other is None or self.contract != other.contract:
+            return False
+        if level == "relation":
+            return self.text == other.text
+        if level == "contract" or self.contract == HANG:
+            return True
+        return self.channel == other.channel and (level == "channel" or self.exact == other.exact)
+
+    @property
+    def text(self) -> str:
+        """All but the numbers, readable and unique."""
+        return " | ".join((self.contract, self.channel, self.phase, self.relation))
+
+    @property
+    def label(self) -> str:
+        """All but the phase, numbers included."""
+        own = "" if self.exact.startswith(self.channel) else self.channel
+        return " ".join(part for part in (self.contract, own, self.exact) if part)
+
+    @property
+    def slug(self) -> str:
+        """A folder's name, made unique by a hash at its end."""
+        return f"{slug(f'{self.contract} {self.channel}', 48)}-{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
+
+
+def identity_of(found: Divergence) -> Identity:
+    """Return the identity of a divergence."""
+    return Identity(
+        contract=found.contract,
+        channel=found.channel,
+        phase=found.phase,
+        relation=general(found.relation),
+        exact=found.relation,
+    )
+
+
+def general(relation: str) -> str:
+    """Remove the numbers of a relation: "row 0 of request 1" and "row 2 of request 0" are one."""
+    words = re.split(r"[:;(]", relation)[0]
+    return re.sub(r"(0x[0-9a-f]+|[A-Z]=\d+|\d+)", "#", words).strip()
+
+
+def slug(text: str, length: int = 60) -> str:
+    """Return the text as a part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:length]

@@ -1,0 +1,18 @@
+"""Names that users give: of what makes a subject, and of one thing among several."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def is_factory_name(name: str) -> bool:
+    """Return True for "package.module:name"."""
+    module, _, attribute = name.partition(":")
+    return attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean X?" with the nearest known name; "" if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -18,6 +18,7 @@ from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, DraftModel, Lent, Shapes, place
 from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.models.base import CacheShape, Chunks, Target, Where
 from draftproof.engine.pages import PagePool, RequestTable
 from draftproof.engine.probes import Probes
@@ -29,7 +30,6 @@ from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.verify import Verifier
-from draftproof.properties.values.capture import capturing
 
 COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "replay": Replay}
 

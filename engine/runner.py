@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from draftproof.engine.graphs.backend import Backend, Graph
+from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.probes import Probes
 from draftproof.engine.stages import Launch
-from draftproof.properties.values.capture import capturing
 
 Views = Mapping[str, torch.Tensor]
 Outputs = Mapping[str, torch.Tensor]

@@ -6,11 +6,11 @@ A hunk that ran only while graphs were warmed up or captured has one if a graph 
 from __future__ import annotations
 
 import builtins
-
-from draftproof.properties.values.capture import is_capturing
+import sys
 
 COUNTER = "_draftproof_count"
 """Name of the builtin that patched sources call with the number of their hunk."""
+CAPTURING = "draftproof.engine.graphs.capturing"
 
 
 class HunkCounters:
@@ -26,7 +26,7 @@ class HunkCounters:
 
     def hit(self, number: int) -> None:
         """Count one run of a hunk."""
-        (self._captured if is_capturing() else self._live).add(number)
+        (self._captured if _is_capturing() else self._live).add(number)
 
     def ran(self, replays: int) -> None:
         """A run is over, in which graphs were replayed so often."""
@@ -38,3 +38,9 @@ class HunkCounters:
     def inert(self) -> tuple[str, ...]:
         """Names of the hunks that never had an effect."""
         return tuple(name for number, name in enumerate(self._names) if number not in self._live)
+
+
+def _is_capturing() -> bool:
+    """Ask the engine that is loaded here: it is a copy, and no other may be imported for this."""
+    flag = sys.modules.get(CAPTURING)
+    return flag is not None and flag.is_capturing()

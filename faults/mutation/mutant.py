@@ -12,6 +12,7 @@ from draftproof.properties.values.base import Value
 LEFT_OUT = {
     "engine/subject/": "the observer: what it no longer sees, no healthy engine shows; faults and wrong traces hold it",
     "engine/graphs/cuda.py": "runs on CUDA only",
+    "engine/graphs/capturing.py": "a mark for observers, which no engine reads",
     "engine/graphs/record.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
     "engine/graphs/rules.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
     "engine/graphs/host.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",

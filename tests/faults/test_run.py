@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from draftproof.cli.app import run
+from draftproof.engine.graphs.capturing import capturing
 from draftproof.faults import run as faults
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
 from draftproof.faults.fork_server import JobResult, Orders
@@ -21,7 +22,6 @@ from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.capture import capturing
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS
 from draftproof.properties.values.scenario import Scenario

@@ -1,4 +1,4 @@
-"""Mark graph capture: engines set it, and whoever counts what patched code did reads it."""
+"""A mark on warm-up and capture of graphs, for whoever watches the engine."""
 
 from __future__ import annotations
 

@@ -1,63 +1,22 @@
-"""Kernels as torch ops: eager on CPU, Triton on CUDA, and the same Triton source under the interpreter."""
+"""Kernels as torch ops: eager on CPU, Triton on CUDA, and the same Triton source under the interpreter.
 
-from draftproof.kernels.ops import (
-    add_rms_norm,
-    assign_slots,
-    checkpoint_steps,
-    conv_update,
-    conv_verify,
-    gated_norm,
-    gdn_checkpoint,
-    gdn_flush,
-    gdn_replay,
-    gdn_update,
-    gdn_verify,
-    greedy_accept,
-    greedy_choice,
-    kv_move,
-    kv_write,
-    linear_add,
-    narrow_linear,
-    norm_gate_up,
-    norm_linear,
-    paged_attention,
-    replay_commit,
-    replay_rewind,
-    ring_linear,
-    ring_mix,
-    rms_norm,
-    rope,
-    silu_mul,
-    state_scatter,
-)
+Every function that an `eager_*` module registers is an op here, under the function's name.
+"""
 
-__all__ = [
-    "add_rms_norm",
-    "assign_slots",
-    "checkpoint_steps",
-    "conv_update",
-    "conv_verify",
-    "gated_norm",
-    "gdn_checkpoint",
-    "gdn_flush",
-    "gdn_replay",
-    "gdn_update",
-    "gdn_verify",
-    "greedy_accept",
-    "greedy_choice",
-    "kv_move",
-    "kv_write",
-    "linear_add",
-    "narrow_linear",
-    "norm_gate_up",
-    "norm_linear",
-    "paged_attention",
-    "replay_commit",
-    "replay_rewind",
-    "ring_linear",
-    "ring_mix",
-    "rms_norm",
-    "rope",
-    "silu_mul",
-    "state_scatter",
-]
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING
+
+from draftproof.kernels.registry import OPS
+
+if TYPE_CHECKING:
+    import torch
+
+    def __getattr__(name: str) -> torch._ops.OpOverload: ...
+
+
+# By their full names: transformers, with a checkout's root on the path, imports this folder as `kernels`.
+for _module in pkgutil.iter_modules(__path__, "draftproof.kernels."):
+    if ".eager_" in _module.name:
+        importlib.import_module(_module.name)
+globals().update(OPS)

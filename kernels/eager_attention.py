@@ -8,11 +8,13 @@ import torch
 
 from draftproof.kernels.arrays import wide
 from draftproof.kernels.eager_ring import mix_in_place
+from draftproof.kernels.registry import register
 
 # Gathered KV elements held at once: larger calls run in pieces of whole tokens.
 _PIECE = 1 << 22
 
 
+@register("out")
 def paged_attention(
     out: torch.Tensor,
     q: torch.Tensor,

@@ -3,8 +3,10 @@
 import torch
 
 from draftproof.kernels.arrays import in_range, words
+from draftproof.kernels.registry import register
 
 
+@register("k_pool", "v_pool")
 def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
     """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slots[t] of the pools [S,N,H]; slots outside [0,S) are skipped.
 
@@ -18,6 +20,7 @@ def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: tor
     words(v_pool)[index] = v_rows
 
 
+@register("k_pool", "v_pool")
 def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
     """pool[dst] = pool[src] for both pools [S,N,H], all reads before all writes; dst [T] is unique.
 

@@ -3,7 +3,10 @@
 import numpy as np
 import torch
 
+from draftproof.kernels.registry import register
 
+
+@register("positions", "slots")
 def assign_slots(
     positions: torch.Tensor,
     slots: torch.Tensor,
@@ -31,6 +34,7 @@ def assign_slots(
     positions.numpy()[...] = np.where(live, place, np.where(count < 0, 0, np.minimum(place, max_len - 1)))
 
 
+@register("correct_len", "bonus")
 def greedy_accept(
     correct_len: torch.Tensor, bonus: torch.Tensor, ids: torch.Tensor, choice: torch.Tensor, counts: torch.Tensor
 ) -> None:
@@ -47,6 +51,7 @@ def greedy_accept(
     correct_len.numpy()[...] = np.where(padding, -1, correct)
 
 
+@register("choice")
 def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
     """choice[t] = the id of the highest of logits [T,V], the lowest id on ties; NaN loses to every number."""
     values = (logits.float() if logits.dtype == torch.bfloat16 else logits).numpy()

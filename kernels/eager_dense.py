@@ -3,8 +3,10 @@
 import torch
 
 from draftproof.kernels.arrays import wide
+from draftproof.kernels.registry import register
 
 
+@register("out")
 def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     """out [T,D] = (x / sqrt(mean(x^2) + eps), rounded to weight's dtype) * weight [D].
 
@@ -15,18 +17,21 @@ def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: floa
     out.copy_(normed.to(weight.dtype) * weight)
 
 
+@register("out", "residual")
 def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     """residual [T,D] += x, in residual's dtype; then out = rms_norm(residual)."""
     residual.add_(x)
     rms_norm(out, residual, weight, eps)
 
 
+@register("out")
 def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
     """out [T,D] = silu(gate) * up, where gate_up [T,2D] holds the gate first."""
     gate, up = gate_up.to(wide(gate_up.dtype)).chunk(2, -1)
     out.copy_(torch.nn.functional.silu(gate) * up)
 
 
+@register("q", "k")
 def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
     """Rotate the first 2F components of q [T,Nq,H] and k [T,N,H] in place by positions [T] * inv_freq [F].
 

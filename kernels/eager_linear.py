@@ -6,13 +6,16 @@ Sums are in float32 (float64 for float64) and rounded once; what is fused rounds
 import torch
 
 from draftproof.kernels.eager_dense import rms_norm, silu_mul
+from draftproof.kernels.registry import register
 
 
+@register("out")
 def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
     """out [T,O] = x [T,I] @ weight [O,I].T."""
     out.copy_(torch.nn.functional.linear(x, weight))
 
 
+@register("out")
 def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     """out [T,O] = rms_norm(x [T,I], norm [I]) @ weight [O,I].T."""
     normed = torch.empty_like(x)
@@ -20,6 +23,7 @@ def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: 
     narrow_linear(out, normed, weight)
 
 
+@register("out")
 def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
     """out [T,O] = silu(gate) * up of rms_norm(x [T,I], norm [I]) @ weight [2O,I].T, which holds the gate first."""
     both = x.new_empty((x.shape[0], weight.shape[0]))
@@ -27,6 +31,7 @@ def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight:
     silu_mul(out, both)
 
 
+@register("residual")
 def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
     """residual [T,O] += x [T,I] @ weight [O,I].T, each rounded to the tensors' dtype."""
     residual.add_(torch.nn.functional.linear(x, weight))

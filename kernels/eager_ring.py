@@ -6,6 +6,8 @@ The mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseu
 import numpy as np
 import torch
 
+from draftproof.kernels.registry import register
+
 _GOLDEN = 0x9E3779B97F4A7C15
 # Arrays without dimensions: numpy takes them faster than its scalars.
 _FIRST, _SECOND = np.array(0xBF58476D1CE4E5B9, np.uint64), np.array(0x94D049BB133111EB, np.uint64)
@@ -24,6 +26,7 @@ def mix_in_place(x: np.ndarray) -> np.ndarray:
     return x
 
 
+@register("out")
 def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
     """out = mix(x + salt * golden ratio), elementwise; int64 tensors of one shape, at most three dimensions."""
     added = np.uint64(salt * _GOLDEN % _MODULUS)
@@ -31,6 +34,7 @@ def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
     out.numpy()[...] = mix_in_place(values).view(np.int64).reshape(x.shape)
 
 
+@register("out")
 def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
     """out [T,O] = x [T,I] @ weight [O,I].T, int64."""
     np.matmul(x.numpy(), weight.numpy().T, out=out.numpy())

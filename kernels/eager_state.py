@@ -11,11 +11,13 @@ import torch
 
 from draftproof.kernels.arrays import in_range, words
 from draftproof.kernels.eager_delta import convolve, spans
+from draftproof.kernels.registry import register
 
 # Tokens of a packed sequence that run at once; longer ones run piece after piece.
 PIECE = 64
 
 
+@register("out", "windows")
 def conv_verify(
     out: torch.Tensor,
     windows: torch.Tensor,
@@ -43,6 +45,7 @@ def conv_verify(
     result[live] = convolve(near, weight)
 
 
+@register("out", "conv", "track")
 def conv_update(
     out: torch.Tensor,
     conv: torch.Tensor,
@@ -123,6 +126,7 @@ def packed(slots: torch.Tensor, starts: torch.Tensor, size: int, out: np.ndarray
     return Packed(row, [slot[r] for r in row], [first[r] for r in row], [first[r + 1] - first[r] for r in row])
 
 
+@register("pool")
 def state_scatter(
     pool: torch.Tensor, steps: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor
 ) -> None:
@@ -135,6 +139,7 @@ def state_scatter(
     words(pool)[:, target[row]] = words(steps)[:, row, step[row]]
 
 
+@register("steps")
 def checkpoint_steps(steps: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor, interval: int) -> None:
     """steps[b] = which of counts[b] tokens after lengths[b] reaches the last multiple of interval; -1 if none does."""
     before, count = lengths.numpy(), counts.numpy()
@@ -143,6 +148,7 @@ def checkpoint_steps(steps: torch.Tensor, lengths: torch.Tensor, counts: torch.T
     steps.numpy()[...] = np.where((count > 0) & (reached > before), reached - before - 1, -1)
 
 
+@register("cursor")
 def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
     """cursor[slots[b]] of [S,2] = (index + 1 pending tokens, the other half), for an index that is not negative."""
     index, last, held = slots.numpy(), last_correct_step_indices.numpy(), cursor.numpy()
@@ -153,6 +159,7 @@ def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_i
     held[index, 1] = half
 
 
+@register("cursor")
 def replay_rewind(cursor: torch.Tensor, slots: torch.Tensor) -> None:
     """cursor[slots[b]] of [S,2] = (0, the other half) where tokens are pending: once after all layers' flushes."""
     held = cursor.numpy()

@@ -8,11 +8,16 @@ with `TRITON_INTERPRET=1`; Triton reads that variable when it is imported, so th
 import importlib
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
 _LIBRARY = torch.library.Library("draftproof", "DEF")
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+Eager = TypeVar("Eager", bound=Callable[..., None])
+OPS: dict[str, torch._ops.OpOverload] = {}
+"""Every op by its name, callable with the argument names of its eager function."""
 
 
 def implementation(device: str | torch.device = "cpu") -> str:
@@ -22,24 +27,30 @@ def implementation(device: str | torch.device = "cpu") -> str:
     return "interpreted" if _INTERPRETED else "eager"
 
 
-def register(schema: str, eager: Callable[..., None], triton_module: str) -> torch._ops.OpOverload:
-    """Define the op `schema` and return it, callable with the schema's argument names.
+def register(*writes: str) -> Callable[[Eager], Eager]:
+    """Register an eager function as the op of its name, which writes these arguments, and return it as it was.
 
-    `eager` has the op's name and signature; `triton_module` names the sibling module whose function of the same name
-    launches the Triton kernel. That module is imported at the first launch, so the eager path never imports Triton.
+    The op's schema is the function's signature. Its Triton launcher is the function of the same name in the module
+    beside this one, triton_dense.py beside eager_dense.py; it is imported at the first launch, so that the eager path
+    never imports Triton.
     """
-    name = eager.__name__
-    launch = _lazy_launcher(triton_module, name)
-    _LIBRARY.define(schema)
-    _LIBRARY.impl(name, launch if _INTERPRETED else eager, "CPU")
-    _LIBRARY.impl(name, launch, "CUDA")
-    torch.library.register_fake(f"draftproof::{name}", _nothing, lib=_LIBRARY)
-    return getattr(torch.ops.draftproof, name).default
+
+    def define(eager: Eager) -> Eager:
+        name = eager.__name__
+        launch = _lazy_launcher(eager.__module__.replace(".eager_", ".triton_"), name)
+        _LIBRARY.define(name + torch.library.infer_schema(eager, mutates_args=writes))
+        _LIBRARY.impl(name, launch if _INTERPRETED else eager, "CPU")
+        _LIBRARY.impl(name, launch, "CUDA")
+        torch.library.register_fake(f"draftproof::{name}", _nothing, lib=_LIBRARY)
+        OPS[name] = getattr(torch.ops.draftproof, name).default
+        return eager
+
+    return define
 
 
 def _lazy_launcher(module: str, name: str) -> Callable[..., None]:
     def launch(*args: object) -> None:
-        getattr(importlib.import_module(f"draftproof.kernels.{module}"), name)(*args)
+        getattr(importlib.import_module(module), name)(*args)
 
     return launch
 

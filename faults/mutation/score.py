@@ -18,7 +18,7 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import PatchError, parse
 from draftproof.faults.run import zygote
 from draftproof.faults.trial import Aim, FaultOutcome
-from draftproof.properties.kernels.table import NAMES, PREFIX
+from draftproof.properties.kernels.table import OPS
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
@@ -27,7 +27,7 @@ TRIAGE = Path(__file__).with_name("triage.toml")
 DEADLINE = 30.0
 PARALLEL = 2
 _KERNEL_CALLS = 40
-_REGISTERED = re.compile(r'register\(\s*"(\w+)\(.*?(eager_\w+)\.\w+,\s*"(triton_\w+)"', re.DOTALL)
+_DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 class Fate(StrEnum):
@@ -91,10 +91,8 @@ def phases_of(path: str) -> tuple[str, ...]:
 
 def ops_of(path: str, sources: Mapping[str, str]) -> tuple[str, ...]:
     """The kernels whose code is in a file; all of them for what several share."""
-    module = Path(path).stem
-    registered = _REGISTERED.findall(sources["kernels/ops.py"])
-    own = sorted(op for op, eager, triton in registered if module in (eager, triton))
-    return tuple(own) or tuple(name.removeprefix(PREFIX) for name in NAMES)
+    own = sorted(OPS.keys() & set(_DEFINED.findall(sources[path])))
+    return tuple(own or OPS)
 
 
 def judge_all(

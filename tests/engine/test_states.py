@@ -12,7 +12,7 @@ from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, 
 from draftproof.engine.states.base import Plain
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.reference import ops_state
+from draftproof.reference import ops
 
 SHAPE = StateShape(2, 1, 2, 3, 4, 3, torch.int64, torch.int64)
 SLOTS, ROWS, STEPS = 5, 3, 4
@@ -58,12 +58,12 @@ class Text:
         assert weights.start_ssm is not None
         row = torch.zeros(1, dtype=torch.int64)
         qkv, windows = torch.empty_like(x), torch.empty((1, len(x), SHAPE.conv - 1, SHAPE.channels), dtype=torch.int64)
-        ops_state.conv_verify(qkv[None], windows, x[None], weights.start_conv[None], weights.conv, row)
+        ops.conv_verify(qkv[None], windows, x[None], weights.start_conv[None], weights.conv, row)
         matrix = weights.start_ssm.shape
         out = torch.empty((1, len(x), SHAPE.value_heads, SHAPE.value_dim), dtype=torch.int64)
         states = torch.empty((1, len(x), *matrix), dtype=torch.int64)
         gates = (a[None], b[None], weights.a_log, weights.dt_bias)
-        ops_state.gdn_verify(out, states, qkv[None], *gates, weights.start_ssm[None], row)
+        ops.gdn_verify(out, states, qkv[None], *gates, weights.start_ssm[None], row)
         return out[0], windows[0], states[0]
 
     def after(self, count: int) -> Plain:

@@ -5,8 +5,8 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from draftproof import kernels
+from draftproof.properties.kernels.case import Buffer, KernelCase
 from draftproof.properties.kernels.cases import CASES
-from draftproof.properties.kernels.contract import Buffer, KernelCase
 
 TESTS = ("test_schema", "test_autograd_registration", "test_faketensor")
 

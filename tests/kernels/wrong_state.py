@@ -1,4 +1,4 @@
-"""Hand-made wrong implementations of the ops on recurrent state; letters as in reference/ops_state.py."""
+"""Hand-made wrong implementations of the ops on recurrent state; letters as in reference/ops/delta.py."""
 
 import torch
 

@@ -1,12 +1,12 @@
 """Naive twins of the ops of replayed state: a base state, and the raw inputs of tokens that are still to be folded in.
 
-Letters as in ops_state.py. Slot s has m pending tokens in half h, cursor [S,2] = (m, h): the window before the first of
+Letters as in delta.py. Slot s has m pending tokens in half h, cursor [S,2] = (m, h): the window before the first of
 them is inputs[h,s,0:C-1], they themselves are inputs[h,s,C-1:C-1+m], their raw gates (a, b) are gates[h,s,0:m].
 """
 
 import torch
 
-from draftproof.reference.ops_state import State, convolve, delta_rule, exact
+from draftproof.reference.ops.delta import State, convolve, delta_rule, exact
 
 
 def _pending(cursor: torch.Tensor, slot: int, steps: int) -> tuple[int, int] | None:

@@ -1,0 +1,184 @@
+"""Eager gated delta rule from raw inputs. Letters and layout of channels as in eager_delta; `S` state slots.
+
+Replay keeps, instead of states, the raw inputs of tokens that are committed and not yet folded into the base state. A
+slot's cursor (m, h) says: m pending tokens in half h; the inputs of a half begin with the window before the first.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from draftproof.kernels.arrays import words
+from draftproof.kernels.eager_delta import convolve, decay_and_beta, delta, rounded, spans
+from draftproof.kernels.registry import register
+
+
+@register("out", "ssm", "inputs", "gates")
+def gdn_replay(
+    out: torch.Tensor,
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    gates: torch.Tensor,
+    x: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    cursor: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Fold each slot's pending tokens into its base state, then run rows x [B,W,D] from there, without keeping that.
+
+    out is [B,W,U,E]; ssm [S,U,H,E]; inputs [2,S,C-1+A,D]; gates [2,S,A,2,U]; a, b [B,W,U]; weight [D,C]; cursor [S,2],
+    which does not change. x is raw, convolved here. The other half gets the window after the folded tokens, then x, and
+    the gates. A slot outside [0,S), or one whose cursor cannot be: out is 0 and nothing is written.
+    """
+    result, (row, index, pending, half) = words(out), _cursors(cursor, slots, gates.shape[2])
+    every = len(row) == len(slots)
+    if not every:
+        result[...] = 0
+    if not len(row):
+        return
+    tokens, window, allocated = x.shape[1], weight.shape[1] - 1, gates.shape[2]
+    both, signals, pool, line = words(inputs), words(gates), words(ssm), np.arange(len(row))[:, None]
+    held = np.empty((len(row), window + allocated + tokens, x.shape[2]), both.dtype)
+    held[:, : window + allocated] = both[half, index]
+    raw = np.empty((len(row), allocated + tokens, *signals.shape[3:]), signals.dtype)
+    raw[:, :allocated] = signals[half, index]
+    chosen = slice(None) if every else row
+    held[:, window + allocated :] = words(x)[chosen]
+    raw[:, allocated:, 0], raw[:, allocated:, 1] = words(a)[chosen], words(b)[chosen]
+    signals[1 - half, index, :tokens] = raw[:, allocated:]
+    # A row's own tokens come together: its pending ones, then the new ones behind all that a half has room for.
+    counts = pending.tolist()
+    longest = max(counts)
+    place = np.array([_places(count, longest, window, allocated, tokens) for count in counts])
+    held, raw = held[line, place], raw[line, place[:, window:] - window]
+    after_pending = pending[:, None] + np.arange(window + tokens)
+    both[1 - half, index, : window + tokens] = held[line, after_pending]
+    outputs, after = _folded(pool[index], held, raw, gates.dtype, weight, a_log, dt_bias)
+    result[chosen] = rounded(outputs[line, after_pending[:, :tokens]], out.dtype)
+    if longest:
+        folded = pending.nonzero()[0]
+        pool[index[folded]] = after[folded, pending[folded] - 1]
+
+
+@lru_cache(maxsize=1024)
+def _places(pending: int, longest: int, window: int, allocated: int, tokens: int) -> tuple[int, ...]:
+    """Return where a row's window, pending and new tokens lie; beyond its own, the last one."""
+    own, new = range(window + pending), range(window + allocated, window + allocated + tokens)
+    return (*own, *new, *[new[-1]] * (longest - pending))
+
+
+def _cursors(
+    cursor: torch.Tensor, slots: torch.Tensor, allocated: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows whose slot exists and whose cursor can be, with slot, pending tokens and half of each."""
+    size, named = cursor.shape[0], slots.tolist()
+    row = [r for r, slot in enumerate(named) if 0 <= slot < size]
+    entries = cursor.numpy()[[named[r] for r in row]].tolist()
+    found = [
+        (r, named[r], pending, half)
+        for r, (pending, half) in zip(row, entries, strict=True)
+        if 0 <= pending <= allocated and 0 <= half < 2
+    ]
+    columns = np.array(found, dtype=np.int64).reshape(-1, 4).T
+    return columns[0], columns[1], columns[2], columns[3]
+
+
+def _folded(
+    state: np.ndarray,
+    held: np.ndarray,
+    signals: np.ndarray,
+    dtype: torch.dtype,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs and states of raw tokens: held [B,C-1+W,D] with the window first, signals [B,W,2,U]."""
+    near = held[:, spans(signals.shape[1], weight.shape[1])]
+    decay, beta = decay_and_beta(signals[:, :, 0], signals[:, :, 1], dtype, a_log, dt_bias)
+    return delta(state, convolve(near, weight), weight.dtype, decay, beta)
+
+
+@register("ssm", "inputs")
+def gdn_flush(
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    cursor: torch.Tensor,
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    """Fold all pending tokens of the slots into their base states; the other half gets the window after them.
+
+    Shapes as in gdn_replay. Where nothing is pending nothing changes; the cursor never does, see replay_rewind.
+    """
+    _, index, pending, half = _cursors(cursor, slots, gates.shape[2])
+    some = pending > 0
+    index, pending, half = index[some], pending[some], half[some]
+    if not len(index):
+        return
+    both, line = words(inputs), np.arange(len(index))
+    after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, pending)
+    words(ssm)[index] = after[line, pending - 1]
+    place = pending[:, None] + np.arange(weight.shape[1] - 1)
+    both[1 - half, index, : weight.shape[1] - 1] = both[half[:, None], index[:, None], place]
+
+
+def _pending_states(
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    index: np.ndarray,
+    half: np.ndarray,
+    count: np.ndarray,
+) -> np.ndarray:
+    """Return the states [B,W,U,H,E] after each of the first count[b] tokens that the slots' halves hold.
+
+    A row with fewer tokens than another runs its last one again: behind it lies what nobody wrote.
+    """
+    own, window = np.minimum(np.arange(int(count.max())), count[:, None] - 1), weight.shape[1] - 1
+    place = np.concatenate((np.broadcast_to(np.arange(window), (len(own), window)), own + window), 1)
+    held = words(inputs)[half[:, None], index[:, None], place]
+    signals = words(gates)[half[:, None], index[:, None], own]
+    return _folded(words(ssm)[index], held, signals, gates.dtype, weight, a_log, dt_bias)[1]
+
+
+@register("track_ssm", "track_conv")
+def gdn_checkpoint(
+    track_ssm: torch.Tensor,
+    track_conv: torch.Tensor,
+    ssm: torch.Tensor,
+    inputs: torch.Tensor,
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    a_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    cursor: torch.Tensor,
+    slots: torch.Tensor,
+    track_slots: torch.Tensor,
+    steps: torch.Tensor,
+) -> None:
+    """Write the state after pending token steps[b] of slots[b] to track_ssm[track_slots[b]] and its window likewise.
+
+    track_ssm is [S2,U,H,E], track_conv [S2,C-1,D]; other shapes as in gdn_replay. A step that is not pending, and a
+    track slot that does not exist, is skipped.
+    """
+    row, index, pending, half = _cursors(cursor, slots, gates.shape[2])
+    step, target = steps.numpy()[row], track_slots.numpy()[row]
+    chosen = (step >= 0) & (step < pending) & (target.view(np.uint64) < track_ssm.shape[0])
+    index, half, step, target = index[chosen], half[chosen], step[chosen], target[chosen]
+    if not len(index):
+        return
+    after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, step + 1)
+    words(track_ssm)[target] = after[np.arange(len(index)), step]
+    place = step[:, None] + 1 + np.arange(weight.shape[1] - 1)
+    words(track_conv)[target] = words(inputs)[half[:, None], index[:, None], place]

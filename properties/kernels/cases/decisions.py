@@ -1,0 +1,83 @@
+"""Calls of the integer decisions. `R` rows, `W` verify width, `V` vocabulary."""
+
+import torch
+from hypothesis import strategies as st
+
+from draftproof.properties.kernels.buffers import (
+    RING_AND_FLOATS,
+    Arguments,
+    Draw,
+    Dtypes,
+    distinct,
+    index,
+    place,
+    unwritten,
+)
+from draftproof.properties.kernels.case import KernelCase
+
+
+@st.composite
+def assign_slots(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
+    """Live, surplus and padding columns; pages that are missing; positions past the table; unknown rows."""
+    del dtypes
+    rows, width, requests, pages, page_size = distinct(draw, 5)
+    capacity = pages * page_size
+    entry = st.one_of(st.integers(0, 50), st.integers(0, 50), st.just(-1))
+    arguments: Arguments = {
+        "positions": unwritten(draw, (rows, width), torch.int64),
+        "slots": unwritten(draw, (rows, width), torch.int64),
+        "table": index(draw, [[draw(entry) for _ in range(pages)] for _ in range(requests)]),
+        "rows": index(draw, [draw(st.integers(0, requests) | st.just(-1)) for _ in range(rows)]),
+        "lengths": index(draw, [draw(st.integers(0, capacity)) for _ in range(rows)]),
+        "counts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
+        "page_size": page_size,
+        "max_len": draw(st.integers(1, capacity)),
+    }
+    return KernelCase("assign_slots", arguments)
+
+
+@st.composite
+def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
+    """Ids and choices from three tokens, so that runs of every length occur, beyond the count too."""
+    del dtypes
+    rows, width = distinct(draw, 2)
+    choice = [[draw(st.integers(0, 2)) for _ in range(width)] for _ in range(rows)]
+    ids = [[7] + [draw(st.sampled_from((y, y, y, 2))) for y in ys[:-1]] for ys in choice]
+    arguments: Arguments = {
+        "correct_len": unwritten(draw, (rows,), torch.int64),
+        "bonus": unwritten(draw, (rows,), torch.int64),
+        "ids": index(draw, ids),
+        "choice": index(draw, choice),
+        "counts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
+    }
+    return KernelCase("greedy_accept", arguments)
+
+
+@st.composite
+def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
+    """Few distinct values, so that ties are common; NaN, infinities and both zeros among floats. Large: the same values
+    again and again."""
+    dtype = draw(st.sampled_from(dtypes))
+    tokens, vocabulary = distinct(draw, 2, 20)
+    values: tuple[float, ...] = (-3, 0, 5, 2)
+    if dtype.is_floating_point:
+        values = (-3.0, 0.0, -0.0, 5.0, float("nan"), float("inf"), float("-inf"))
+    few = st.lists(st.sampled_from(values), min_size=1, max_size=3)
+    rows = []
+    for _ in range(tokens):
+        chosen = st.sampled_from(draw(few))
+        row = [draw(chosen) for _ in range(vocabulary)]
+        rows.append(_far_apart(draw, row, -3) if large else row)
+    arguments: Arguments = {
+        "choice": unwritten(draw, (tokens,), torch.int64),
+        "logits": place(draw, torch.tensor(rows, dtype=dtype)),
+    }
+    return KernelCase("greedy_choice", arguments)
+
+
+def _far_apart(draw: Draw, row: list[float], lowest: float) -> list[float]:
+    """The values of a row spread over a vocabulary of ten thousand, with the lowest of all between them."""
+    spread = [lowest] * 10_000
+    for value in row:
+        spread[draw(st.integers(0, len(spread) - 1))] = value
+    return spread

@@ -1,0 +1,117 @@
+"""Sizes, slots and constants of a launch of the ops on recurrent state.
+
+`S` state slots, `B` rows of a launch, `W` verify width, `T` packed tokens, `R` sequences or rows of a pool, `A`
+allocated steps, `L` layers, `N` key heads, `U` value heads, `H` key size, `E` value size, `C` conv width, `D` channels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+
+from draftproof.properties.kernels.buffers import (
+    WILD,
+    Arguments,
+    Draw,
+    apart,
+    given,
+    mostly,
+    place,
+    values_of,
+    wide,
+)
+from draftproof.properties.kernels.case import Buffer
+
+# Key heads and value heads.
+_HEADS = ((1, 2), (1, 3), (1, 4), (2, 4), (3, 6), (1, 1), (2, 2), (3, 3))
+
+
+@dataclass(frozen=True)
+class LaunchSizes:
+    """Pairwise distinct sizes of one launch, but that key and value heads may be as many."""
+
+    rows: int
+    width: int
+    allocated_rows: int
+    allocated_steps: int
+    slots: int
+    keys: int
+    heads: int
+    height: int
+    values: int
+    conv: int
+
+    @property
+    def channels(self) -> int:
+        return 2 * self.keys * self.height + self.heads * self.values
+
+    @property
+    def room(self) -> int:
+        """How many steps the rows take if none is skipped."""
+        return self.rows * self.width
+
+    @property
+    def state(self) -> tuple[int, int, int]:
+        return self.heads, self.height, self.values
+
+
+def launch_sizes(draw: Draw, large: bool = False) -> LaunchSizes:
+    """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow."""
+    used: set[int] = set()
+    most = 2 if large else 4
+    rows, width = apart(draw, used, 1, most), apart(draw, used, 1, most)
+    free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
+    grouped = [(n, u) for n, u in free if n < u]
+    mostly_grouped = bool(grouped) and draw(st.integers(0, 3)) > 0
+    keys, heads = draw(st.sampled_from(grouped if mostly_grouped else free))
+    used |= {keys, heads}
+    steps = apart(draw, used, width + 1, width + 2)
+    # Keys of one component come near zero too often, where their direction hangs on a rounding.
+    height, values = (18, 40) if large else (apart(draw, used, 2, 6), apart(draw, used, 1, 6))
+    conv = apart(draw, used, 2, 5)
+    allocated, slots = apart(draw, used, rows + 1, rows + 3), apart(draw, used, 2, 8)
+    return LaunchSizes(rows, width, allocated, steps, slots, keys, heads, height, values, conv)
+
+
+def targets(draw: Draw, count: int, size: int) -> list[int]:
+    """Draw slots to write, each at most once, slot 0 among them, and some that do not exist."""
+    wild = st.sampled_from((*WILD, size))
+    free = draw(st.permutations(range(size)))[:count]
+    slots = [mostly(draw, st.just(slot), wild) for slot in free]
+    return slots + [draw(wild) for _ in range(count - len(slots))]
+
+
+def sources(draw: Draw, count: int, size: int) -> list[int]:
+    """Draw slots to read only, so that rows may share one, and some that do not exist."""
+    live = st.integers(0, size - 1)
+    return [mostly(draw, live, st.sampled_from((*WILD, size))) for _ in range(count)]
+
+
+def existing(slots: Sequence[int], size: int) -> list[int]:
+    return sorted({slot for slot in slots if 0 <= slot < size})
+
+
+def scaled(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, factor: float) -> Buffer:
+    values = values_of(draw, shape, dtype)
+    return place(draw, values if dtype == torch.int64 else values * factor)
+
+
+def conv_weight(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Buffer:
+    return scaled(draw, (sizes.channels, sizes.conv), dtype, 0.5)
+
+
+def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Arguments:
+    """a_log in [-2, 2] and dt_bias in [-4, 4]."""
+    return {
+        "a_log": scaled(draw, (sizes.heads,), wide(dtype), 0.5),
+        "dt_bias": given(draw, (sizes.heads,), wide(dtype)),
+    }
+
+
+def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
+    """Gates a and b; every other time far on both sides of where softplus becomes linear."""
+    return {
+        "a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))),
+        "b": given(draw, shape, dtype),
+    }

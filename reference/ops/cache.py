@@ -1,0 +1,82 @@
+"""Naive twins of the ops on the KV cache. `T` tokens, `S` pool slots, `N` KV heads, `H` head size."""
+
+import math
+
+import torch
+
+from draftproof.reference.ops.arithmetic import MODULUS, mix, signed
+
+
+def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+    """Write each row to its slot in [S,N,H]; a slot that does not exist is skipped."""
+    for t, slot in enumerate(slots.tolist()):
+        if 0 <= slot < k_pool.shape[0]:
+            k_pool[slot] = k[t]
+            v_pool[slot] = v[t]
+
+
+def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
+    """pool[dst] = pool[src] as the pools [S,N,H] were before; a row with an index that does not exist is skipped."""
+    size = k_pool.shape[0]
+    for pool in (k_pool, v_pool):
+        before = pool.clone()
+        for source, target in zip(src.tolist(), dst.tolist(), strict=True):
+            if 0 <= source < size and 0 <= target < size:
+                pool[target] = before[source]
+
+
+def paged_attention(
+    out: torch.Tensor,
+    q: torch.Tensor,
+    k_pool: torch.Tensor,
+    v_pool: torch.Tensor,
+    table: torch.Tensor,
+    rows: torch.Tensor,
+    positions: torch.Tensor,
+    page_size: int,
+    scale: float,
+) -> None:
+    """Each token attends to what its row's table holds of positions 0 .. its own; see `_attend` for the weights."""
+    group = q.shape[1] // k_pool.shape[1]
+    for t, (row, position) in enumerate(zip(rows.tolist(), positions.tolist(), strict=True)):
+        slots = _visible_slots(table, row, position, page_size, k_pool.shape[0])
+        for head in range(q.shape[1]):
+            keys = [k_pool[slot, head // group].tolist() for slot in slots]
+            values = [v_pool[slot, head // group].tolist() for slot in slots]
+            attend = _attend_ring if out.dtype == torch.int64 else _attend
+            mixed = attend(q[t, head].tolist(), keys, values, scale, out.shape[2])
+            out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
+
+
+def _visible_slots(table: torch.Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
+    if not 0 <= row < table.shape[0]:
+        return []
+    entries = table[row].tolist()
+    slots = []
+    for p in range(min(position + 1, len(entries) * page_size)):
+        entry = entries[p // page_size]
+        slot = entry * page_size + p % page_size
+        if entry >= 0 and slot < size:
+            slots.append(slot)
+    return slots
+
+
+def _attend(
+    query: list[float], keys: list[list[float]], values: list[list[float]], scale: float, width: int
+) -> list[float]:
+    """Softmax of scale * q.k, in float64."""
+    if not keys:
+        return [0.0] * width
+    scores = [scale * math.fsum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
+    highest = max(scores)
+    weights = [math.exp(score - highest) for score in scores]
+    total = math.fsum(weights)
+    return [math.fsum(w * value[e] for w, value in zip(weights, values, strict=True)) / total for e in range(width)]
+
+
+def _attend_ring(
+    query: list[int], keys: list[list[int]], values: list[list[int]], scale: float, width: int
+) -> list[int]:
+    """The sum of (mix(q.k) | 1) * v modulo 2^64: odd weights, since an even one would lose bits of v."""
+    weights = [mix(sum(a * b for a, b in zip(query, key, strict=True)) % MODULUS) | 1 for key in keys]
+    return [signed(sum(w * value[e] for w, value in zip(weights, values, strict=True))) for e in range(width)]

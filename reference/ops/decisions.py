@@ -1,0 +1,58 @@
+"""Naive twins of the integer decisions. `R` rows, `W` verify width, `T` tokens, `V` vocabulary."""
+
+import torch
+
+
+def assign_slots(
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    table: torch.Tensor,
+    rows: torch.Tensor,
+    lengths: torch.Tensor,
+    counts: torch.Tensor,
+    page_size: int,
+    max_len: int,
+) -> None:
+    """Positions and slots [R,W] of verify rows: live up to counts[r], then surplus; a negative count is padding."""
+    entries = table.tolist()
+    for r, (row, length, count) in enumerate(zip(rows.tolist(), lengths.tolist(), counts.tolist(), strict=True)):
+        for i in range(positions.shape[1]):
+            position, slot = length + i, 0
+            if count < 0:
+                position = 0
+            elif i > count:
+                position = min(position, max_len - 1)
+            else:
+                slot = _slot_of(entries, row, position, page_size)
+            positions[r, i] = position
+            slots[r, i] = slot
+
+
+def _slot_of(entries: list[list[int]], row: int, position: int, page_size: int) -> int:
+    """Return the slot that the table gives to a position, or -1 if it gives none."""
+    page = position // page_size
+    if not 0 <= row < len(entries) or not 0 <= page < len(entries[row]) or entries[row][page] < 0:
+        return -1
+    return entries[row][page] * page_size + position % page_size
+
+
+def greedy_accept(
+    correct_len: torch.Tensor, bonus: torch.Tensor, ids: torch.Tensor, choice: torch.Tensor, counts: torch.Tensor
+) -> None:
+    """correct_len = the largest a <= count with d_i = y_{i-1} for all 1 <= i <= a; bonus = y_a; ids are t_n, d_1, .."""
+    for r, count in enumerate(counts.tolist()):
+        if count < 0:
+            correct_len[r], bonus[r] = -1, 0
+            continue
+        agreed = 0
+        while agreed < min(count, ids.shape[1] - 1) and ids[r, agreed + 1] == choice[r, agreed]:
+            agreed += 1
+        correct_len[r], bonus[r] = agreed, choice[r, agreed]
+
+
+def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
+    """choice[t] = the lowest id among the highest of logits [T,V]; NaN loses to every number, 0 if all are NaN."""
+    for t in range(logits.shape[0]):
+        values = logits[t].tolist()
+        numbers = [(-value, i) for i, value in enumerate(values) if value == value]
+        choice[t] = min(numbers)[1] if numbers else 0

@@ -1,0 +1,100 @@
+"""Naive twins of layers without a cache. `T` tokens, `D` width, `N` heads, `H` head size, `I` inputs, `O` outputs."""
+
+import itertools
+import math
+
+import torch
+
+from draftproof.reference.ops.arithmetic import GOLDEN, MODULUS, mix, rounded, signed
+
+
+def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """out [T,D] = x / sqrt(mean of squares + eps), rounded to x's dtype unless weight's is wider, then times weight."""
+    weights = weight.tolist()
+    for t in range(x.shape[0]):
+        values = x[t].tolist()
+        divisor = math.sqrt(math.fsum(value * value for value in values) / len(values) + eps)
+        normed = [value / divisor for value in values]
+        if weight.dtype == x.dtype:
+            normed = [rounded(value, x.dtype) for value in normed]
+        scaled = [a * b for a, b in zip(normed, weights, strict=True)]
+        out[t] = torch.tensor(scaled, dtype=torch.float64)
+
+
+def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """residual += x, rounded to residual's dtype; out = rms_norm(residual)."""
+    residual.copy_(residual.double() + x.double())
+    rms_norm(out, residual, weight, eps)
+
+
+def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
+    """out [T,D] = gate / (1 + exp(-gate)) * up; gate_up [T,2D] holds the gate first."""
+    width = out.shape[1]
+    for t in range(out.shape[0]):
+        values = gate_up[t].tolist()
+        gated = [gate / (1.0 + math.exp(-gate)) * up for gate, up in zip(values[:width], values[width:], strict=True)]
+        out[t] = torch.tensor(gated, dtype=torch.float64)
+
+
+def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
+    """Rotate pairs (i, i + h) of q and k [T,N,H] by the angle position * inv_freq [h], a float32 unless q is float64.
+
+    Components from 2h on stay.
+    """
+    half = inv_freq.shape[0]
+    for t, position in enumerate(positions.tolist()):
+        angles = [position * frequency for frequency in inv_freq.tolist()]
+        if q.dtype != torch.float64:
+            angles = [rounded(angle, torch.float32) for angle in angles]
+        for heads in (q, k):
+            for n in range(heads.shape[1]):
+                x = heads[t, n].tolist()
+                pairs = [(x[i], x[i + half], math.cos(angles[i]), math.sin(angles[i])) for i in range(half)]
+                turned = [a * c - b * s for a, b, c, s in pairs] + [b * c + a * s for a, b, c, s in pairs]
+                heads[t, n, : 2 * half] = torch.tensor(turned, dtype=torch.float64)
+
+
+def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """out [T,O] = x [T,I] @ weight [O,I].T."""
+    for t in range(x.shape[0]):
+        sums = [_dot(x[t].tolist(), weight[o].tolist()) for o in range(weight.shape[0])]
+        out[t] = torch.tensor(sums, dtype=torch.float64)
+
+
+def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """out = rms_norm(x) @ weight.T, the norm rounded to x's dtype."""
+    normed = torch.empty_like(x)
+    rms_norm(normed, x, norm, eps)
+    narrow_linear(out, normed, weight)
+
+
+def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+    """out [T,O] = silu_mul(norm_linear(x)) with weight [2O,I]; the product before the gate is rounded to x's dtype."""
+    both = x.new_empty((x.shape[0], weight.shape[0]))
+    norm_linear(both, x, norm, weight, eps)
+    silu_mul(out, both)
+
+
+def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """residual += x @ weight.T, the product rounded to residual's dtype first."""
+    product = torch.empty_like(residual)
+    narrow_linear(product, x, weight)
+    residual.copy_(residual.double() + product.double())
+
+
+def _dot(a: list[float], b: list[float]) -> float:
+    return math.fsum(left * right for left, right in zip(a, b, strict=True))
+
+
+def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
+    """out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
+    for index in itertools.product(*(range(size) for size in x.shape)):
+        out[index] = signed(mix((int(x[index]) + salt * GOLDEN) % MODULUS))
+
+
+def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+    """out [T,O] = x [T,I] @ weight [O,I].T modulo 2^64."""
+    for t in range(out.shape[0]):
+        for o in range(out.shape[1]):
+            products = (a * b for a, b in zip(x[t].tolist(), weight[o].tolist(), strict=True))
+            out[t, o] = signed(sum(products))

@@ -17,7 +17,7 @@ from transformers.generation import PromptLookupCandidateGenerator
 
 import draftproof
 from draftproof import Observation, Outcome, Scenario, Script, Trace
-from draftproof.properties.values.scenario import Request, drafts_allowed, wish
+from draftproof.properties.values.scenario import Request, drafts_allowed, round_plan
 from draftproof.properties.values.script import RequestScript, forced
 from draftproof.properties.values.trace import Key
 
@@ -33,7 +33,7 @@ class SteeredLookup(PromptLookupCandidateGenerator):
         round_, context = len(self.rounds), input_ids.shape[1] - 1
         emitted = input_ids.shape[1] - len(self.request.prompt)
         left = self.request.budget - emitted
-        wanted = wish(self.request, round_).drafts if round_ else 0  # round 0 is the prefill: it has no drafts
+        wanted = round_plan(self.request, round_).drafts if round_ else 0  # round 0 is the prefill: it has no drafts
         count = drafts_allowed(wanted, context=context, max_len=self.max_length, budget_left=left)
         drafts = forced(self.script, round_, emitted, count)
         if drafts is None:

@@ -14,7 +14,7 @@ import msgspec
 from draftproof.harness.lockstep import Solved
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.scenario import ProbeModel, RoundWish, Scenario
+from draftproof.properties.values.scenario import ProbeModel, RoundPlan, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace, integers
 
@@ -58,7 +58,7 @@ class Usual(Value, frozen=True, kw_only=True):
 
 def unsteered(scenario: Scenario) -> Scenario:
     """The scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant."""
-    own = (RoundWish(drafts=scenario.steps, accept=-1),)
+    own = (RoundPlan(drafts=scenario.steps, accept=-1),)
     requests = tuple(msgspec.structs.replace(request, rounds=own) for request in scenario.requests)
     model = scenario.model
     if isinstance(model, ProbeModel):

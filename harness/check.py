@@ -181,7 +181,7 @@ def _runs(tally: _Tally, work: Sequence[str]) -> Verdict:
         reason = f"{len(tally.broken)} of {scenarios} did not finish; the first: {first.reason}"
         return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
-    beyond = frozenset.intersection(*(one.beyond for one in tally.judgements)) if tally.judgements else frozenset()
+    beyond = frozenset.intersection(*(one.unreachable for one in tally.judgements)) if tally.judgements else frozenset()
     missing = tuple(f"{name} >= 1" for name in work if not done[name] and name not in beyond)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)

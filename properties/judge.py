@@ -59,13 +59,13 @@ COMMON = (
 class Judgement:
     """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
 
-    `beyond`: the counts that no scenario of this model and draft can reach. `draft`: its algorithm.
+    `unreachable`: the counts that no scenario of this model and draft can reach. `draft`: its algorithm.
     """
 
     results: Mapping[str, Divergence | None]
     first: Divergence | None
     channels: frozenset[str]
-    beyond: frozenset[str] = frozenset()
+    unreachable: frozenset[str] = frozenset()
     draft: str = ""
 
     @property
@@ -89,7 +89,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         results=results,
         first=first,
         channels=evidence.subject.channels,
-        beyond=unreachable(evidence),
+        unreachable=unreachable(evidence),
         draft=algorithm(evidence.scenario.draft),
     )
 
@@ -150,7 +150,7 @@ def _who(judged: Sequence[Judgement], channels: Iterable[str]) -> str:
 
 def _unreachable(judged: Sequence[Judgement]) -> frozenset[str]:
     """What none of these scenarios could have reached."""
-    return frozenset.intersection(*(one.beyond for one in judged)) if judged else frozenset()
+    return frozenset.intersection(*(one.unreachable for one in judged)) if judged else frozenset()
 
 
 def by_draft(

@@ -70,7 +70,7 @@ class ReferenceSubject:
     channels = CHANNELS
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """See `run`. In a dynamic scenario every round gets the drafts that it wishes for."""
+        """See `run`. In a dynamic scenario every round gets the drafts that it plans."""
         memo = Memo()
         return run(scenario, resolve(scenario, script, {}, memo), memo)
 

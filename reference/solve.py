@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.properties.values.scenario import Request, Scenario, wish
+from draftproof.properties.values.scenario import Request, Scenario, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
 from draftproof.reference.decode import Greedy, Limits, round_drafts, verify
@@ -31,7 +31,7 @@ def resolve(
 ) -> Script:
     """The script of a dynamic scenario with its rounds: `drafts` is the K that a subject gave to (request, round).
 
-    K is kept within what the wish and the limits allow, and what the draft finds; a round that `drafts` lacks gets all
+    K is kept within what the plan and the limits allow, and what the draft finds; a round that `drafts` lacks gets all
     of that. Any other script is returned as it is.
     """
     if not scenario.dynamic:
@@ -58,19 +58,19 @@ class _Request:
         emitted: tuple[int, ...] = (self._truth.token(0),)
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
-            wished, count = wish(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
-            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, wished.accept)))
+            plan, count = round_plan(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
+            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan.accept)))
             emitted += rounds[-1].emitted
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
 
     def chained(self) -> RequestScript:
-        """Without rounds; with the chain of `steps` drafts for every number of emitted tokens and every wish."""
+        """Without rounds; with the chain of `steps` drafts for every number of emitted tokens and every plan."""
         emitted: tuple[int, ...] = (self._truth.token(0),)
         while not self._limits.ended(emitted):
             emitted += (self._truth.token(len(emitted)),)
-        steps, wishes = self._scenario.steps, self._request.rounds
+        steps, plans = self._scenario.steps, self._request.rounds
         chains: Chains = tuple(
-            tuple(self._chain(done, steps, wished.accept) for wished in wishes) for done in range(1, len(emitted))
+            tuple(self._chain(done, steps, plan.accept) for plan in plans) for done in range(1, len(emitted))
         )
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=(), chains=chains)
 
@@ -87,7 +87,7 @@ class _Request:
 
     def _allowed(self, number: int, emitted: int) -> int:
         """K of a round but for what other requests take from it."""
-        return round_drafts(self._request, wish(self._request, number).drafts, emitted, self._limits.max_len)
+        return round_drafts(self._request, round_plan(self._request, number).drafts, emitted, self._limits.max_len)
 
     def _round(self, emitted: tuple[int, ...], count: int, chain: tuple[int, ...] | None) -> RoundScript:
         tokens = self._request.prompt + emitted

@@ -156,7 +156,7 @@ def requests(scenario: Scenario, script: Script) -> list[GenerationRequest]:
             prompt=request.prompt,
             budget=request.budget,
             stop=frozenset(script.requests[number].stop),
-            drafts=tuple(wish.drafts for wish in request.rounds),
+            drafts=tuple(plan.drafts for plan in request.rounds),
         )
         for number, request in enumerate(scenario.requests)
     ]

@@ -13,7 +13,7 @@ import msgspec
 
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.paths import get, put
-from draftproof.properties.values.scenario import RoundWish, Scenario, States
+from draftproof.properties.values.scenario import RoundPlan, Scenario, States
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 KERNEL = "kernel "
@@ -64,7 +64,7 @@ def _same_commit(scenario: Scenario) -> Scenario:
 
 
 def _without_drafts(scenario: Scenario) -> Scenario:
-    none = RoundWish(drafts=0, accept=0)
+    none = RoundPlan(drafts=0, accept=0)
     requests = tuple(
         msgspec.structs.replace(request, rounds=(none,) * len(request.rounds)) for request in scenario.requests
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
 from draftproof.properties.values.paths import get, lower, put, without
-from draftproof.properties.values.scenario import Request, RoundWish, Scenario
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
 
 
 def fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
@@ -61,16 +61,16 @@ def _at_most(request: Request, count: int, max_len: int) -> Request:
     return msgspec.structs.replace(request, budget=tokens_of(request, count))
 
 
-def fewer_wishes(request: Request) -> Iterator[Request]:
-    """Fewer wishes, and the later ones sooner."""
+def fewer_plans(request: Request) -> Iterator[Request]:
+    """Fewer plans, and the later ones sooner."""
     for places in without(len(request.rounds)):
         yield msgspec.structs.replace(request, rounds=tuple(request.rounds[place] for place in places))
 
 
-def simpler_wishes(request: Request) -> Iterator[Request]:
+def simpler_plans(request: Request) -> Iterator[Request]:
     """Fewer drafts, forced ones, none right; with as many rounds as before, or with the same budget."""
-    for place, wish in enumerate(request.rounds):
-        for simpler in _simpler(wish):
+    for place, plan in enumerate(request.rounds):
+        for simpler in _simpler(plan):
             changed = msgspec.structs.replace(
                 request, rounds=(*request.rounds[:place], simpler, *request.rounds[place + 1 :])
             )
@@ -79,15 +79,15 @@ def simpler_wishes(request: Request) -> Iterator[Request]:
             yield changed
 
 
-def _simpler(wish: RoundWish) -> Iterator[RoundWish]:
-    for drafts in lower(wish.drafts, 0):
-        yield RoundWish(drafts=drafts, accept=min(wish.accept, drafts))
-    if wish.accept:
-        yield RoundWish(drafts=wish.drafts, accept=0)
-    for accept in lower(wish.accept, 1):
-        yield RoundWish(drafts=wish.drafts, accept=accept)
-    if wish.accept < 0:
-        yield RoundWish(drafts=wish.drafts, accept=wish.drafts)
+def _simpler(plan: RoundPlan) -> Iterator[RoundPlan]:
+    for drafts in lower(plan.drafts, 0):
+        yield RoundPlan(drafts=drafts, accept=min(plan.accept, drafts))
+    if plan.accept:
+        yield RoundPlan(drafts=plan.drafts, accept=0)
+    for accept in lower(plan.accept, 1):
+        yield RoundPlan(drafts=plan.drafts, accept=accept)
+    if plan.accept < 0:
+        yield RoundPlan(drafts=plan.drafts, accept=plan.drafts)
 
 
 def shorter_prompts(scenario: Scenario) -> Iterator[Scenario]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftproof.properties.values.paths import get
-from draftproof.properties.values.scenario import Request, Scenario, wish
+from draftproof.properties.values.scenario import Request, Scenario, round_plan
 
 _TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")
 _DRAFT = ("draft.heads", "draft.kv_heads", "draft.key_dim", "draft.value_dim", "draft.lanes", "draft.max_n")
@@ -12,20 +12,20 @@ _SEEDS = ("model.seed", "draft.seed", "memory.page_seed", "schedule.row_seed", "
 
 
 def rounds(request: Request, max_len: int) -> int:
-    """Decode rounds that a request has if what is not forced is rejected, and nothing but its wish limits a round."""
+    """Decode rounds that a request has if what is not forced is rejected, and nothing but its plan limits a round."""
     emitted, count = 1, 0
     last = min(request.budget, max_len - len(request.prompt))
     if request.stop_at >= 0:
         last = min(last, request.stop_at + 1)
     while emitted < last:
         count += 1
-        emitted += 1 + max(0, wish(request, count).accept)
+        emitted += 1 + max(0, round_plan(request, count).accept)
     return count
 
 
 def tokens_of(request: Request, count: int) -> int:
     """The budget with which a request has exactly `count` rounds, as `rounds` counts them."""
-    return 1 + sum(1 + max(0, wish(request, number).accept) for number in range(1, count + 1))
+    return 1 + sum(1 + max(0, round_plan(request, number).accept) for number in range(1, count + 1))
 
 
 def size(scenario: Scenario) -> tuple[int, ...]:
@@ -62,14 +62,14 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
 
 def _wanted(scenario: Scenario) -> tuple[int, ...]:
     requests = scenario.requests
-    wishes = [wish for request in requests for wish in request.rounds]
+    plans = [plan for request in requests for plan in request.rounds]
     return (
-        len(wishes),
+        len(plans),
         sum(request.budget for request in requests),
         sum(request.stop_at >= 0 for request in requests),
-        sum(wish.drafts for wish in wishes),
-        sum(wish.accept < 0 for wish in wishes),
-        sum(max(0, wish.accept) for wish in wishes),
+        sum(plan.drafts for plan in plans),
+        sum(plan.accept < 0 for plan in plans),
+        sum(max(0, plan.accept) for plan in plans),
         sum(request.arrival for request in requests),
     )
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from draftproof.properties.evidence.forms import Form, form_of
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.scenario import Checkpoint, Scenario, drafts_allowed, wish
+from draftproof.properties.values.scenario import Checkpoint, Scenario, drafts_allowed, round_plan
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace, integers
 from draftproof.properties.variants import varied
@@ -209,10 +209,10 @@ class Evidence:
         return self.steps_in_force(step) + 1 if any(row.count for row in rows) else 1
 
     def drafts_wanted(self, row: Row) -> int:
-        """What a decode row wishes for, within the steps in force; nothing in a batch too large for drafts."""
+        """What a decode row plans to draft, within the steps in force; nothing in a batch too large for drafts."""
         if 0 < self.scenario.schedule.draft_batch < len(self.batches[row.step, 1]):
             return 0
-        return min(wish(self.scenario.requests[row.request], row.round).drafts, self.steps_in_force(row.step))
+        return min(round_plan(self.scenario.requests[row.request], row.round).drafts, self.steps_in_force(row.step))
 
     def drafts_allowed(self, row: Row, n: int) -> int:
         """K that the plan allows a decode row: what it wants within its limits."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Draft, Eagle, Mtp, Ngram
-from draftproof.properties.values.scenario import ProbeModel, Request, RoundWish, Scenario
+from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 
 T = TypeVar("T")
@@ -175,15 +175,15 @@ def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Req
     last = len(rounds) - 1
     often = not scenario.dynamic or number == 1
     chosen = {place for place in range(len(rounds)) if (place + number) % 2} if often else {last}
-    wishes = tuple(
-        RoundWish(drafts=scenario.steps if wish.drafts else 0, accept=-1) if place in chosen else wish
-        for place, wish in enumerate(rounds)
+    plans = tuple(
+        RoundPlan(drafts=scenario.steps if plan.drafts else 0, accept=-1) if place in chosen else plan
+        for place, plan in enumerate(rounds)
     )
-    return msgspec.structs.replace(request, rounds=wishes)
+    return msgspec.structs.replace(request, rounds=plans)
 
 
 def with_steps(scenario: Scenario, steps: int) -> Scenario:
-    """The scenario with at most `steps` drafts a round: step counts to choose from and wishes are cut to that.
+    """The scenario with at most `steps` drafts a round: step counts to choose from and plans are cut to that.
 
     Raises ValueError for less than one.
     """
@@ -198,7 +198,7 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
             initial = max(1, steps - 1)
         adaptive = msgspec.structs.replace(adaptive, initial=initial, candidates=candidates)
     requests = tuple(
-        msgspec.structs.replace(request, rounds=tuple(_cut(wish, steps) for wish in request.rounds))
+        msgspec.structs.replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds))
         for request in scenario.requests
     )
     return msgspec.structs.replace(scenario, steps=min(scenario.steps, steps), adaptive=adaptive, requests=requests)
@@ -210,6 +210,6 @@ def _lasting(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, requests=(msgspec.structs.replace(first, stop_at=-1), *others))
 
 
-def _cut(wish: RoundWish, steps: int) -> RoundWish:
-    drafts = min(wish.drafts, steps)
-    return RoundWish(drafts=drafts, accept=min(wish.accept, drafts))
+def _cut(plan: RoundPlan, steps: int) -> RoundPlan:
+    drafts = min(plan.drafts, steps)
+    return RoundPlan(drafts=drafts, accept=min(plan.accept, drafts))

@@ -24,7 +24,7 @@ MODELS = frozenset(
 )
 # Points that say which draft is meant.
 _IMPLIED: dict[str, Algorithm] = {"chain": "mtp", "block": "dflash", "match": "ngram"}
-# What wishes decide is best aimed at where nothing else changes how many drafts there are.
+# What plans decide is best aimed at where nothing else changes how many drafts there are.
 _FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie"})
 _TURNS = 60
 
@@ -123,7 +123,7 @@ def _needed_control(wanted: Wanted) -> str | None:
 
 
 def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """As many drafts a round as the wishes will need."""
+    """As many drafts a round as the plans will need."""
     if scenario.adaptive is not None:
         return scenario
     if wanted.get("chain") == "one layer":

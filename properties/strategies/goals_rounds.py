@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from draftproof.properties.values.scenario import Request, RoundWish, Scenario
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
@@ -19,14 +19,14 @@ ROUNDS = frozenset(
     {"accept", "before", "K", "stage", "mix", "switch", "page", "crossing", "proposals", "limit", "cut", "end"}
     | {"chunks", "block", "match"}
 )
-_NOTHING = RoundWish(drafts=0, accept=0)
+_NOTHING = RoundPlan(drafts=0, accept=0)
 
 
 class _Round(NamedTuple):
     """The round that is aimed at, and the one before it, if it is to be another."""
 
-    wish: RoundWish
-    before: RoundWish | None
+    plan: RoundPlan
+    before: RoundPlan | None
 
     @property
     def first(self) -> bool:
@@ -34,7 +34,7 @@ class _Round(NamedTuple):
 
 
 def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """Wishes, then prompts, then ends."""
+    """Plans, then prompts, then ends."""
     if not ({*wanted} - {"checkpoint"}) & ROUNDS and "checkpoint" not in wanted:
         return scenario
     aimed = _round(draw, scenario, wanted)
@@ -56,11 +56,11 @@ def _round(draw: Draw, scenario: Scenario, wanted: Wanted) -> _Round:
     if before == "first round" and "before" not in wanted and wanted.get("stage") != "first":
         # As well in a later round, where nothing speaks against it.
         before = draw(st.sampled_from(("first round", "all", "none")))
-    wish = _wish(draw, scenario.steps, wanted, wanted.get("accept", ""))
-    return _Round(wish, None if before == "first round" else _wish(draw, scenario.steps, {}, before))
+    plan = _plan(draw, scenario.steps, wanted, wanted.get("accept", ""))
+    return _Round(plan, None if before == "first round" else _plan(draw, scenario.steps, {}, before))
 
 
-def _wish(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundWish:
+def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
     """With as many drafts as asked for, of which so many are right."""
     if accept == "no drafts" or wanted.get("K") == "0" or wanted.get("proposals") == "none":
         return _NOTHING
@@ -74,42 +74,42 @@ def _wish(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundWish:
     if wanted.get("crossing") == "more":
         drafts = steps
     if wanted.get("proposals") == "own" or wanted.get("match", "unused") != "unused" or wanted.get("limit") == "found":
-        return RoundWish(drafts=drafts, accept=-1)
+        return RoundPlan(drafts=drafts, accept=-1)
     right = {"none": 0, "all": drafts, "partial": draw(st.integers(1, max(1, drafts - 1)))}
-    return RoundWish(drafts=drafts, accept=right[accept] if accept in right else draw(st.integers(0, drafts)))
+    return RoundPlan(drafts=drafts, accept=right[accept] if accept in right else draw(st.integers(0, drafts)))
 
 
-def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tuple[RoundWish, ...]:
-    """The wishes of request number `index`: rows of one batch are alike, or not, as they are to be."""
-    some, steps = aimed.wish if aimed.wish.drafts else RoundWish(drafts=1, accept=1), scenario.steps
+def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tuple[RoundPlan, ...]:
+    """The plans of request number `index`: rows of one batch are alike, or not, as they are to be."""
+    some, steps = aimed.plan if aimed.plan.drafts else RoundPlan(drafts=1, accept=1), scenario.steps
     switches = {
         "to none": (some, _NOTHING),
         "from none": (_NOTHING, some),
         "still none": (some, _NOTHING, _NOTHING),
-        "up": (RoundWish(drafts=steps, accept=steps),),
-        "down": (RoundWish(drafts=steps, accept=0),),
+        "up": (RoundPlan(drafts=steps, accept=steps),),
+        "down": (RoundPlan(drafts=steps, accept=0),),
         "same": (some,),
     }
     if wanted.get("switch") in switches:
         return switches[wanted["switch"]]
-    wish = _beside(aimed.wish, index, wanted.get("mix"), steps)
-    return (wish,) if aimed.before is None else (aimed.before, wish)
+    plan = _beside(aimed.plan, index, wanted.get("mix"), steps)
+    return (plan,) if aimed.before is None else (aimed.before, plan)
 
 
-def _beside(wish: RoundWish, index: int, mix: str | None, steps: int) -> RoundWish:
+def _beside(plan: RoundPlan, index: int, mix: str | None, steps: int) -> RoundPlan:
     if mix == "zero among" and index % 2:
-        return _NOTHING if wish.drafts else RoundWish(drafts=steps, accept=1)
+        return _NOTHING if plan.drafts else RoundPlan(drafts=steps, accept=1)
     if mix == "unequal" and index % 2:
-        drafts = wish.drafts - 1 if wish.drafts > 1 else min(2, steps)
+        drafts = plan.drafts - 1 if plan.drafts > 1 else min(2, steps)
         # Right in the same way: all, some or none.
-        accept = drafts if wish.accept == wish.drafts else min(wish.accept, max(drafts - 1, 0))
-        return RoundWish(drafts=drafts, accept=accept)
-    return wish
+        accept = drafts if plan.accept == plan.drafts else min(plan.accept, max(drafts - 1, 0))
+        return RoundPlan(drafts=drafts, accept=accept)
+    return plan
 
 
-def _lasting(rounds: tuple[RoundWish, ...]) -> int:
+def _lasting(rounds: tuple[RoundPlan, ...]) -> int:
     """A budget that all of these rounds fit into, with one more to come."""
-    return 2 * len(rounds) + 2 + sum(max(wish.accept, 0) for wish in rounds) + max(wish.drafts for wish in rounds)
+    return 2 * len(rounds) + 2 + sum(max(plan.accept, 0) for plan in rounds) + max(plan.drafts for plan in rounds)
 
 
 def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, wanted: Wanted) -> Request:
@@ -126,7 +126,7 @@ def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: 
     if wanted.get("checkpoint") in ("none yet", "kept"):
         return 7 if wanted["checkpoint"] == "kept" else draw(st.integers(1, 3))
     size = scenario.memory.page_size
-    offset = _offset(draw, size, aimed.wish.drafts, wanted)
+    offset = _offset(draw, size, aimed.plan.drafts, wanted)
     if offset is None:
         return length
     passed = 0 if aimed.before is None else max(aimed.before.accept, 0) + 1
@@ -172,8 +172,8 @@ def _ended(draw: Draw, scenario: Scenario, aimed: _Round, wanted: Wanted) -> Sce
 
 def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
     """What of a request makes it end so; `room` is how far max_len is above the prompt."""
-    end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.wish.drafts
-    right, stage = max(aimed.wish.accept, 0), wanted.get("stage", "")
+    end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.plan.drafts
+    right, stage = max(aimed.plan.accept, 0), wanted.get("stage", "")
     budget = draw(st.integers(4, 8))
     if end:
         ends: dict[str, dict[str, Any]] = {

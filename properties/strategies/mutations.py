@@ -1,4 +1,4 @@
-"""Small changes of a scenario that somebody kept: seeds, lengths, sizes and wishes, one to three at a time."""
+"""Small changes of a scenario that somebody kept: seeds, lengths, sizes and plans, one to three at a time."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _stop(draw: Draw, scenario: Scenario) -> Scenario:
     return _request(draw, scenario, lambda one: {"stop_at": place})
 
 
-def _wishes(_draw: Draw, scenario: Scenario) -> Scenario:
-    """All requests begin one wish later."""
+def _plans(_draw: Draw, scenario: Scenario) -> Scenario:
+    """All requests begin one plan later."""
     requests = tuple(msgspec.structs.replace(one, rounds=(*one.rounds[1:], one.rounds[0])) for one in scenario.requests)
     return msgspec.structs.replace(scenario, requests=requests)
 
@@ -102,7 +102,7 @@ _CHANGES: tuple[Change, ...] = (
     _budget,
     _arrival,
     _stop,
-    _wishes,
+    _plans,
     _another,
     _fewer,
 )

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.models import models
+from draftproof.properties.strategies.plans import plans
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, Profile
 from draftproof.properties.strategies.profiles import ROTATION as _ROTATION
 from draftproof.properties.strategies.wide import widened
-from draftproof.properties.strategies.wishes import wishes
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Ngram
 from draftproof.properties.values.scenario import (
     VARIANTS,
@@ -28,7 +28,7 @@ from draftproof.properties.values.scenario import (
     Graphs,
     Memory,
     Request,
-    RoundWish,
+    RoundPlan,
     Scenario,
     Schedule,
     States,
@@ -141,8 +141,8 @@ def _hybrid(scenario: Scenario) -> bool:
     return "linear_attention" in scenario.model.types  # type: ignore[union-attr]  # generated: always a probe
 
 
-def _own(scenario: Scenario) -> RoundWish:
-    return RoundWish(drafts=scenario.steps, accept=-1)
+def _own(scenario: Scenario) -> RoundPlan:
+    return RoundPlan(drafts=scenario.steps, accept=-1)
 
 
 def _lane(seed_: int, lane: int, count: int) -> list[Scenario]:
@@ -194,7 +194,7 @@ def _request(draw: Draw, profile: Profile, sizes: _Sizes, index: int) -> Request
         arrival=draw(st.sampled_from(_arrivals(profile, index))),
         prompt=prompt,
         budget=budget,
-        rounds=draw(wishes(profile.pattern, sizes.steps)),
+        rounds=draw(plans(profile.pattern, sizes.steps)),
         stop_at=stop,
     )
 
@@ -242,7 +242,7 @@ def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Gra
 def _alike(request: Request, shift: int, vocab: int) -> Request:
     """Requests alike in all but their tokens arrive, run and end together: a batch shrinks by more than one row."""
     prompt = tuple((token + shift) % vocab for token in request.prompt)
-    rounds = tuple(msgspec.structs.replace(wish, accept=max(0, wish.accept)) for wish in request.rounds)
+    rounds = tuple(msgspec.structs.replace(plan, accept=max(0, plan.accept)) for plan in request.rounds)
     return msgspec.structs.replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
 
 

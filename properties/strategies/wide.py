@@ -6,14 +6,14 @@ import msgspec
 
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.goals_models import fitted
-from draftproof.properties.values.scenario import Adaptive, Request, RoundWish, Scenario
+from draftproof.properties.values.scenario import Adaptive, Request, RoundPlan, Scenario
 
 STEPS = 7
 # Requests that decode together, and those that end together with their first token.
 _LONG, _SHORT = 5, 2
 _BUDGET, _CAPTURED = 18, 6
 # (drafts, right ones); requests begin at different places.
-_WISHES = ((7, 7), (7, 5), (6, 6), (7, 6), (7, 4), (7, 0))
+_PLANS = ((7, 7), (7, 5), (6, 6), (7, 6), (7, 4), (7, 0))
 
 
 def widened(scenario: Scenario, turn: int) -> Scenario:
@@ -45,6 +45,6 @@ def _rising(alpha: float, up: float) -> Adaptive:
 
 
 def _wide(request: Request, index: int) -> Request:
-    rounds = tuple(RoundWish(drafts=drafts, accept=accept) for drafts, accept in _WISHES[index:] + _WISHES[:index])
+    rounds = tuple(RoundPlan(drafts=drafts, accept=accept) for drafts, accept in _PLANS[index:] + _PLANS[:index])
     budget = _BUDGET if index < _LONG else 1
     return msgspec.structs.replace(request, arrival=min(index // 3, 1), budget=budget, stop_at=-1, rounds=rounds)

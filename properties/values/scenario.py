@@ -147,7 +147,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     draft_batch: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
-class RoundWish(Value, frozen=True, kw_only=True):
+class RoundPlan(Value, frozen=True, kw_only=True):
     """What a request wants of a round: `drafts` wanted, of which `accept` are right (-1: nothing is forced)."""
 
     drafts: Annotated[int, Meta(ge=0, le=64)]
@@ -157,13 +157,13 @@ class RoundWish(Value, frozen=True, kw_only=True):
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is the stop token (-1: none).
 
-    The wishes of rounds 1, 2, .. are `rounds`, repeated cyclically.
+    The plans of rounds 1, 2, .. are `rounds`, repeated cyclically.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
     prompt: Annotated[tuple[Token, ...], Meta(min_length=1)]
     budget: Annotated[int, Meta(ge=1, le=4096)]
-    rounds: Annotated[tuple[RoundWish, ...], Meta(min_length=1)]
+    rounds: Annotated[tuple[RoundPlan, ...], Meta(min_length=1)]
     stop_at: Annotated[int, Meta(ge=-1, le=4096)] = -1
 
 
@@ -193,8 +193,8 @@ class Scenario(Value, frozen=True, kw_only=True):
         return self.adaptive is not None or self.schedule.draft_batch > 0
 
 
-def wish(request: Request, round_: int) -> RoundWish:
-    """The wish for a request's own round (1, 2, ..)."""
+def round_plan(request: Request, round_: int) -> RoundPlan:
+    """The plan for a request's own round (1, 2, ..)."""
     return request.rounds[(round_ - 1) % len(request.rounds)]
 
 

@@ -23,7 +23,7 @@ class RequestScript(Value, frozen=True, kw_only=True):
     """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends.
 
     In a dynamic scenario nobody knows the rounds before a subject ran; `rounds` is empty then, and `chains` says what
-    is forced: chains[i][j] is for a request that has emitted i + 1 tokens and whose wish is number j; a round of K
+    is forced: chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K
     drafts takes the first K (None: nothing is forced).
     """
 

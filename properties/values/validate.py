@@ -105,7 +105,7 @@ def _request(scenario: Scenario, index: int) -> None:
     _require(top < scenario.model.vocab, f"{at}.prompt", f"token {top}", f"below model.vocab = {scenario.model.vocab}")
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, f"pages needed by {at}", pages, f"at most memory.pages = {memory.pages}")
-    for number, wish in enumerate(request.rounds):
+    for number, plan in enumerate(request.rounds):
         where = f"{at}.rounds[{number}]"
-        _require(wish.drafts <= scenario.steps, f"{where}.drafts", wish.drafts, f"at most steps = {scenario.steps}")
-        _require(wish.accept <= wish.drafts, f"{where}.accept", wish.accept, f"at most drafts = {wish.drafts}")
+        _require(plan.drafts <= scenario.steps, f"{where}.drafts", plan.drafts, f"at most steps = {scenario.steps}")
+        _require(plan.accept <= plan.drafts, f"{where}.accept", plan.accept, f"at most drafts = {plan.drafts}")

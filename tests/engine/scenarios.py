@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftproof.properties.values.drafts import Eagle
-from draftproof.properties.values.scenario import Graphs, Memory, ProbeModel, Request, RoundWish, Scenario, Schedule
+from draftproof.properties.values.scenario import Graphs, Memory, ProbeModel, Request, RoundPlan, Scenario, Schedule
 from draftproof.properties.values.validate import validate
 
 MODEL = ProbeModel(seed=7, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=41)
@@ -11,10 +11,10 @@ HEAD = Eagle(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
 
 
 def request(
-    arrival: int = 0, prompt: int = 7, budget: int = 9, wishes: str = "3/1 2/2 3/0 0/0", stop_at: int = -1
+    arrival: int = 0, prompt: int = 7, budget: int = 9, plans: str = "3/1 2/2 3/0 0/0", stop_at: int = -1
 ) -> Request:
-    """`wishes` lists drafts/accept of the rounds."""
-    rounds = tuple(RoundWish(drafts=int(w.split("/")[0]), accept=int(w.split("/")[1])) for w in wishes.split())
+    """`plans` lists drafts/accept of the rounds."""
+    rounds = tuple(RoundPlan(drafts=int(w.split("/")[0]), accept=int(w.split("/")[1])) for w in plans.split())
     tokens = tuple((5 * arrival + 3 * i + prompt) % MODEL.vocab for i in range(prompt))
     return Request(arrival=arrival, prompt=tokens, budget=budget, rounds=rounds, stop_at=stop_at)
 

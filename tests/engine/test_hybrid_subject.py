@@ -16,7 +16,7 @@ from draftproof.properties.values.scenario import (
     Graphs,
     Memory,
     Request,
-    RoundWish,
+    RoundPlan,
     Scenario,
     Schedule,
     States,
@@ -44,15 +44,15 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def requests() -> tuple[Request, ...]:
     """None, some and all accepted, rounds without drafts, a prompt shorter than the convolution."""
-    wishes = ("3/1 2/2 0/0 3/0", "1/1 3/-1 3/3", "2/0 3/2")
+    plans = ("3/1 2/2 0/0 3/0", "1/1 3/-1 3/3", "2/0 3/2")
     return tuple(
         Request(
             arrival=number,
             prompt=tuple((7 * number + 5 * i) % 53 for i in range(length)),
             budget=8,
-            rounds=tuple(RoundWish(drafts=int(w[0]), accept=int(w[2:])) for w in text.split()),
+            rounds=tuple(RoundPlan(drafts=int(w[0]), accept=int(w[2:])) for w in text.split()),
         )
-        for number, (length, text) in enumerate(zip((7, 2, 9), wishes, strict=True))
+        for number, (length, text) in enumerate(zip((7, 2, 9), plans, strict=True))
     )
 
 

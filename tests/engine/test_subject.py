@@ -15,7 +15,7 @@ from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.engine.scenarios import request, scenario
 
-BATCH = (request(), request(arrival=1, prompt=2, wishes="1/1 3/-1"), request(arrival=1, prompt=5, budget=4, stop_at=2))
+BATCH = (request(), request(arrival=1, prompt=2, plans="1/1 3/-1"), request(arrival=1, prompt=5, budget=4, stop_at=2))
 SETTINGS = {
     "graphs": scenario(*BATCH),
     "eager": scenario(*BATCH, sizes=()),
@@ -28,7 +28,7 @@ SETTINGS = {
         memory=Memory(page_size=4, pages=6, request_slots=2, max_len=30),
         schedule=Schedule(max_batch=1, chunk=9),
     ),
-    "one draft": scenario(request(wishes="1/1 1/0"), steps=1),
+    "one draft": scenario(request(plans="1/1 1/0"), steps=1),
 }
 SETTINGS |= {
     f"{name}, {case}": with_draft(SETTINGS[case], name, turn)
@@ -101,7 +101,7 @@ def test_guards_are_watched():
 
 
 def test_unsteered_rounds_verify_the_proposal_itself():
-    free = msgspec.structs.replace(BATCH[0], rounds=(request(wishes="3/-1").rounds))
+    free = msgspec.structs.replace(BATCH[0], rounds=(request(plans="3/-1").rounds))
     engine = trace(scenario(free))
     ids, proposals = engine.channel("verify.ids"), engine.channel("draft.step.proposal")
     pairs = [(ids[key._replace(step=-1, row=key.step + 1)], value[0]) for key, value in proposals.items()]

@@ -16,7 +16,7 @@ from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
 from draftproof.properties.values.paths import get, lower, put, without
-from draftproof.properties.values.scenario import Checkpoint, Request, RoundWish, Scenario
+from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 
@@ -92,7 +92,7 @@ def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
 
 CONDITIONS: dict[str, Callable[[Scenario], bool]] = {
     "two requests in a graph": lambda s: len(s.requests) > 1 and bool(s.graphs.sizes) and s.graphs.sizes[-1] > 2,
-    "a later wish": lambda s: any(wish.accept not in (0, -1) for one in s.requests for wish in one.rounds),
+    "a later plan": lambda s: any(plan.accept not in (0, -1) for one in s.requests for plan in one.rounds),
     "a prompt of three and a stop": lambda s: any(len(one.prompt) > 2 and one.stop_at >= 0 for one in s.requests),
     "pages and seeds": lambda s: s.memory.page_size > 1 and s.memory.pages > 3,
     "steps": lambda s: s.steps > 1 and any(rounds(one, s.memory.max_len) > 2 for one in s.requests),
@@ -211,8 +211,8 @@ def test_confirmed_by_three_runs(answers, times):
 
 
 def test_rounds_and_the_budget_for_them():
-    wishes = (RoundWish(drafts=3, accept=2), RoundWish(drafts=2, accept=-1))
-    request = Request(arrival=0, prompt=(1, 2), budget=9, rounds=wishes)
+    plans = (RoundPlan(drafts=3, accept=2), RoundPlan(drafts=2, accept=-1))
+    request = Request(arrival=0, prompt=(1, 2), budget=9, rounds=plans)
     assert rounds(request, 64) == 4
     assert [rounds(msgspec.structs.replace(request, budget=tokens_of(request, n)), 64) for n in range(4)] == [
         0,

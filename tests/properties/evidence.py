@@ -1,6 +1,6 @@
 """Passing pieces of evidence to break: an ideal subject serves four requests in shrinking batches on reused pages.
 
-`STATIC`: a hybrid target, states committed by snapshot, drafts as wished. `ADAPTIVE`: states committed by replay,
+`STATIC`: a hybrid target, states committed by snapshot, drafts as planned. `ADAPTIVE`: states committed by replay,
 drafts as a controller allows.
 """
 
@@ -23,7 +23,7 @@ from draftproof.properties.values.scenario import (
     Memory,
     ProbeModel,
     Request,
-    RoundWish,
+    RoundPlan,
     Scenario,
     Schedule,
     States,
@@ -49,9 +49,9 @@ MODEL = ProbeModel(
 HEAD = Eagle(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
 
 
-def request(arrival: int, prompt: int, budget: int, wishes: str) -> Request:
-    """`wishes` lists drafts/accept of the rounds."""
-    rounds = tuple(RoundWish(drafts=int(drafts), accept=int(right)) for drafts, right in map(_split, wishes.split()))
+def request(arrival: int, prompt: int, budget: int, plans: str) -> Request:
+    """`plans` lists drafts/accept of the rounds."""
+    rounds = tuple(RoundPlan(drafts=int(drafts), accept=int(right)) for drafts, right in map(_split, plans.split()))
     return Request(arrival=arrival, prompt=tuple(range(3, 3 + prompt)), budget=budget, rounds=rounds)
 
 
@@ -60,8 +60,8 @@ def said(request: Request, *prompt: int) -> Request:
     return msgspec.structs.replace(request, prompt=prompt)
 
 
-def _split(wish: str) -> list[str]:
-    return wish.split("/")
+def _split(plan: str) -> list[str]:
+    return plan.split("/")
 
 
 STATIC = validate(

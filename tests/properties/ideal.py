@@ -23,7 +23,7 @@ from draftproof.properties.evidence.evidence import (
 )
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import KINDS, Ngram, algorithm, kind_of
-from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, wish
+from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, round_plan
 from draftproof.properties.values.script import RoundScript, Script, forced
 from draftproof.properties.values.trace import Datum, Key, Observation, Trace
 from draftproof.reference.control import observations, start, update
@@ -137,7 +137,7 @@ class _Play:
         counts = []
         for live in decode:
             request = self.scenario.requests[live.request]
-            wanted = min(most, wish(request, live.rounds + 1).drafts)
+            wanted = min(most, round_plan(request, live.rounds + 1).drafts)
             left, limit = request.budget - live.emitted, self.scenario.memory.max_len
             count = drafts_allowed(wanted, context=live.context, max_len=limit, budget_left=left)
             counts.append(min(count, self.found(live, count)))

@@ -158,8 +158,8 @@ def test_tokens_of_ngram_scenarios_come_again() -> None:
     assert {draft.min_n for draft in drafts} >= {1, 2, 3}
     assert any(draft.min_n == draft.max_n > 1 for draft in drafts)
     assert {scenario.model.vocab for scenario in drawn} == {4, 5, 6, 7}
-    wishes = [wish for scenario in drawn for request in scenario.requests for wish in request.rounds]
-    assert 0.25 < sum(wish.accept < 0 for wish in wishes) / len(wishes) < 0.75
+    plans = [plan for scenario in drawn for request in scenario.requests for plan in request.rounds]
+    assert 0.25 < sum(plan.accept < 0 for plan in plans) / len(plans) < 0.75
     prompts = [request.prompt for scenario in drawn for request in scenario.requests if len(request.prompt) > 5]
     assert any(prompt[3:] == prompt[:-3] for prompt in prompts)
     assert any(prompt[3:] != prompt[:-3] for prompt in prompts)

@@ -343,7 +343,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_counts_of_a_draft_are_its_own(name: str) -> None:
     of = evidence(scenario=OF_DRAFTS[name])
-    counted, out_of_reach = counts(of), judge(of).beyond
+    counted, out_of_reach = counts(of), judge(of).unreachable
     assert counted[f"{name}_scenarios"] == 1
     assert sum(counted[f"{other}_scenarios"] for other in ALGORITHMS) == 1
     assert not [count for count in out_of_reach if counted[count]]
@@ -429,9 +429,9 @@ def test_a_draft_is_inconclusive_until_its_own_scenarios_reach_all_that_it_needs
 
 def test_a_draft_is_not_asked_for_what_it_cannot_reach() -> None:
     judged = judge(evidence(scenario=NGRAM))
-    assert {"draft_steps", "layers_chained", "blocks", "mtp_scenarios"} <= judged.beyond
+    assert {"draft_steps", "layers_chained", "blocks", "mtp_scenarios"} <= judged.unreachable
     reachable = {name for contract in ALL if contract.name in judged.results for name in contract.minimum}
-    assert not reachable & judged.beyond
+    assert not reachable & judged.unreachable
 
 
 def test_a_real_draft_has_as_many_layers_as_the_reference_says() -> None:

@@ -16,7 +16,7 @@ from draftproof.properties.values.scenario import (
     Memory,
     ProbeModel,
     Request,
-    RoundWish,
+    RoundPlan,
     Scenario,
     Schedule,
     States,
@@ -69,13 +69,13 @@ def scenario(
 def request(
     prompt: int = 5, budget: int = 12, rounds: tuple[tuple[int, int], ...] = ((3, 1),), stop: int = -1
 ) -> Request:
-    wishes = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in rounds)
-    return Request(arrival=0, prompt=tuple(range(1, prompt + 1)), budget=budget, rounds=wishes, stop_at=stop)
+    plans = tuple(RoundPlan(drafts=drafts, accept=right) for drafts, right in rounds)
+    return Request(arrival=0, prompt=tuple(range(1, prompt + 1)), budget=budget, rounds=plans, stop_at=stop)
 
 
-def drawn_wish(rng: random.Random, steps: int) -> RoundWish:
+def drawn_plan(rng: random.Random, steps: int) -> RoundPlan:
     drafts = rng.randint(0, steps)
-    return RoundWish(drafts=drafts, accept=rng.choice([-1, rng.randint(-1, drafts)]))
+    return RoundPlan(drafts=drafts, accept=rng.choice([-1, rng.randint(-1, drafts)]))
 
 
 def drawn_draft(rng: random.Random, layers: int, *kinds: str) -> Draft:
@@ -107,7 +107,7 @@ def drawn(seed: int, *kinds: str) -> Scenario:
             arrival=0,
             prompt=tuple(rng.randrange(of.vocab) for _ in range(rng.randint(1, 7))),
             budget=rng.randint(1, 15),
-            rounds=tuple(drawn_wish(rng, steps) for _ in range(rng.randint(1, 4))),
+            rounds=tuple(drawn_plan(rng, steps) for _ in range(rng.randint(1, 4))),
             stop_at=rng.choice([-1, -1, rng.randint(0, 9)]),
         )
         for _ in range(rng.randint(1, 2))

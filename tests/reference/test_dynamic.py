@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from draftproof.properties.values.scenario import Adaptive, Scenario, wish
+from draftproof.properties.values.scenario import Adaptive, Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject, run
@@ -21,14 +21,14 @@ def dynamic(made: Scenario) -> Scenario:
 
 
 def with_drafts(made: Scenario, count: int) -> Scenario:
-    """Every wish cut to at most `count` drafts and as many right ones."""
+    """Every plan cut to at most `count` drafts and as many right ones."""
     requests = []
     for asked in made.requests:
-        wishes = tuple(
+        plans = tuple(
             msgspec.structs.replace(one, drafts=min(one.drafts, count), accept=min(one.accept, count))
             for one in asked.rounds
         )
-        requests.append(msgspec.structs.replace(asked, rounds=wishes))
+        requests.append(msgspec.structs.replace(asked, rounds=plans))
     return msgspec.structs.replace(made, requests=tuple(requests))
 
 
@@ -38,8 +38,8 @@ def rounds(script: Script) -> list[tuple]:
 
 @BRIEF
 @given(scenarios())
-def test_resolved_with_the_wishes_it_is_the_static_script(made: Scenario) -> None:
-    """And with fewer drafts, that of a scenario which wishes for no more: a chain's beginning is a chain."""
+def test_resolved_with_the_plans_it_is_the_static_script(made: Scenario) -> None:
+    """And with fewer drafts, that of a scenario which plans for no more: a chain's beginning is a chain."""
     asked = dynamic(made)
     script, memo = solve(asked), Memo()
     assert all(one.rounds == () for one in script.requests)
@@ -63,15 +63,15 @@ def test_chains_begin_as_a_shorter_round_is_forced(made: Scenario) -> None:
         assert one.tokens == before.tokens
         assert one.chains == before.chains
         assert len(one.chains) == len(one.tokens) - 1
-        wishes = [wish(made.requests[index], number) for number in range(1, len(one.rounds) + 1)]
-        for number, (wished, round_) in enumerate(zip(wishes, one.rounds, strict=True), start=1):
-            assert round_.drafts <= min(wished.drafts, given_[index, number])
-            assert (round_.forced is None) == (wished.accept < 0)
+        plans = [round_plan(made.requests[index], number) for number in range(1, len(one.rounds) + 1)]
+        for number, (plan, round_) in enumerate(zip(plans, one.rounds, strict=True), start=1):
+            assert round_.drafts <= min(plan.drafts, given_[index, number])
+            assert (round_.forced is None) == (plan.accept < 0)
             if round_.forced is not None:
-                assert round_.correct_len == min(wished.accept, round_.drafts)
+                assert round_.correct_len == min(plan.accept, round_.drafts)
         exactly = tuple(
-            msgspec.structs.replace(wished, drafts=round_.drafts, accept=min(wished.accept, round_.drafts))
-            for wished, round_ in zip(wishes, one.rounds, strict=True)
+            msgspec.structs.replace(plan, drafts=round_.drafts, accept=min(plan.accept, round_.drafts))
+            for plan, round_ in zip(plans, one.rounds, strict=True)
         )
         if exactly:
             static = msgspec.structs.replace(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
+from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundPlan, Scenario, Schedule
 from draftproof.reference import real
 from draftproof.reference.build import build
 from draftproof.reference.config import CheckpointError
@@ -30,7 +30,7 @@ WRITERS = {"qwen3-next": (tiny_qwen3_next, 53), "qwen3.5": (tiny_qwen3_5, 59)}
 def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     writer, vocab = WRITERS[request.param]
     path = writer(tmp_path_factory.mktemp(request.param), seed=8)
-    rounds = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in ((3, 1), (4, -1), (0, 0), (4, 0)))
+    rounds = tuple(RoundPlan(drafts=drafts, accept=right) for drafts, right in ((3, 1), (4, -1), (0, 0), (4, 0)))
     return Scenario(
         model=Checkpoint(path=str(path), vocab=vocab),
         draft=CheckpointDraft(built_in=True),

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from draftproof.properties.values.drafts import CheckpointDraft
-from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
+from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundPlan, Scenario, Schedule
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.reference.build import build
 from draftproof.reference.checkpoint import dense_shapes, read_config
@@ -56,8 +56,8 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def scenario(directory: Path, vocab: int = VOCAB) -> Scenario:
-    wishes = ((3, 1), (4, -1), (2, 2), (0, 0), (4, 0))
-    rounds = tuple(RoundWish(drafts=drafts, accept=right) for drafts, right in wishes)
+    plans = ((3, 1), (4, -1), (2, 2), (0, 0), (4, 0))
+    rounds = tuple(RoundPlan(drafts=drafts, accept=right) for drafts, right in plans)
     return Scenario(
         model=Checkpoint(path=str(directory), vocab=vocab),
         draft=CheckpointDraft(seed=9),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
-from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundWish, Scenario, Schedule
+from draftproof.properties.values.scenario import Checkpoint, Graphs, Memory, Request, RoundPlan, Scenario, Schedule
 from draftproof.properties.values.trace import Key
 from draftproof.reference import real
 from draftproof.reference.config import CheckpointError
@@ -96,8 +96,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def scenario(path: Path, draft: Draft, steps: int) -> Scenario:
-    wishes = ((3, 1), (4, -1), (2, 2), (0, 0), (4, 0))
-    rounds = tuple(RoundWish(drafts=min(drafts, steps), accept=min(right, steps)) for drafts, right in wishes)
+    plans = ((3, 1), (4, -1), (2, 2), (0, 0), (4, 0))
+    rounds = tuple(RoundPlan(drafts=min(drafts, steps), accept=min(right, steps)) for drafts, right in plans)
     return Scenario(
         model=Checkpoint(path=str(path), vocab=VOCAB),
         draft=draft,
@@ -107,7 +107,7 @@ def scenario(path: Path, draft: Draft, steps: int) -> Scenario:
         schedule=Schedule(max_batch=2, chunk=8),
         requests=(
             Request(arrival=0, prompt=PROMPT, budget=12, rounds=rounds),
-            Request(arrival=0, prompt=(30, 7), budget=9, rounds=(RoundWish(drafts=steps, accept=-1),)),
+            Request(arrival=0, prompt=(30, 7), budget=9, rounds=(RoundPlan(drafts=steps, accept=-1),)),
         ),
     )
 

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
-from draftproof.properties.values.scenario import Request, RoundWish, Scenario, wish
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript
 from draftproof.properties.values.trace import Key, Trace
 from draftproof.reference.build import build
@@ -104,13 +104,13 @@ def test_a_memo_changes_nothing_and_solving_again_agrees(made: Scenario) -> None
 
 @BRIEF
 @given(scenarios())
-def test_rounds_are_what_the_wishes_ask_for(made: Scenario) -> None:
+def test_rounds_are_what_the_plans_ask_for(made: Scenario) -> None:
     script = solve(made)
     for asked, solved in zip(made.requests, script.requests, strict=True):
         truth = greedy(made, asked.prompt, len(solved.tokens) + made.steps + 1)
         done = 1
         for number, round_ in enumerate(solved.rounds, start=1):
-            check_round(made, asked, solved, round_, wish(asked, number), truth, done)
+            check_round(made, asked, solved, round_, round_plan(asked, number), truth, done)
             done += len(round_.emitted)
         assert done == len(solved.tokens)
 
@@ -120,21 +120,21 @@ def check_round(
     asked: Request,
     solved: RequestScript,
     round_: RoundScript,
-    wished: RoundWish,
+    plan: RoundPlan,
     truth: list[int],
     done: int,
 ) -> None:
     n = len(asked.prompt) + done - 1
-    allowed = max(0, min(wished.drafts, made.memory.max_len - 1 - n, asked.budget - done - 1))
+    allowed = max(0, min(plan.drafts, made.memory.max_len - 1 - n, asked.budget - done - 1))
     assert round_.context == n
     assert round_.emitted == solved.tokens[done:][: round_.correct_len + 1]
-    if wished.accept < 0:
+    if plan.accept < 0:
         assert round_.drafts == found(made, (*asked.prompt, *truth[:done]), allowed)
         assert round_.forced is None
         return
     assert round_.drafts == allowed
     assert round_.forced is not None
-    right = min(wished.accept, round_.drafts)
+    right = min(plan.accept, round_.drafts)
     assert len(round_.forced) == round_.drafts
     assert round_.correct_len == right
     for place, token in enumerate(round_.forced):

@@ -1,0 +1,50 @@
+"""Accept patterns: the drafts that a request wants of each round, and how many of them are right."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import RoundPlan
+
+Draw = st.DrawFn
+_ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforced")
+
+
+@st.composite
+def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
+    """The plans of one request by an accept pattern; "rising" and "falling" last long enough to move a controller."""
+    if pattern == "any":
+        pattern = draw(st.sampled_from(_ANY))
+    if pattern in ("rising", "falling"):
+        return _swing(draw, pattern, steps)
+    count = draw(st.integers(1, 4))
+    if pattern == "alternating":
+        drafts = draw(st.integers(min(2, steps), steps))
+        pairs = (RoundPlan(drafts=drafts, accept=drafts), RoundPlan(drafts=drafts, accept=0))
+        return pairs if draw(st.booleans()) else pairs[::-1]
+    if pattern == "switching":
+        drafts = draw(st.integers(min(2, steps), steps))
+        some = RoundPlan(drafts=drafts, accept=draw(st.integers(0, drafts)))
+        none = RoundPlan(drafts=0, accept=0)
+        return (some, none, *(draw(_plan("any", steps)) for _ in range(count - 1)))
+    return tuple(draw(_plan(pattern, steps)) for _ in range(count))
+
+
+def _swing(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
+    """Rounds in which everything is accepted and rounds in which nothing is, sometimes with one of another kind."""
+    right = (RoundPlan(drafts=steps, accept=steps),) * draw(st.integers(2, 3))
+    wrong = (RoundPlan(drafts=steps, accept=0),) * draw(st.integers(2, 3))
+    odd = draw(st.sampled_from(((), (RoundPlan(drafts=steps, accept=1),), (draw(_plan("any", steps)),))))
+    return (*right, *wrong, *odd) if pattern == "rising" else (*wrong, *right, *odd)
+
+
+@st.composite
+def _plan(draw: Draw, pattern: str, steps: int) -> RoundPlan:
+    if pattern == "unforced":
+        return RoundPlan(drafts=draw(st.integers(1, steps)), accept=-1)
+    if pattern == "partial" and steps > 1:
+        drafts = draw(st.integers(2, steps))
+        return RoundPlan(drafts=drafts, accept=draw(st.integers(1, drafts - 1)))
+    drafts = draw(st.integers(1 if pattern in ("all", "none", "partial") else 0, steps))
+    accept = {"all": drafts, "none": 0}.get(pattern)
+    return RoundPlan(drafts=drafts, accept=draw(st.integers(-1, drafts)) if accept is None else accept)

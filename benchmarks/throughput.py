@@ -22,7 +22,8 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import resolved, solved
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import VERSION, generate
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.scenario import Scenario
 
 PARTS = ("engine", "reference", "compare")

@@ -15,15 +15,13 @@ from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.drafts import DRAFT_SETS, DraftSet
 from draftproof.properties.values.names import did_you_mean
 
 FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
 """The folder that holds engine/ and kernels/, in a checkout as in an installation."""
 CATALOGUE = SOURCES / "faults" / "patches"
-DraftSet = Algorithm | Literal["all"]
-DRAFTS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
 
 
 class UnknownFaultError(DraftproofError, ValueError):
@@ -71,8 +69,8 @@ def read_fault(path: Path) -> FaultFile:
     head, diff = _split(text)
     try:
         raw = tomllib.loads(head)
-        if (draft := raw.get("draft", "eagle")) not in DRAFTS:
-            raise PatchError(f"draft is {draft!r}, allowed: {', '.join(DRAFTS)}")
+        if (draft := raw.get("draft", "eagle")) not in DRAFT_SETS:
+            raise PatchError(f"draft is {draft!r}, allowed: {', '.join(DRAFT_SETS)}")
         if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
             raise PatchError(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
@@ -113,11 +111,6 @@ def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:
             raise PatchError(f"{path}: id is {file.fault.id!r}, which {faults[file.fault.id].path} has already")
         faults[file.fault.id] = file
     return dict(sorted(faults.items()))
-
-
-def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
-    """The drafts that a name stands for."""
-    return ALGORITHMS if name == "all" else (name,)
 
 
 def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from draftproof.faults.baseline import Usual
 from draftproof.faults.strategy_changes import Change
 from draftproof.faults.trial import FaultOutcome
-from draftproof.properties.strategies.scenarios import VERSION
+from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import DraftSet, Fault, FaultFile, catalogue, drafts_of, read_sources
+from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
 from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
@@ -26,6 +26,7 @@ from draftproof.faults.strategy_changes import changes
 from draftproof.faults.trial import Aim, FaultOutcome
 from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import DraftSet, drafts_of
 
 CLEAN = "(clean twin)"
 WHOLE = " (whole scenarios)"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from rich.table import Table
 
 from draftproof.cli import inputs, screen
-from draftproof.faults.catalogue import DRAFTS, DraftSet, drafts_of
-from draftproof.properties.values.drafts import BY_NAME
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.drafts import BY_NAME, DRAFT_SETS, DraftSet, drafts_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from draftproof.properties.values.scenario import Scenario
 
 Draft = Annotated[
     list[str] | None,
-    typer.Option("--draft", help=f"{', '.join(DRAFTS[:-1])} or all (all; with --model eagle)."),
+    typer.Option("--draft", help=f"{', '.join(DRAFT_SETS[:-1])} or all (all; with --model eagle)."),
 ]
 Model = Annotated[
     Path | None, typer.Option("--model", help="A Hugging Face checkpoint directory (safetensors), as the target.")
@@ -65,23 +67,23 @@ class Chosen(NamedTuple):
 
 def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
     """The options, if they go together. Raises InputError."""
-    named = [inputs.choose(one, DRAFTS, "draft") for one in draft or ()]
+    named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
-        raise inputs.InputError(f"--draft is {' and '.join(named)}, allowed: one name, or all")
+        raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
     name: DraftSet | None = named[0] if named else None  # type: ignore[assignment]
     found = Chosen(name, model, folder, mtp)
     if model is None and (folder or mtp):
-        given = "--mtp is given" if mtp else f"--draft-model is {folder}"
-        raise inputs.InputError(f"{given}, allowed: only together with --model")
+        given = "--mtp" if mtp else f"--draft-model '{folder}'"
+        raise inputs.InputError(f"invalid {given}: expected only together with --model")
     if mtp and found.name != "eagle":
-        raise inputs.InputError(f"--mtp is given with --draft {found.name}, allowed: with --draft eagle")
+        raise inputs.InputError(f"invalid --mtp with --draft {found.name}: expected --draft eagle")
     if mtp and folder:
-        raise inputs.InputError(f"--draft-model is {folder}, allowed: a directory or --mtp, not both")
+        raise inputs.InputError(f"invalid --draft-model '{folder}': expected a directory or --mtp, not both")
     if folder and found.name in ("mtp", "ngram"):
         takers = "eagle, dflash, standalone or all"
-        raise inputs.InputError(f"--draft-model is given with --draft {found.name}, allowed: with --draft {takers}")
+        raise inputs.InputError(f"invalid --draft-model with --draft {found.name}: expected --draft {takers}")
     if model and not folder and found.name in ("dflash", "standalone"):
-        raise inputs.InputError(f"--draft is {found.name} without --draft-model, allowed: with its directory")
+        raise inputs.InputError(f"invalid --draft {found.name!r}: expected --draft-model with its checkpoint")
     return found
 
 
@@ -93,7 +95,7 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
         return generate(seed, count, drafts_of(options.name))
     for option, path in options.folders.items():
         if not path.is_dir():
-            raise inputs.InputError(f"{option} is {path}, allowed: a directory with config.json and model.safetensors")
+            raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
     try:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:

@@ -11,14 +11,16 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from draftproof.cli import fuzzed, inputs, live
-from draftproof.faults.catalogue import DRAFTS, FaultFile, catalogue, drafts_of, find, read_fault, read_sources
+from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources
 from draftproof.faults.patching import StalePatchError
 from draftproof.fuzz.campaign.drive import Campaign, End
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignError, Limits, Settings, memory
 from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.properties.values.drafts import DRAFT_SETS, drafts_of
 from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.campaign import campaign_report
 
 ON_GPU = 4
 """Workers where the GPU does the work."""
@@ -29,7 +31,7 @@ Until = Annotated[str | None, typer.Option("--until", help="End at closure (no h
 Examples = Annotated[int | None, typer.Option("--examples", min=1, help="Most scenarios, over all calls.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Where the scenarios come from (0).", min=0, max=2**32 - 1)]
 Device = Annotated[str | None, typer.Option("--device", help="cpu (HostGraph) or cuda (CUDA graphs); cpu.")]
-Draft = Annotated[str | None, typer.Option("--draft", help=f"{', '.join(DRAFTS)} (all; with a fault, its own).")]
+Draft = Annotated[str | None, typer.Option("--draft", help=f"{', '.join(DRAFT_SETS)} (all; with a fault, its own).")]
 Fault = Annotated[str | None, typer.Option("--fault", help="Bring back this fault of the catalogue.")]
 Patch = Annotated[Path | None, typer.Option("--patch", help="Bring in the fault of this file.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Your own subject, as package.module:name.")]
@@ -73,7 +75,7 @@ def fuzz(
             end = _run(directory, settings, limits, count, most)
     except (CampaignError, StalePatchError) as error:
         raise inputs.InputError(str(error)) from None
-    report = fuzzed.report(end, run, settings)
+    report = campaign_report(end, run, settings)
     fuzzed.show(report, _again(run, time, workers, until))
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -129,7 +131,7 @@ def _asked(
         inputs.own_subject(subject)
     return Asked(
         seed=seed,
-        drafts=None if draft is None else drafts_of(inputs.choose(draft, DRAFTS, "draft")),  # type: ignore[arg-type]
+        drafts=None if draft is None else drafts_of(inputs.choose(draft, DRAFT_SETS, "--draft")),  # type: ignore[arg-type]
         device=None if device is None else inputs.device(device),  # type: ignore[arg-type]
         fault=bug.file.fault.id if bug.file else None,
         patch=bug.digest,

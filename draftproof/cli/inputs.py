@@ -1,4 +1,4 @@
-"""What several commands read from the command line: options, devices, names, and files to write."""
+"""Options that several commands share, their checks, and the files that commands read and write."""
 
 from __future__ import annotations
 
@@ -6,97 +6,130 @@ import importlib.util
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.kernels.table import NAMES as KERNELS
-from draftproof.properties.subject import Subject
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import encode
 from draftproof.properties.values.names import did_you_mean, is_factory_name
 
-DEVICES = ("cpu", "cuda")
+if TYPE_CHECKING:
+    from draftproof.faults.matrix import FaultReport
+    from draftproof.properties.contracts.base import Contract
+    from draftproof.properties.subject import Subject
+    from draftproof.properties.values.base import Value
 
-Seed = Annotated[int, typer.Option("--seed", help="Where the scenarios come from.", min=0, max=2**32 - 1)]
-Device = Annotated[str, typer.Option("--device", help="cpu (HostGraph) or cuda (CUDA graphs, Triton kernels).")]
+LISTED = 12
+"""A message lists more names than this only if none of them is near."""
+DeviceName = Literal["cpu", "cuda"]
+DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
+
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=2**32 - 1)]
+Device = Annotated[
+    str, typer.Option("--device", help="cpu (host graphs, eager kernels) or cuda (CUDA graphs, Triton kernels).")
+]
 
 
 class InputError(DraftproofError, ValueError):
-    """What the user gave cannot be used; the message names it and says what is allowed."""
+    """The user's input cannot be used; the message names it and says what was expected."""
 
 
 def _writable(path: Path | None) -> Path | None:
-    """Told before anything runs, rather than after. Raises InputError."""
+    """Validate now, before any work is done. Raises InputError."""
     if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InputError(f"--json is {path}, allowed: a file in a directory that is there and can be written")
+        raise InputError(f"invalid --json '{path}': expected a file in an existing directory that can be written")
     return path
 
 
 Json = Annotated[
     Path | None,
-    typer.Option("--json", help="Write the report to this file, too.", dir_okay=False, callback=_writable),
+    typer.Option("--json", help="Also write the result to this file, as JSON.", dir_okay=False, callback=_writable),
 ]
 
 
 def own_subject(name: str) -> str:
-    """The name of a user's subject, whose module is there. Raises InputError."""
+    """Return the name of a user's subject whose module exists. Raises InputError."""
     module = name.partition(":")[0]
     try:
-        there = is_factory_name(name) and importlib.util.find_spec(module) is not None
+        exists = is_factory_name(name) and importlib.util.find_spec(module) is not None
     except ImportError:
-        there = False
-    if not there:
-        raise InputError(f"--subject is {name!r}, allowed: package.module:name of a module that can be imported")
+        exists = False
+    if not exists:
+        raise InputError(f"invalid --subject {name!r}: expected package.module:name, and a module that can be imported")
     return name
 
 
 def choose(name: str, allowed: Sequence[str], what: str) -> str:
-    """`name`, if it is allowed. Raises InputError with the nearest name."""
+    """Return `name` if it is allowed. Raises InputError with the nearest name."""
     if name in allowed:
         return name
-    raise InputError(f"{what} is {name!r}, allowed: {', '.join(allowed)}{did_you_mean(name, allowed)}")
+    hint = did_you_mean(name, allowed)
+    expected = f"one of {len(allowed)} names" if hint and len(allowed) > LISTED else ", ".join(allowed)
+    raise InputError(f"invalid {what} {name!r}: expected {expected}{hint}")
 
 
-def device(name: str) -> str:
-    """A device that is here. Raises InputError."""
-    choose(name, DEVICES, "device")
+def device(name: str) -> DeviceName:
+    """Return a device that this machine has. Raises InputError."""
+    choose(name, DEVICES, "--device")
     if name == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise InputError("device is 'cuda', allowed here: cpu (torch sees no CUDA device)")
-    return name
+            raise InputError("invalid --device 'cuda': expected cpu, as torch sees no CUDA device here")
+        return "cuda"
+    return "cpu"
 
 
 def engine(name: str) -> Subject:
-    """The engine on a device. Raises InputError."""
+    """Return the engine on a device. Raises InputError."""
     where = device(name)
     import torch
 
     from draftproof.engine.subject import EngineSubject
 
-    # At these sizes threads take longer to meet than to work.
+    # One thread: at these sizes synchronisation costs more than it saves.
     torch.set_num_threads(1)
 
     return EngineSubject(device=where)
 
 
 def contracts(names: Iterable[str] | None) -> tuple[tuple[Contract, ...], tuple[str, ...]]:
-    """The named contracts of traces, and the named ones of kernels; all if none is named. Raises InputError."""
+    """Return the named contracts of traces and those of kernels; all if none is named. Raises InputError."""
+    from draftproof.properties.contracts.registry import ALL
+    from draftproof.properties.kernels.table import NAMES as KERNELS
+
     known = [*(contract.name for contract in ALL), *KERNELS]
-    wanted = {choose(name, known, "contract") for name in names or known}
+    wanted = {choose(name, known, "--contract") for name in names or known}
     return tuple(one for one in ALL if one.name in wanted), tuple(name for name in KERNELS if name in wanted)
 
 
-def write_json(path: Path | None, report: Value) -> None:
-    """Write a report. Raises InputError if that is not possible."""
-    if path is None:
-        return
+def fault_report(option: str, path: Path, device: DeviceName | None = None) -> FaultReport:
+    """Return the report that `faults run --json` wrote, on `device` if one is named. Raises InputError."""
+    from draftproof.faults.matrix import FaultReport
+    from draftproof.properties.values.case import decode
+
     try:
-        path.write_text(encode(report) + "\n", encoding="utf-8")
+        report = decode(path.read_bytes(), FaultReport, name=str(path))
     except OSError as error:
-        raise InputError(f"--json is {path}, which cannot be written: {error.strerror}") from None
+        raise InputError(f"invalid {option} '{path}': it cannot be read: {error.strerror}") from None
+    if device is not None and report.device != device:
+        raise InputError(f"invalid {option} '{path}': expected a report of --device {device}, not {report.device}")
+    return report
+
+
+def write_text(option: str, path: Path, text: str) -> None:
+    """Write a file whole or not at all. Raises InputError if that is not possible."""
+    from draftproof.properties.values.files import write_whole
+
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise InputError(f"invalid {option} '{path}': it cannot be written: {error.strerror}") from None
+
+
+def write_json(path: Path | None, report: Value) -> None:
+    """Write a result as JSON if a file was named. Raises InputError if that is not possible."""
+    from draftproof.properties.values.case import encode
+
+    if path is not None:
+        write_text("--json", path, encode(report) + "\n")

@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.cli.context import neighbours
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import Order
@@ -24,6 +23,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
+from draftproof.report.neighbours import neighbours
 from draftproof.report.text import describe, sentence
 
 CaseFile = subjects.CaseFile

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from draftproof.faults.catalogue import DRAFTS, drafts_of, read_sources
+from draftproof.faults.catalogue import read_sources
 from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.mutation.mutant import Mutant, diff
 from draftproof.faults.patched_sources import write_copy
@@ -21,6 +21,7 @@ from draftproof.faults.trial import Aim, FaultOutcome
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import drafts_of
 from draftproof.properties.values.scenario import Scenario
 
 TRIAGE = Path(__file__).with_name("triage.toml")
@@ -110,7 +111,7 @@ def judge_all(
     phases = (
         Phase(name="interpreted", interpreted=True, ops=True),
         Phase(name="kernels", ops=True),
-        Phase(name="probes", scenarios=tuple(generate(seed, examples, drafts_of(DRAFTS[-1])))),
+        Phase(name="probes", scenarios=tuple(generate(seed, examples, drafts_of("all")))),
         Phase(name="models", scenarios=tuple(models)),
     )
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:

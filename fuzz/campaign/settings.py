@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.strategies.scenarios import VERSION as STRATEGIES
+from draftproof.properties.strategies.version import VERSION as STRATEGIES
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm

@@ -37,9 +37,8 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
 
-# Change it with anything that changes what a seed generates. Every integer is drawn from below 100: Hypothesis mixes
-# constants of imported sources into larger ranges, and lists would depend on what else a process has imported.
-VERSION = 8
+# Every integer is drawn from below 100: Hypothesis mixes constants of imported sources into larger ranges, and lists
+# would depend on what else a process has imported.
 Draw = st.DrawFn
 
 # Only a hybrid target has two ways to commit.
@@ -68,7 +67,7 @@ def _drafted(draw: Draw, profiles: st.SearchStrategy[Profile], drafts: st.Search
 
 
 def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ("eagle",)) -> list[Scenario]:
-    """`count` scenarios, a function of the arguments and of VERSION only: nothing is read from a database or from
+    """`count` scenarios, a function of the arguments and of the version only: nothing is read from a database or from
     sources. Several drafts take turns.
 
     A longer list begins with the shorter one, and lists of other drafts have the same batches, memory and schedules.

@@ -149,6 +149,14 @@ KINDS: tuple[DraftKind, ...] = (
 )
 BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in KINDS}
 
+DraftSet = Algorithm | Literal["all"]
+DRAFT_SETS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
+
+
+def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
+    """Return the drafts that a name stands for: itself, or all."""
+    return ALGORITHMS if name == "all" else (name,)
+
 
 def algorithm(draft: Draft) -> Algorithm:
     """The name of a draft's algorithm."""

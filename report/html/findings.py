@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,8 @@ from draftproof.properties.values.verdict import Divergence
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import Found, Source
 from draftproof.report.html.words import count, plural
+from draftproof.report.text import sentence
 
-Tell = Callable[[Divergence, bool], str]
-"""A divergence, and whether the output changed, as a sentence."""
 _STATES = {
     "new": "not yet shrunk",
     "shrunk": "shrunk, not yet confirmed",
@@ -52,14 +51,14 @@ class View:
     unread: tuple[str, ...]
 
 
-def views(source: Source, tell: Tell) -> tuple[View, ...]:
+def views(source: Source) -> tuple[View, ...]:
     """Findings in the order of their first hits; merged ones stand with the one that they are."""
     known = {_text(found, "identity"): found for found in source.findings}
     groups: dict[str, list[Found]] = {}
     for name, found in known.items():
         groups.setdefault(_root(name, known), []).append(found)
     return tuple(
-        _view(number, known[root], [found for found in group if found is not known[root]], source, tell)
+        _view(number, known[root], [found for found in group if found is not known[root]], source)
         for number, (root, group) in enumerate(groups.items(), start=1)
     )
 
@@ -80,14 +79,14 @@ def _number(found: Found, name: str) -> int:
     return int(found.row.get(name) or 0)
 
 
-def _view(number: int, found: Found, merged: Sequence[Found], source: Source, tell: Tell) -> View:
+def _view(number: int, found: Found, merged: Sequence[Found], source: Source) -> View:
     first = found.divergence
     return View(
         anchor=f"finding-{number}",
         number=number,
         outcome=_text(found, "outcome"),
         title=_text(found, "contract"),
-        sentence=tell(first, bool(found.row.get("output_changed"))) if first else _without(found),
+        sentence=sentence(first, bool(found.row.get("output_changed"))) if first else _without(found),
         note=_note(first),
         facts=tuple((name, text) for name, text in _facts(found, merged).items() if text),
         merged=tuple((_text(one, "identity"), plural(_number(one, "hits"), "hit")) for one in merged),

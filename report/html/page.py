@@ -18,7 +18,7 @@ from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.html.chart import Chart, chart, steps
 from draftproof.report.html.contracts import Judged, judged
-from draftproof.report.html.findings import Tell, View, views
+from draftproof.report.html.findings import View, views
 from draftproof.report.html.heat import Coverage, covered
 from draftproof.report.html.matrix import Lane, lane
 from draftproof.report.html.source import Source
@@ -45,10 +45,10 @@ class Report:
     troubles: tuple[tuple[str, str], ...]
 
 
-def report(source: Source, matrices: Sequence[FaultReport], tell: Tell) -> Report:
+def report(source: Source, matrices: Sequence[FaultReport] = ()) -> Report:
     """What a run directory and detection matrices say."""
     contracts = judged(source)
-    findings = views(source, tell)
+    findings = views(source)
     coverage = covered(source.bins, source.settings.drafts)
     verdict = _verdict(source, contracts)
     last = _seconds(source)

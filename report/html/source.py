@@ -120,25 +120,30 @@ def _outcomes(store: sqlite3.Connection) -> dict[str, int]:
 
 
 def _workers(events: Path) -> int | None:
-    """How many workers the last call had: events alone say so."""
-    said = None
+    """Return how many workers the last call had: only its events know."""
+    last = None
     try:
         with events.open("rb") as lines:
             for line in lines:
-                if line.startswith(b'{"kind": "start"'):
-                    said = _started(line) or said
+                event = _event(line)
+                if event is not None and event.kind == "start" and event.workers is not None:
+                    last = event.workers
     except OSError:
         return None
-    return said
+    return last
 
 
-def _started(line: bytes) -> int | None:
-    """A line may be cut off, where the disk was full."""
+class _Event(msgspec.Struct):
+    kind: str = ""
+    workers: int | None = None
+
+
+def _event(line: bytes) -> _Event | None:
+    """Return None for a line that cannot be read: it may be cut off, where the disk was full."""
     try:
-        workers = json.loads(line).get("workers")
+        return msgspec.json.decode(line, type=_Event)
     except ValueError:
         return None
-    return workers if isinstance(workers, int) else None
 
 
 def _found(path: Path, row: Row) -> Found:

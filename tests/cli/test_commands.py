@@ -83,18 +83,21 @@ def test_broken_json_and_missing_files(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["check", "--contract", "draft.position"], ["contract is 'draft.position'", "did you mean draft.positions?"]),
-        (["check", "--device", "cudaa"], ["device is 'cudaa'", "allowed: cpu, cuda", "did you mean cuda?"]),
+        (
+            ["check", "--contract", "draft.position"],
+            ["invalid --contract 'draft.position'", "did you mean draft.positions?"],
+        ),
+        (["check", "--device", "cudaa"], ["invalid --device 'cudaa'", "expected cpu, cuda", "did you mean cuda?"]),
         (["faults", "run", "--id", "draft-positions-advanced"], ["did you mean draft-positions-advanced-early?"]),
         (["faults", "show", "pages-leak"], ["did you mean pages-leak-on-finish?"]),
         (["faults", "run", "--patch", "none.patch"], ["none.patch", "cannot be read"]),
         (["check", "--examples", "0"], ["--examples"]),
         (["check", "--seed", "-1"], ["--seed"]),
-        (["check", "--draft-model", "somewhere"], ["--draft-model is somewhere", "only together with --model"]),
-        (["check", "--draft", "dflsh"], ["draft is 'dflsh'", f"{', '.join(ALGORITHMS)}, all", "dflash?"]),
-        (["check", "--draft", "ngram", "--draft", "mtp"], ["--draft is ngram and mtp", "allowed: one name, or all"]),
-        (["check", "--model", "nowhere"], ["--model is nowhere", "allowed: a directory", "config.json"]),
-        (["check", "--model", "README.md"], ["--model is README.md", "allowed: a directory"]),
+        (["check", "--draft-model", "somewhere"], ["invalid --draft-model 'somewhere'", "only together with --model"]),
+        (["check", "--draft", "dflsh"], ["invalid --draft 'dflsh'", f"{', '.join(ALGORITHMS)}, all", "dflash?"]),
+        (["check", "--draft", "ngram", "--draft", "mtp"], ["expected one name or all, not ngram and mtp"]),
+        (["check", "--model", "nowhere"], ["invalid --model 'nowhere'", "expected a directory", "config.json"]),
+        (["check", "--model", "README.md"], ["invalid --model 'README.md'", "expected a directory"]),
         (["chek"], ["chek"]),
         (["check", "--bogus"], ["--bogus"]),
         (["replay"], ["CASE.json"]),
@@ -123,7 +126,7 @@ def test_a_named_contract_that_met_nothing_is_inconclusive(capsys):
 
 def test_cuda_without_a_device_is_refused(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert "allowed here: cpu" in error_of(capsys, "check", "--device", "cuda")
+    assert "expected cpu" in error_of(capsys, "check", "--device", "cuda")
 
 
 def test_an_error_of_our_own_is_2_with_its_traceback(capsys, monkeypatch):

@@ -8,16 +8,17 @@ import msgspec
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.cli.matrix import Lanes, interval_of, median_of, page
 from draftproof.faults.baseline import Usual
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue
+from draftproof.faults.lanes import Lanes
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, Spread, spread, totals, versions
 from draftproof.faults.matrix_rows import verdict_of
 from draftproof.faults.strategy_changes import Change, changes
 from draftproof.faults.trial import FaultOutcome
-from draftproof.properties.strategies.scenarios import VERSION
+from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.verdict import Outcome
+from draftproof.report.matrix_page import interval_of, median_of, page
 
 SEEN = Usual(output=False, acceptance=True, mean=0.6, expected=1.3, scenarios=4, changed=0)
 CRASHED = Usual(output=True, acceptance=True, mean=None, expected=1.3, scenarios=0, changed=0, crash="IndexError")
@@ -139,7 +140,7 @@ def test_the_page_has_both_lanes_side_by_side():
     assert cells[4:9] == ["detected", "2", "1..3", "0.25", "0.12..0.38"]
     assert cells[9:11] == ["detected (in whole scenarios: detected)", "2"]
     assert cells[-2:] == ["unseen", "seen (0.600 for 1.300) |"]
-    assert "| b | eagle | accept | accept.bonus | survived | - | 4..∞ |" in text
+    assert "| b | eagle | accept.greedy | accept.bonus | survived | - | 4..∞ |" in text
     assert "crash | crash |" in text
     absent = next(line for line in text.splitlines() if line.startswith("| c |"))
     assert absent.endswith("| - | - | - | - | - | - | - |")
@@ -159,8 +160,8 @@ def test_the_page_is_written_from_reports(tmp_path: Path, capsys):
     assert run(["faults", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 0
     assert out.read_text(encoding="utf-8").startswith("# Detection matrix")
     assert run(["faults", "matrix", "--cpu", str(gpu), "--out", str(out)]) == 2
-    assert "device is 'cuda', allowed: cpu" in capsys.readouterr().err
+    assert "expected a report of --device cpu, not cuda" in capsys.readouterr().err
     cpu.write_text("{")
     assert run(["faults", "matrix", "--cpu", str(cpu), "--out", str(out)]) == 2
     assert run(["faults", "matrix", "--cpu", str(tmp_path / "none"), "--out", str(out)]) == 2
-    assert "none cannot be read" in capsys.readouterr().err
+    assert "none': it cannot be read" in capsys.readouterr().err

@@ -22,8 +22,9 @@ from draftproof.properties.coverage import universe
 from draftproof.properties.diagnosis.timeline import Mark
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.html.page import render, report, save
+from draftproof.report.html.page import render, report
 from draftproof.report.html.source import LONGEST, read_run
 from draftproof.report.text import sentence
 from tests.report.report_run import CRASH, EVIL, FINDINGS, MERGED, drawn, finding, make, matrix
@@ -76,7 +77,7 @@ class Page(HTMLParser):
 
 
 def text_of(run: Path, *matrices: FaultReport) -> str:
-    return render(report(read_run(run), matrices, sentence))
+    return render(report(read_run(run), matrices))
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +219,7 @@ def test_templates_never_trust_what_they_are_given():
 def test_merged_findings_stand_with_the_one_they_are(tmp_path):
     chain = finding(identity="third", merged=MERGED[0], state="merged", slug="d", hits=2, at=9.0)
     source = read_run(make(tmp_path / "run", (*FINDINGS, chain)))
-    views = report(source, (), sentence).findings
+    views = report(source).findings
     assert [view.title for view in views] == ["draft.positions", "crash"]
     assert [identity for identity, _ in views[0].merged] == [MERGED[0], "third"]
     assert dict(views[0].facts)["Hits"] == "445"
@@ -230,7 +231,7 @@ def test_findings_merged_in_a_circle_or_into_nothing_are_shown(tmp_path):
         finding(identity="b", merged="a", slug="b"),
         finding(identity="c", merged="gone", slug="c"),
     )
-    assert len(report(read_run(make(tmp_path / "run", rows)), (), sentence).findings) >= 2
+    assert len(report(read_run(make(tmp_path / "run", rows)), ()).findings) >= 2
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,7 @@ def test_findings_merged_in_a_circle_or_into_nothing_are_shown(tmp_path):
 def test_commands_meet_the_subject_that_failed(tmp_path, settings, options, history):
     run = make(tmp_path / "my run", settings=settings)
     options = options.replace("{run}/fault.patch", f"'{run}/fault.patch'")
-    shrunk, crash = report(read_run(run), (), sentence).findings
+    shrunk, crash = report(read_run(run)).findings
     lines = [command.line for command in shrunk.commands]
     case = f"'{run}/findings/draft-positions-0a/shrunk.json'"
     assert lines[:2] == [f"draftproof replay {case}{options}", f"draftproof bisect parts {case}{options}"]
@@ -310,7 +311,7 @@ def test_a_run_that_goes_on_is_read_and_left_as_it_is(tmp_path):
         store.execute("PRAGMA journal_mode=WAL")
         store.execute("BEGIN IMMEDIATE")
         store.execute("INSERT INTO troubles VALUES(1.0, 'not yet told')")
-        shown = report(read_run(run), (), sentence)
+        shown = report(read_run(run))
         store.execute("COMMIT")
     assert shown.verdict is Outcome.CRASH
     assert "not yet told" not in render(shown)
@@ -322,14 +323,14 @@ def test_an_empty_run_has_a_report(tmp_path):
         for table in ("scenarios", "progress", "contracts", "minimums", "counts", "troubles", "campaign"):
             store.execute(f"DELETE FROM {table}")
         store.commit()
-    shown = report(read_run(run), (), sentence)
+    shown = report(read_run(run))
     assert shown.verdict is Outcome.INCONCLUSIVE
     assert shown.chart is None
     assert "Nothing failed in 0 scenarios" in render(shown)
 
 
 def test_contracts_are_judged_as_the_campaign_judges_them(tmp_path):
-    shown = report(read_run(make(tmp_path / "run")), (), sentence)
+    shown = report(read_run(make(tmp_path / "run")), ())
     found = {one.name: one for one in shown.contracts}
     assert found["draft.positions"].verdict is Outcome.FAIL
     assert (found["draft.positions"].judged, found["draft.positions"].failed) == (2000, 450)
@@ -369,7 +370,7 @@ def test_the_command_writes_the_file_and_its_facts(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("matrix_text", "parts"),
-    [(None, ["--matrix is", "cannot be read"]), ("{}", ["m.json"]), ('{"verdict": ', ["broken JSON"])],
+    [(None, ["invalid --matrix", "it cannot be read"]), ("{}", ["m.json"]), ('{"verdict": ', ["broken JSON"])],
 )
 def test_a_matrix_that_is_none_is_refused(tmp_path, matrix_text, parts):
     if matrix_text is not None:
@@ -382,22 +383,22 @@ def test_a_matrix_that_is_none_is_refused(tmp_path, matrix_text, parts):
 
 
 def test_bad_places_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"has no results\.sqlite"):
+    with pytest.raises(CampaignError, match=r"has no results\.sqlite"):
         write_report(tmp_path, None, None, None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="--out is"):
+    with pytest.raises(InputError, match="invalid --out"):
         write_report(make(tmp_path / "run"), None, tmp_path / "file" / "report.html", None)
 
 
 def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monkeypatch):
-    save(tmp_path / "a.html", "old")
+    write_whole(tmp_path / "a.html", "old")
 
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        save(tmp_path / "a.html", "new")
+        write_whole(tmp_path / "a.html", "new")
     assert (tmp_path / "a.html").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
 

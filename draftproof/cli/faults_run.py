@@ -1,0 +1,138 @@
+"""`draftproof faults run`: bring faults back and see whether they are noticed."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from draftproof.cli import inputs, screen
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
+from draftproof.report.text import sentence
+
+if TYPE_CHECKING:
+    from draftproof.faults.catalogue import FaultFile
+    from draftproof.faults.matrix import FaultReport, FaultResult, Totals
+
+SEEDS, EXAMPLES = 5, 30
+
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
+Patches = Annotated[list[Path] | None, typer.Option("--patch", help="A fault file from anywhere (may be repeated).")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try.")]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios for each seed.")]
+Smoke = Annotated[bool, typer.Option("--smoke", help="Only the faults that every CI run tries.")]
+Usual = Annotated[
+    bool, typer.Option("--usual", help="Also run what an engine's usual tests would: output, acceptance.")
+]
+Parallel = Annotated[
+    int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (2 on CPU, 12 on a GPU).")
+]
+
+
+def run(
+    id_: Ids = None,
+    patch: Patches = None,
+    smoke: Smoke = False,
+    seed: inputs.Seed = 0,
+    seeds: Seeds = SEEDS,
+    examples: Examples = EXAMPLES,
+    device: inputs.Device = "cpu",
+    usual: Usual = False,
+    parallel: Parallel = None,
+    json: inputs.Json = None,
+) -> None:
+    """Bring faults back, each in a process of its own, and see which contract notices them and how soon."""
+    from draftproof.faults.run import CLEAN, run_faults
+
+    files = _chosen(id_ or [], patch or [], smoke)
+    inputs.device(device)
+    with screen.progress("faults", len(files)) as advance:
+        numbers = range(seed, seed + seeds)
+        report = run_faults(
+            files,
+            numbers,
+            examples,
+            device=device,
+            usual=usual,
+            parallel=parallel,
+            progress=lambda name: None if name.startswith(CLEAN) else advance(),
+        )
+    which = [*(part for name in id_ or () for part in ("--id", name)), *(["--smoke"] if smoke else [])]
+    which += [part for path in patch or () for part in ("--patch", str(path))]
+    numbers_too = ["--seed", str(seed), "--seeds", str(seeds), "--examples", str(examples), "--device", device]
+    again = ["draftproof", "faults", "run", *which, *numbers_too, *(["--usual"] if usual else [])]
+    _show_report(report, shlex.join(again))
+    inputs.write_json(json, report)
+    raise typer.Exit(EXIT_CODES[report.verdict])
+
+
+def _chosen(ids: list[str], patches: list[Path], smoke: bool) -> list[FaultFile]:
+    """Return the named faults, or all. Raises InputError, PatchError or UnknownFaultError."""
+    from draftproof.faults.catalogue import catalogue, find, read_fault
+
+    known = catalogue()
+    files = [find(name, known) for name in dict.fromkeys(ids)] + [read_fault(path) for path in patches]
+    if smoke and files:
+        raise inputs.InputError("invalid --smoke: expected without --id and --patch")
+    files = files or [file for file in known.values() if file.fault.smoke or not smoke]
+    if len({file.fault.id for file in files}) < len(files):
+        raise inputs.InputError("invalid --patch: two of the faults have the same id")
+    return files
+
+
+def _show_report(report: FaultReport, again: str) -> None:
+    columns = ("fault", "outcome", "contract", "channel", "examples", "median", "90 %", "seconds")
+    table = screen.table(*columns, right=("median", "seconds"))
+    for fault in report.faults:
+        table.add_row(*_cells(fault))
+    screen.console().print(table)
+    if report.totals.measured:
+        _show_usual(report)
+    for fault in report.faults:
+        _show_fault(fault, brief=len(report.faults) > 3)
+    _show_totals(report.totals)
+    screen.line(f"strategies: version {report.strategies}, {len(report.changes)} changes forced by faults")
+    twins: list[Outcome] = [fault.clean_twin for fault in report.faults if fault.clean_twin is not Outcome.SKIP]
+    clean = worst(twins) if twins else "none"
+    screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
+
+
+def _show_usual(report: FaultReport) -> None:
+    from draftproof.report.matrix_page import usual_cells
+
+    table = screen.table("beside it, the usual tests", "output", "mean acceptance")
+    for fault in report.faults:
+        if fault.usual is not None:
+            table.add_row(fault.id, *usual_cells(fault.usual))
+    screen.console().print(table)
+
+
+def _cells(fault: FaultResult) -> tuple[str, ...]:
+    from draftproof.report.matrix_page import interval_of, median_of
+
+    counts = " ".join("-" if count is None else str(count) for count in fault.examples_to_detect)
+    median, interval = median_of(fault.examples), interval_of(fault.examples)
+    seconds = median_of(fault.time, ".2f")
+    return (fault.id, fault.outcome.value, fault.contract, fault.channel, counts, median, interval, seconds)
+
+
+def _show_totals(totals: Totals) -> None:
+    screen.line(f"{totals.detected} of {totals.faults} detected as named, {totals.noticed} noticed in all")
+    if of := totals.measured:
+        seen = f"output {totals.output}, mean acceptance {totals.acceptance}, either {totals.either}"
+        screen.line(f"of {of} that met the usual tests, too: ours {totals.ours}, {seen}")
+
+
+def _show_fault(fault: FaultResult, brief: bool) -> None:
+    """Print what noticed a fault; if `brief`, only what is unexpected."""
+    from draftproof.faults.trial import FaultOutcome
+
+    if fault.divergence is not None and (not brief or fault.outcome is not FaultOutcome.DETECTED):
+        found = fault.divergence
+        screen.line(f"{fault.id}: FAIL {found.contract}: {sentence(found, fault.output_changed)}")
+    if fault.detail and not (brief and fault.outcome is FaultOutcome.ABSENT):
+        screen.line(f"{fault.id}: {fault.outcome.value}: {fault.detail}")
+    if fault.inert_hunks and fault.outcome is not FaultOutcome.STALE:
+        screen.line(f"{fault.id}: never had an effect: {', '.join(fault.inert_hunks)}")

@@ -1,0 +1,110 @@
+"""The result of a campaign as a value, as `fuzz --json` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from draftproof.fuzz.campaign.drive import End
+from draftproof.fuzz.campaign.findings import divergence_of
+from draftproof.fuzz.campaign.schema import Finding
+from draftproof.fuzz.campaign.settings import Settings
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.report.text import sentence
+
+
+class ReportedFinding(Value, frozen=True, kw_only=True):
+    """A finding in the report.
+
+    `hits` are its own and those of the findings merged into it, which `also` names; `case` is "" if there were too many
+    findings to keep it.
+    """
+
+    identity: str
+    outcome: Outcome
+    state: str
+    hits: int
+    first: int
+    case: str
+    runs: str = ""
+    requests: int = 0
+    rounds: int = 0
+    place: str = ""
+    said: str = ""
+    also: tuple[str, ...] = ()
+
+
+class CampaignReport(Value, frozen=True, kw_only=True):
+    """How a call of a campaign ended; numbers are of the whole campaign."""
+
+    verdict: Outcome
+    reason: str
+    run: str
+    settings: Settings
+    scenarios: int
+    seconds: float
+    rate: float
+    bins: int
+    possible: int
+    holes: tuple[str, ...]
+    crashes: int
+    hangs: int
+    stability: float
+    corpus: int
+    workers_replaced: int
+    findings: tuple[ReportedFinding, ...]
+    contracts: tuple[Verdict, ...]
+    troubles: tuple[str, ...]
+    lost: str = ""
+
+
+def campaign_report(end: End, run: Path, settings: Settings) -> CampaignReport:
+    """Return the report of a call of a campaign that ended like `end`, in the directory `run`."""
+    facts = end.facts
+    return CampaignReport(
+        verdict=end.verdict,
+        reason=end.reason,
+        run=str(run),
+        settings=settings,
+        scenarios=facts.scenarios,
+        seconds=facts.at,
+        rate=round(facts.scenarios / facts.at, 3) if facts.at else 0.0,
+        bins=facts.hit,
+        possible=facts.possible,
+        holes=end.holes,
+        crashes=facts.crashes,
+        hangs=facts.hangs,
+        stability=facts.stability,
+        corpus=facts.corpus,
+        workers_replaced=facts.replaced,
+        findings=tuple(_found(one, end.findings, run) for one in end.findings if not one.merged),
+        contracts=end.contracts,
+        troubles=end.troubles,
+        lost=end.lost,
+    )
+
+
+def _found(finding: Finding, every: Sequence[Finding], run: Path) -> ReportedFinding:
+    folder = run / "findings" / finding.slug
+    cases = [path for path in (folder / "shrunk.json", folder / "case.json") if path.exists()]
+    first = divergence_of(finding)
+    merged = [other for other in every if other.merged == finding.identity]
+    return ReportedFinding(
+        identity=finding.identity,
+        outcome=Outcome(finding.outcome),
+        state=finding.state,
+        hits=finding.hits + sum(other.hits for other in merged),
+        first=finding.first,
+        case=str(cases[0]) if cases else "",
+        runs=finding.runs,
+        requests=finding.requests,
+        rounds=finding.rounds,
+        place=finding.place,
+        said=sentence(first, bool(finding.output_changed)) if first else _last_line(finding.detail),
+        also=tuple(other.identity for other in merged),
+    )
+
+
+def _last_line(detail: str) -> str:
+    return (detail.strip().splitlines() or [""])[-1]

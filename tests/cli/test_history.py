@@ -103,7 +103,7 @@ def test_wrong_input_is_named(tmp_path, case, capsys):
         ((*repo, *ends, str(case), "--setup", " "), "--setup is ' ', allowed: a command"),
         ((*repo, *ends, str(case), "--subject", "mine"), "--subject is 'mine', allowed: package.module:name"),
         ((*repo, *ends, str(case), "--repeat", "0"), "--repeat"),
-        ((*repo, *ends, str(case), "--device", "tpu"), "device is 'tpu', allowed: cpu, cuda"),
+        ((*repo, *ends, str(case), "--device", "tpu"), "invalid --device 'tpu': expected cpu, cuda"),
         ((*repo, *ends), "CASE.json"),
     ):
         assert message in error_of(capsys, *arguments)

@@ -14,9 +14,10 @@ import msgspec
 from draftproof.harness.lockstep import Solved
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import ProbeModel, RoundPlan, Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace, integers
+from draftproof.properties.values.trace import Trace
 
 AGREEMENT = 192
 """In how many of 256 contexts a draft head's choice is the target's."""
@@ -92,8 +93,8 @@ def _with(run: UsualRun, trace: Trace, script: Script) -> UsualRun:
 def _texts(trace: Trace, script: Script) -> list[tuple[int, ...]]:
     """What each request emitted, in order of its rounds."""
     emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
-    for key, value in sorted(trace.channel("accept.emitted").items()):
-        emitted[key.request] += integers(value)
+    for key, value in sorted(trace.typed("accept.emitted", TokenIds).items()):
+        emitted[key.request] += value
     return [emitted[request] for request in range(len(script.requests))]
 
 

@@ -18,6 +18,7 @@ from draftproof.harness.lockstep import Solved
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.subject import Subject
+from draftproof.properties.values.observed import LaunchRecord
 
 
 def prepare() -> None:
@@ -97,5 +98,4 @@ class _Seed:
 def replays(ran: Evidence) -> int:
     """Launches of a run that were replays."""
     traces = [trace for trace in (ran.subject, ran.varied) if trace is not None]
-    values = [value for trace in traces for value in trace.channel("graph.replay").values()]
-    return sum(isinstance(value, tuple) and len(value) == 6 and value[3] > 0 for value in values)
+    return sum(launch.replays > 0 for trace in traces for launch in trace.typed("graph.replay", LaunchRecord).values())

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
 from draftproof.harness.time_limit import TimeLimitError, time_limit
@@ -178,4 +179,4 @@ def digest(ran: Evidence) -> str:
 def _parts(observations: Iterable[Observation]) -> Iterable[bytes]:
     for channel, key, value in observations:
         yield f"{channel}{tuple(key)}".encode()
-        yield repr(value).encode() if isinstance(value, int | tuple | bytes) else value.tobytes()
+        yield value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()

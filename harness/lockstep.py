@@ -10,9 +10,11 @@ from draftproof.errors import DraftproofError
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.channels import TAPPED
+from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.memo import Memo
@@ -57,12 +59,8 @@ def resolved(known: Solved, ran: Trace) -> Solved:
     scenario, memo = known.scenario, known.memo or Memo()
     if not scenario.dynamic:
         return known
-    rows = {
-        key[:2]: (value[4], value[1])
-        for key, value in ran.channel("round.rows").items()
-        if isinstance(value, tuple) and len(value) == 5 and value[2] == 1
-    }
-    script = resolve(scenario, known.script, {place: int(count) for place, (_, count) in rows.items()}, memo)
+    rows = {key[:2]: (row.step, row.count) for key, row in ran.typed("round.rows", BatchRow).items() if row.phase == 1}
+    script = resolve(scenario, known.script, {place: count for place, (_, count) in rows.items()}, memo)
     correct = {
         (request, number): round_.correct_len
         for request, of_request in enumerate(script.requests)
@@ -81,7 +79,7 @@ def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
 
 
 class MalformedTraceError(DraftproofError, ValueError):
-    """A trace that cannot be judged: a key twice, or a channel of its subject not at all."""
+    """A trace that cannot be judged: a key twice, a value of the wrong type, a channel of its subject not at all."""
 
 
 class SubjectCrashedError(DraftproofError):
@@ -126,6 +124,8 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
         trace = subject.run(scenario, script)
         for again in trace.duplicates:
             raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
+        for problem in malformed(trace):
+            raise MalformedTraceError(problem)
     except (Exception, SystemExit, GeneratorExit) as error:
         raise SubjectCrashedError(during, error) from error
     return trace

@@ -10,32 +10,24 @@ import msgspec
 from draftproof.properties.contracts.base import Contract, place_of
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreachable
-from draftproof.properties.evidence.evidence import (
-    COMMIT,
-    DRAFT,
-    EXTEND,
-    EXTEND_PROMPT,
-    FINISH,
-    PREFILL,
-    VERIFY,
-    Evidence,
-)
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channels import PHASES
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2
 _WRITES = {
-    PREFILL: "verify",
-    VERIFY: "verify",
-    DRAFT: "draft",
-    COMMIT: "commit",
-    FINISH: "commit",
-    EXTEND: "extend",
-    EXTEND_PROMPT: "extend",
+    LaunchKind.PREFILL: "verify",
+    LaunchKind.VERIFY: "verify",
+    LaunchKind.DRAFT: "draft",
+    LaunchKind.COMMIT: "commit",
+    LaunchKind.FINISH: "commit",
+    LaunchKind.EXTEND: "extend",
+    LaunchKind.EXTEND_PROMPT: "extend",
 }
 
 
@@ -208,9 +200,8 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
     key = place_of(found)
     phase, *rest = _order(found)[1:]
     if found.channel == "commit.written":
-        launch = evidence.subject.channel("graph.replay").get(key)
-        kind = launch[0] if isinstance(launch, tuple) else VERIFY
-        phase = PHASES.index(_WRITES.get(int(kind), "plan"))
+        launch = evidence.subject.typed("graph.replay", LaunchRecord).get(key)
+        phase = PHASES.index(_WRITES.get(launch.kind if launch else LaunchKind.VERIFY, "plan"))
     return (int(found.contract.startswith("variant.")), _engine_step(evidence, key), phase, *rest)
 
 

@@ -1,4 +1,11 @@
-"""What an implementation under test must offer, and the published test that it offers it rightly."""
+"""What an implementation under test must offer, and a published test that it offers it rightly.
+
+An engine of your own becomes a subject in one class: give each request of the scenario its prompt and its limits,
+verify the script's forced drafts where it has any, and report what happened on the channels that you can see. Two are
+enough to begin with: `propose.tokens`, the drafts of a round as a tuple of ids, and `accept.emitted`, the tokens that
+it emitted. Every further channel lets more contracts judge your engine; values/channels.py lists them with the type
+of their values, values/observed.py has the structs.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +15,41 @@ from typing import Protocol
 import numpy as np
 
 from draftproof.properties.values.channels import CHANNELS, Channel
+from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Datum, Observation, Trace
+from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.valuetypes import malformed
 
-ENGINE_WIDE = frozenset(
-    {
-        "commit.written",
-        "graph.replay",
-        "pool.owners",
-        "pool.guards",
-        "pool.states",
-        "pool.drafts",
-        "config.seen",
-        "config.routing",
-    }
-    | {"config.draft", "control.steps", "control.average"}
-)
 _FIELDS = ("step", "layer", "row")
 
 
 class Subject(Protocol):
-    """An implementation under test. `channels` are those it reports; it must report each wherever it applies."""
+    """An implementation under test."""
 
     name: str
+    """What reports call it."""
     channels: frozenset[str]
+    """The channels that it can report. Where one applies to a scenario, its traces must declare and report it."""
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """Serve every request of the scenario, steered by the script; what was observed on the way."""
+        """Serve every request of the scenario and return what was observed on the way.
+
+        `script.requests[i].rounds[r - 1].forced` are the drafts to verify in round r of request i in place of the
+        engine's own (None: its own; script.forced says it for dynamic scenarios). A run must be repeatable, must not
+        change its arguments, and may raise: the exception becomes a crash in the verdict, with its traceback.
+        """
         ...
 
 
 def conformance(subject: Subject, scenario: Scenario, script: Script) -> list[str]:
-    """What is wrong with the form of a subject's traces, one sentence each; says nothing of their content.
+    """Return what is wrong with the form of a subject's traces, one sentence each; their content is not judged.
 
     Channels must be declared and known, keys distinct and of the fields that the channel table gives, values of the
-    channel's kind, and a second run equal to the first.
+    channel's type, and a second run equal to the first.
     """
     trace, again = subject.run(scenario, script), subject.run(scenario, script)
-    problems = list(_form(subject, trace, len(scenario.requests)))
+    problems = [*_form(subject, trace, len(scenario.requests)), *malformed(trace)]
     if not same(trace, again):
         problems.append("two runs of one scenario differ")
     return problems
@@ -83,29 +86,11 @@ def _form(subject: Subject, trace: Trace, requests: int) -> Iterator[str]:
 
 
 def _observation(channel: Channel, observation: Observation, requests: int) -> Iterator[str]:
-    key, value = observation.key, observation.value
+    key = observation.key
     at = f"{channel.name} {key}"
     fields = tuple(field for field in _FIELDS if getattr(key, field) >= 0)
     if fields != channel.keys:
         yield f"{at} has the key fields {fields}, allowed: {channel.keys}"
-    requests_allowed = range(-1, 0) if channel.name in ENGINE_WIDE else range(requests)
+    requests_allowed = range(-1, 0) if channel.scope == "engine" else range(requests)
     if key.request not in requests_allowed or key.round < 0:
         yield f"{at} belongs to no request and round of the scenario"
-    if not _kind_fits(channel.kind, value):
-        yield f"{at} is {type(value).__name__}, allowed: {channel.kind}"
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _kind_fits(kind: str, value: Datum) -> bool:
-    if kind == "int":
-        return _is_int(value)
-    if kind == "ints":
-        return isinstance(value, tuple) and all(_is_int(item) for item in value)
-    if kind == "choice":
-        return isinstance(value, tuple) and len(value) == 2 and _is_int(value[0]) and isinstance(value[1], float)
-    if isinstance(value, np.ndarray):
-        return value.dtype == np.float64 and value.ndim == 1 and not value.flags.writeable
-    return isinstance(value, bytes) and len(value) % 8 == 0

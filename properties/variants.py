@@ -25,14 +25,9 @@ _REPLACE: dict[str, Callable[[Scenario], dict[str, Any]]] = {
     "other_commit": lambda s: {"states": msgspec.structs.replace(s.states, commit=_OTHER[s.states.commit])},
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
-_PLACED = frozenset(
-    {"round.table", "draft.step.slots", "draft.block.slots", "verify.slots", "extend.slots", "commit.written"}
-    | {"pool.owners", "round.state", "pool.states"}
-)
+_PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_placed)
 # What only one of the two ways to commit has, and which memory each of them writes.
-_COMMITTED = frozenset(
-    {"commit.intermediate", "commit.pending", "commit.base", "commit.unfolded", "commit.written", "graph.replay"}
-)
+_COMMITTED = frozenset(channel.name for channel in CHANNELS.values() if channel.commit or channel.is_of_launches)
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": frozenset({"graph.replay"}),
     "padded_vs_exact": frozenset({"graph.replay"}),

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from draftproof.properties.values.observed import StepsInForce
 from draftproof.properties.values.scenario import Adaptive, Scenario
 from draftproof.properties.values.trace import Key, Observation
 
@@ -78,5 +79,5 @@ def observations(
         batches.setdefault(step, []).append((drafts, correct.get(place, 0)))
     steps = sorted(batches)
     for step, control in zip(steps, steps_in_force(scenario, [batches[step] for step in steps]), strict=True):
-        yield Observation("control.steps", Key(-1, step), (control.steps, control.verifies))
+        yield Observation("control.steps", Key(-1, step), StepsInForce(control.steps, control.verifies))
         yield Observation("control.average", Key(-1, step), struct.pack("<d", control.average))

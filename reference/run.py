@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from draftproof.properties.values.drafts import KINDS, kind_of
+from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
 from draftproof.properties.values.script import RequestScript, RoundScript, Script
-from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import Limits, Verification, verify
@@ -51,9 +52,9 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
     if any(solved.chains and not solved.rounds for solved in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds, allowed: a resolved one (reference/solve.py)")
     target, draft = build(scenario, memo or Memo())
-    observations = [Observation("config.draft", Key(-1, 0), draft.config())]
+    observations = [Observation("config.draft", Key(-1, 0), DraftNeeds(*draft.config()))]
     observations += [
-        Observation("config.routing", Key(-1, 0, layer=layer), int(kind == "linear_attention"))
+        Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()])
         for layer, kind in enumerate(target.layer_types)
     ]
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):

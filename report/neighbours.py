@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from draftproof.properties.diagnosis.compare import first_index, shown
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 BEFORE, AFTER = 3, 4
@@ -40,7 +43,7 @@ def _row(
 
 
 def _plain(value: Datum | None) -> object:
-    return value if isinstance(value, int | tuple | bytes) or value is None else value.tobytes()
+    return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
 def _short(text: str) -> str:

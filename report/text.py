@@ -35,8 +35,6 @@ def describe(found: Divergence) -> str:
 
 def _values(found: Divergence) -> str:
     """What was expected, and what was got."""
-    if found.channel in _TUPLES:
-        return f"expected {_tuple(found.channel, found.expected)}, got {_tuple(found.channel, found.got)}"
     noun = _NOUNS.get(found.channel.split(".")[-1], "")
     lane = f" in lane {found.index}" if found.index >= 0 and found.expected.startswith(("0x", "-", "0.", "nan")) else ""
     return f"expected {noun}{found.expected}, got {found.got}{lane}"
@@ -52,24 +50,6 @@ def _fed(found: Divergence) -> str:
         return f"is layer {source}'s instead of the next one"
     got = f"layer {source - 1}'s output" if source else "the target's"
     return f"is {got} instead of layer {before}'s output"
-
-
-def _tuple(channel: str, text: str) -> str:
-    """A pair of numbers in words; anything else as it is."""
-    pair = re.fullmatch(r"\((-?\d+), (-?\d+)\)", text)
-    return _TUPLES[channel](int(pair[1]), int(pair[2])) if pair else text
-
-
-def _match(length: int, place: int) -> str:
-    tokens = "token" if length == 1 else "tokens"
-    return f"{length} {tokens}, followed by that at place {place}" if length else "none"
-
-
-def _needs(width: int, layers: int) -> str:
-    return f"{width or 'no'} lanes of hidden states and {layers or 'no'} layers of entries"
-
-
-_TUPLES = {"propose.match": _match, "config.draft": _needs}
 
 
 def where(found: Divergence) -> str:

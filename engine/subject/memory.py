@@ -1,9 +1,4 @@
-"""Memory under test: poison in what nobody owns, and what each launch changed.
-
-What changed is named (region, place): region 0 target KV and 1 draft KV with a slot, 3 states of the target and 5 their
-checkpoints with a state slot, 4 states after verify rows with row * A + step of the A that are allocated, 2 anything
-else of the arena with a byte offset.
-"""
+"""Memory under test: poison in what nobody owns, and what each launch changed."""
 
 from __future__ import annotations
 
@@ -13,10 +8,16 @@ import numpy as np
 import torch
 
 from draftproof.engine.engine import Engine
+from draftproof.properties.values.observed import MemoryRegion, WriteSet, WrittenPlace
 
 POISON_BYTES = (0xFF, 0x5A)
-REGIONS = {"target": 0, "draft": 1, "states": 3, "steps": 4, "kept": 5}
-ELSEWHERE = 2
+_REGIONS = {
+    "target": MemoryRegion.TARGET,
+    "draft": MemoryRegion.DRAFT,
+    "states": MemoryRegion.STATES,
+    "steps": MemoryRegion.INTERMEDIATE,
+    "kept": MemoryRegion.CHECKPOINTS,
+}
 # How many leading dimensions of a tensor of each region come before that of its slots, and how many name a place.
 _AXES = {"target": (0, 1), "draft": (0, 1), "states": (1, 1), "steps": (1, 2), "kept": (1, 1)}
 _STATE_AXES = {"states.inputs": (2, 1), "states.gates": (2, 1), "states.cursor": (0, 1)}
@@ -40,12 +41,12 @@ class MemoryWatch:
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
         self._before = self._arena.memory.clone()
         self._astray: set[tuple[int, int]] = set()
-        self._codes = np.array([REGIONS.get(region.name.split(".")[0], ELSEWHERE) for region in regions])
+        self._codes = np.array([_REGIONS.get(region.name.split(".")[0], MemoryRegion.OTHER) for region in regions])
 
     def _places(self, name: str) -> tuple[int, int]:
         """Places of a tensor and the bytes of each; a tensor of no region is one place."""
         tensor, kind = self._arena[name], name.split(".")[0]
-        if kind not in REGIONS:
+        if kind not in _REGIONS:
             return 1, max(1, tensor.numel() * tensor.element_size())
         skip, axes = _STATE_AXES.get(name, _AXES[kind])
         return prod(tensor.shape[skip : skip + axes]), max(1, prod(tensor.shape[skip + axes :])) * tensor.element_size()
@@ -98,14 +99,14 @@ class MemoryWatch:
     def before(self) -> None:
         """A launch begins. What changed in a pool since the last one is held against it: between launches nothing
         may."""
-        self._astray = {(code, place) for code, place in self._changes() if code != ELSEWHERE}
+        self._astray = {(code, place) for code, place in self._changes() if code != MemoryRegion.OTHER}
         self._before.copy_(self._arena.memory)
 
-    def changed(self) -> tuple[tuple[int, int], ...]:
-        """(region, place) of everything that a launch changed, ascending; slot 0 is anyone's and left out."""
+    def changed(self) -> WriteSet:
+        """Return everything that a launch changed; slot 0 is anyone's and left out."""
         changes = self._astray.union(self._changes())
         self._before.copy_(self._arena.memory)
-        return tuple(sorted(changes))
+        return tuple(WrittenPlace(MemoryRegion(code), place) for code, place in sorted(changes))
 
     def _changes(self) -> set[tuple[int, int]]:
         words = torch.nonzero(self._words() != self._before.view(self._word)).flatten().cpu().numpy()
@@ -114,9 +115,9 @@ class MemoryWatch:
         offsets = self._word.itemsize * words
         index = np.searchsorted(self._starts, offsets, side="right") - 1
         inside = (index >= 0) & (offsets - self._starts[index] < self._sizes[index])
-        known = inside & (self._codes[index] != ELSEWHERE)
+        known = inside & (self._codes[index] != MemoryRegion.OTHER)
         places = (offsets - self._starts[index]) // self._slot_bytes[index] % self._count[index]
-        anyones = known & (places == 0) & (self._codes[index] != REGIONS["steps"])
-        codes = np.where(known, self._codes[index], ELSEWHERE)[~anyones]
+        anyones = known & (places == 0) & (self._codes[index] != MemoryRegion.INTERMEDIATE)
+        codes = np.where(known, self._codes[index], MemoryRegion.OTHER)[~anyones]
         places = np.where(known, places, offsets)[~anyones]
         return set(zip(codes.tolist(), places.tolist(), strict=True))

@@ -20,25 +20,29 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, PrefillRow, Proposal, StepPlan
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.engine.subject.memory import REGIONS, MemoryWatch
+from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.states import after_rows, base, kept, logical, pending_inputs, stored
 from draftproof.engine.subject.taps import RecordingTaps, Tapped
 from draftproof.engine.subject.vectors import vectors
+from draftproof.properties.values.observed import (
+    BatchRow,
+    ConfigSeen,
+    Datum,
+    DraftNeeds,
+    LaunchKind,
+    LaunchRecord,
+    LayerKind,
+    MemoryRegion,
+    NgramMatch,
+    Owner,
+    PoolReport,
+    StatePoolReport,
+    StepsInForce,
+    WriteSet,
+)
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, forced
-from draftproof.properties.values.trace import Datum, Key, Observation
-
-KINDS = {
-    "prefill": 0,
-    "draft": 1,
-    "verify": 2,
-    "extend": 3,
-    "extend_prompt": 4,
-    "capture": 5,
-    "commit": 6,
-    "finish": 7,
-}
-STEPS = REGIONS["steps"]
+from draftproof.properties.values.trace import Key, Observation
 
 
 class Recorder(Probes):
@@ -78,11 +82,12 @@ class Recorder(Probes):
     def configured(self, seen: Sequence[tuple[int, ...]], first: int = 0) -> None:
         """Fingerprints of the configuration at points `first`, first + 1, .. of the run."""
         for point, fingerprint in enumerate(seen, start=first):
-            self._add("config.seen", Key(-1, 0, step=point), fingerprint)
+            crc, layers, *kinds = fingerprint
+            self._add("config.seen", Key(-1, 0, step=point), ConfigSeen(crc, layers, tuple(map(LayerKind, kinds))))
 
     def routed(self, layer_type: int) -> None:
         if self._plan.prefill and not self._first_prefill_done:
-            self._add("config.routing", Key(-1, 0, layer=self._layers_seen), layer_type)
+            self._add("config.routing", Key(-1, 0, layer=self._layers_seen), LayerKind(layer_type))
             self._layers_seen += 1
 
     def planned(self, plan: StepPlan) -> None:
@@ -113,8 +118,9 @@ class Recorder(Probes):
 
     def launched(self, launch: Launch) -> None:
         key = Key(-1, self._plan.step, step=self._launches)
-        value = (KINDS[launch.kind], launch.size, launch.rows, launch.replays, launch.width, launch.layer)
-        self._add("graph.replay", key, value)
+        kind = LaunchKind[launch.kind.upper()]
+        record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer)
+        self._add("graph.replay", key, record)
         self._add("commit.written", key, self._written(launch))
         self._launches += 1
         tapped = self._recording.take() if self._recording else {}
@@ -136,11 +142,11 @@ class Recorder(Probes):
         else:
             self._extend_pending = ((self._extend_pending[0] if launch.layer else {}) | tapped, launch.width)
 
-    def _written(self, launch: Launch) -> tuple[int, ...]:
+    def _written(self, launch: Launch) -> WriteSet:
         """What the launch changed, but for the rows of its padding."""
         live = launch.rows * self._engine.config.most_width
         changed = self._memory.changed()
-        return tuple(part for region, place in changed if region != STEPS or place < live for part in (region, place))
+        return tuple(one for one in changed if one.region != MemoryRegion.INTERMEDIATE or one.place < live)
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """The script's drafts in place of the proposals, which are reported as they were."""
@@ -161,7 +167,7 @@ class Recorder(Probes):
         key, draft = Key(row.request, row.round), self._engine.draft
         self._add("propose.tokens", key, tokens)
         if isinstance(draft, Ngram):
-            self._add("propose.match", key, tuple(draft.match(row.request)))
+            self._add("propose.match", key, NgramMatch(*draft.match(row.request)))
 
     def fed(self, hidden: torch.Tensor | None) -> None:
         self._fed.add(0 if hidden is None else hidden.shape[-1])
@@ -169,7 +175,8 @@ class Recorder(Probes):
     def fed_at_all(self) -> None:
         """The width of what the draft was handed over of hidden states, and the layers of its entries."""
         cache = self._engine.draft.cache
-        self._add("config.draft", Key(-1, 0), (max(self._fed, default=0), len(cache.keys) if cache else 0))
+        needs = DraftNeeds(max(self._fed, default=0), len(cache.keys) if cache else 0)
+        self._add("config.draft", Key(-1, 0), needs)
 
     def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         for row, correct, tokens in zip(batch, acceptance.correct_len, acceptance.tokens, strict=True):
@@ -180,7 +187,7 @@ class Recorder(Probes):
 
     def controlled(self, before: ControllerState, after: ControllerState) -> None:
         key = Key(-1, self._plan.step)
-        self._add("control.steps", key, (before.steps, before.count))
+        self._add("control.steps", key, StepsInForce(before.steps, before.count))
         self._add("control.average", key, struct.pack("<d", after.average))
 
     def committed(self, commits: tuple[Commit, ...]) -> None:
@@ -253,14 +260,14 @@ class Recorder(Probes):
     def pool(self, step: int) -> None:
         scheduler = self._engine.scheduler
         owner = {sequence.row: sequence.request.id for sequence in scheduler.live}
-        owned = sorted((page, owner.get(row, -1)) for row, pages in enumerate(scheduler.table.pages) for page in pages)
-        flat = tuple(part for pair in owned for part in pair)
-        self._add("pool.owners", Key(-1, step), (scheduler.pool.free, scheduler.table.free, *flat))
+        rows = enumerate(scheduler.table.pages)
+        owners = tuple(sorted(Owner(page, owner.get(row, -1)) for row, pages in rows for page in pages))
+        self._add("pool.owners", Key(-1, step), PoolReport(scheduler.pool.free, scheduler.table.free, owners))
         self._add("pool.guards", Key(-1, step), self._engine.arena.damaged())
         self._add("pool.drafts", Key(-1, step), self._engine.draft.held())
         if scheduler.states:
-            slots = sorted((sequence.state, sequence.request.id) for sequence in scheduler.live)
-            self._add("pool.states", Key(-1, step), (scheduler.states.free, *(part for pair in slots for part in pair)))
+            owners = tuple(sorted(Owner(sequence.state, sequence.request.id) for sequence in scheduler.live))
+            self._add("pool.states", Key(-1, step), StatePoolReport(scheduler.states.free, owners))
 
     def _entries(self, channel: str, cache: Any, commit: Commit, start: int, end: int) -> None:
         """KV entries of positions start .. end-1, read where the request's own table says they are, if it does."""
@@ -276,8 +283,8 @@ class Recorder(Probes):
 
     def _prefill_rows(self, batch: tuple[PrefillRow, ...]) -> None:
         for index, row in enumerate(batch):
-            value = (index, row.end - row.start, 0, 0, self._plan.step)
-            self._add("round.rows", Key(row.request, 0, step=row.chunk), value)
+            chunk = BatchRow(index, row.end - row.start, 0, 0, self._plan.step)
+            self._add("round.rows", Key(row.request, 0, step=row.chunk), chunk)
 
     def _prefill_choices(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
         """The choice after each prompt that ends here."""
@@ -289,7 +296,8 @@ class Recorder(Probes):
 
     def _decode_rows(self, batch: tuple[DecodeRow, ...], size: int) -> None:
         for index, row in enumerate(batch):
-            self._add("round.rows", Key(row.request, row.round, step=0), (index, row.drafts, 1, size, self._plan.step))
+            one = BatchRow(index, row.drafts, 1, size, self._plan.step)
+            self._add("round.rows", Key(row.request, row.round, step=0), one)
 
     def _draft_taps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Steps of a chain: an EAGLE head's are one fewer than a row's drafts, a standalone draft's as many."""

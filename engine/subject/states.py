@@ -15,7 +15,7 @@ from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.subject.vectors import vectors
-from draftproof.properties.values.trace import Datum
+from draftproof.properties.values.observed import Datum
 
 Layers = dict[int, list[Datum]]
 

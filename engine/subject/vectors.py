@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from draftproof.properties.values.trace import Datum
+from draftproof.properties.values.observed import Datum
 
 
 def vectors(tensor: torch.Tensor) -> list[Datum]:

@@ -6,8 +6,9 @@ import numpy as np
 
 from draftproof.properties.contracts.tolerances import EPSILON, LOGIT_SCALE, MODELS, Bound
 from draftproof.properties.diagnosis.compare import Near
+from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.trace import Key
 
 
 def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:

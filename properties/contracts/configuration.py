@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import Contract, equals
 from draftproof.properties.diagnosis.compare import first_divergence
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.observed import ConfigSeen, LayerKind
 from draftproof.properties.values.scenario import Checkpoint
-from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 # As handed in, after the target was built, after the draft was built, at the end.
 _LOOKS = 4
 
 
-def layer_types(evidence: Evidence) -> tuple[int, ...]:
-    """0 full attention, 1 linear, of every layer; of a real model as the reference says."""
+def layer_kinds(evidence: Evidence) -> tuple[LayerKind, ...]:
+    """Return the kind of every layer; of a real model as the reference says."""
     model = evidence.scenario.model
     if not isinstance(model, Checkpoint):
-        return tuple(int(kind == "linear_attention") for kind in model.types)
-    routed = evidence.reference.channel("config.routing")
-    return tuple(kind for _, kind in sorted(routed.items()) if isinstance(kind, int))
+        return tuple(LayerKind[kind.upper()] for kind in model.types)
+    return tuple(kind for _, kind in sorted(evidence.reference.typed("config.routing", LayerKind).items()))
 
 
 def _seen(evidence: Evidence) -> Iterator[Divergence]:
     """Every look shows what was handed in, with the layers of the scenario's model."""
-    got = evidence.subject.channel("config.seen")
-    types = layer_types(evidence)
-    handed = integers(got.get(Key(-1, 0, step=0)))[:1]
-    expected: dict[Key, Datum] = {Key(-1, 0, step=look): (*handed, len(types), *types) for look in range(_LOOKS)}
+    got = evidence.subject.typed("config.seen", ConfigSeen)
+    kinds, handed = layer_kinds(evidence), got.get(Key(-1, 0, step=0))
+    right = ConfigSeen(handed.crc if handed else 0, len(kinds), kinds)
+    expected = {Key(-1, 0, step=look): right for look in range(_LOOKS)}
     found = first_divergence("config.seen", "config.seen", expected, got)
     if found:
         yield found

@@ -15,7 +15,8 @@ from draftproof.properties.contracts.base import Contract, equals, explained, ne
 from draftproof.properties.diagnosis.compare import apart, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.values.observed import Datum, NgramMatch
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 Values = Mapping[Key, Datum]
@@ -95,14 +96,13 @@ def _datum(lanes: np.ndarray) -> Datum:
 
 def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> str:
     """What is wrong with a match (m, place)."""
-    expected, got = (integers(trace.channel(found.channel)[key]) for trace in (evidence.reference, evidence.subject))
-    if len(expected) != 2 or len(got) != 2:
-        return ""
-    if not expected[0] or not got[0]:
-        return "no match found" if expected[0] else "a match where there is none"
-    if expected[0] != got[0]:
-        return f"a match of {abs(got[0] - expected[0])} token(s) {'more' if got[0] > expected[0] else 'fewer'}"
-    return f"place {apart(expected[1], got[1])}"
+    expected, got = (trace.typed(found.channel, NgramMatch)[key] for trace in (evidence.reference, evidence.subject))
+    if not expected.length or not got.length:
+        return "no match found" if expected.length else "a match where there is none"
+    if expected.length != got.length:
+        more = got.length - expected.length
+        return f"a match of {abs(more)} token(s) {'more' if more > 0 else 'fewer'}"
+    return f"place {apart(expected.place, got.place)}"
 
 
 CONTRACTS = (

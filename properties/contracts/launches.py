@@ -11,23 +11,10 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, apart, first_of
-from draftproof.properties.evidence.evidence import (
-    CAPTURE,
-    COMMIT,
-    DRAFT,
-    EXTEND,
-    EXTEND_PROMPT,
-    FINISH,
-    PREFILL,
-    VERIFY,
-    Evidence,
-    Launch,
-)
+from draftproof.properties.evidence.evidence import Evidence, Launch
+from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
-
-_PER_GRAPH = (DRAFT, VERIFY, EXTEND)
-"""What is captured; everything else runs eagerly."""
 
 
 def _graphs(evidence: Evidence) -> Iterator[Divergence]:
@@ -49,12 +36,12 @@ def _launches(evidence: Evidence) -> Iterator[Place]:
             yield Place("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, "missing")
         for launch in launches:
             graph = (launch.kind, launch.size, launch.width, launch.layer)
-            if launch.kind == CAPTURE:
+            if launch.kind == LaunchKind.CAPTURE:
                 captures[launch.size, launch.width] += 1
             elif launch.size:
                 replays[graph] += 1
             yield from _launch(evidence, launch, replays[graph], captures[launch.size, launch.width])
-        yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != CAPTURE])
+        yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != LaunchKind.CAPTURE])
 
 
 def _say(launch: Launch, expected: str, got: str, relation: str = "different") -> Place:
@@ -75,9 +62,9 @@ def _widths(evidence: Evidence) -> frozenset[int]:
 
 def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> Iterator[Place]:
     """The size, the replay count and the width of a launch; every graph is captured once for a size and a width."""
-    if launch.layer and launch.kind != EXTEND:
+    if launch.layer and launch.kind != LaunchKind.EXTEND:
         yield _say(launch, "layer 0", f"layer {launch.layer}", apart(0, launch.layer))
-    if launch.kind == CAPTURE:
+    if launch.kind == LaunchKind.CAPTURE:
         known = launch.size in evidence.scenario.graphs.sizes and launch.width in _widths(evidence)
         if not known or captures > evidence.form.graphs(drafts=launch.width > 1):
             got = f"size {launch.size}, width {launch.width}, {captures} times"
@@ -85,7 +72,7 @@ def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> 
         if launch.rows or launch.replays:
             yield _say(launch, "no live rows", f"{launch.rows} rows, {launch.replays} replays")
         return
-    of_graph = launch.kind in _PER_GRAPH
+    of_graph = launch.kind in GRAPHED
     size, width = (_fitting(evidence, launch.rows), evidence.width(launch.step)) if of_graph else (0, 0)
     if launch.width != width:
         yield _say(launch, f"width {width}", f"width {launch.width}", apart(width, launch.width))
@@ -103,7 +90,7 @@ def _kinds(evidence: Evidence, step: int, launches: list[Launch]) -> Iterator[Pl
         found = [launch for launch in launches if launch.kind == kind]
         yield from _of_kind(step, kind, [rows for rows in counts if rows], found, len(launches))
     for launch in launches:
-        idle = _may_idle(evidence) and (launch.kind, launch.rows) == (DRAFT, rows)
+        idle = _may_idle(evidence) and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
         if launch.kind not in expected and not idle:
             yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", "surplus")
     yield from _order(launches, bool(evidence.ending(step, 1)))
@@ -113,15 +100,15 @@ def _expected(evidence: Evidence, step: int) -> dict[int, list[int]]:
     """kind -> rows of each of its launches, where a batch without rows needs none."""
     chunks, decode = (evidence.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form
-    expected = {PREFILL: [len(chunks)], VERIFY: [len(decode)]}
+    expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
     if form.extends:
-        expected[EXTEND_PROMPT] = [len(chunks)]
-        expected[EXTEND] = [len(decode) - len(evidence.ending(step, 1))] * form.extend_launches
+        expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
+        expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.ending(step, 1))] * form.extend_launches
     if any(form.entries(row.count) for row in decode):
-        expected[DRAFT] = [len(decode)]
+        expected[LaunchKind.DRAFT] = [len(decode)]
     if evidence.hybrid:
-        expected[COMMIT] = [len(decode)]
-        expected[FINISH] = [len(evidence.ending(step, phase)) for phase in (0, 1)]
+        expected[LaunchKind.COMMIT] = [len(decode)]
+        expected[LaunchKind.FINISH] = [len(evidence.ending(step, phase)) for phase in (0, 1)]
     return expected
 
 
@@ -139,16 +126,20 @@ def _of_kind(step: int, kind: int, wanted: list[int], found: list[Launch], launc
     for layer, (launch, rows) in enumerate(zip(found, wanted, strict=True)):
         if launch.rows != rows:
             yield _say(launch, f"{rows} rows", f"{launch.rows} rows", apart(rows, launch.rows))
-        if kind == EXTEND and launch.layer != layer:
+        if kind == LaunchKind.EXTEND and launch.layer != layer:
             yield _say(launch, f"layer {layer}", f"layer {launch.layer}", apart(layer, launch.layer))
 
 
 def _order(launches: list[Launch], ends: bool) -> Iterator[Place]:
     """What a decode batch commits comes after its verify, what ended requests hand over after that, then the extend."""
     last = {launch.kind: launch for launch in launches}
-    if EXTEND in last:
-        last[EXTEND] = next(launch for launch in launches if launch.kind == EXTEND)
-    kinds = (DRAFT, VERIFY, COMMIT, FINISH, EXTEND) if ends else (DRAFT, VERIFY, COMMIT, EXTEND)
+    if LaunchKind.EXTEND in last:
+        last[LaunchKind.EXTEND] = next(launch for launch in launches if launch.kind == LaunchKind.EXTEND)
+    kinds = (
+        (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.COMMIT, LaunchKind.FINISH, LaunchKind.EXTEND)
+        if ends
+        else (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.COMMIT, LaunchKind.EXTEND)
+    )
     for before, after in itertools.pairwise(last[kind] for kind in kinds if kind in last):
         if after.number < before.number:
             yield _say(after, f"after kind {before.kind}", f"launch {after.number}", "out of order")
@@ -156,7 +147,7 @@ def _order(launches: list[Launch], ends: bool) -> Iterator[Place]:
 
 def _sizes_of_rows(evidence: Evidence) -> Iterator[Place]:
     """A row's captured size is that of the verify launch of its step."""
-    sizes = {launch.step: launch.size for launch in evidence.launches if launch.kind == VERIFY}
+    sizes = {launch.step: launch.size for launch in evidence.launches if launch.kind == LaunchKind.VERIFY}
     for row in evidence.rows:
         size = sizes.get(row.step, 0) if row.phase else 0
         if row.size != size:

@@ -1,9 +1,6 @@
 """The complete write set of every launch: what its rows announced, slot 0, and nothing else.
 
-`P` page size, `A` steps that intermediate states are allocated for. Regions: 0 target KV, 1 draft KV, 2 anything else
-(then the slot is a byte offset), 3 states of a state slot, 4 intermediate states (row of the batch * A + verify row),
-5 checkpoints of a state slot.
-"""
+`P` page size, `A` steps that intermediate states are allocated for."""
 
 from __future__ import annotations
 
@@ -11,31 +8,26 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, first_of
-from draftproof.properties.evidence.evidence import (
-    COMMIT,
-    DRAFT,
-    EXTEND,
-    EXTEND_PROMPT,
-    FINISH,
-    PREFILL,
-    VERIFY,
-    Evidence,
-    Launch,
-    Row,
-)
-from draftproof.properties.values.trace import Key, integers
+from draftproof.properties.evidence.evidence import Evidence, Launch, Row
+from draftproof.properties.values.observed import GRAPHED, LaunchKind, MemoryRegion, WriteSet
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
-TARGET, HEAD, _OTHER, STATES, INTERMEDIATE, CHECKPOINTS = range(6)
-_REGION = {PREFILL: TARGET, VERIFY: TARGET, DRAFT: HEAD, EXTEND: HEAD, EXTEND_PROMPT: HEAD}
-_NAMES = {
-    TARGET: "target slot",
-    HEAD: "draft slot",
-    STATES: "state slot",
-    INTERMEDIATE: "intermediate state",
-    CHECKPOINTS: "checkpoint slot",
+_REGION = {
+    LaunchKind.PREFILL: MemoryRegion.TARGET,
+    LaunchKind.VERIFY: MemoryRegion.TARGET,
+    LaunchKind.DRAFT: MemoryRegion.DRAFT,
+    LaunchKind.EXTEND: MemoryRegion.DRAFT,
+    LaunchKind.EXTEND_PROMPT: MemoryRegion.DRAFT,
 }
-Written = set[tuple[int, int]]
+_NAMES = {
+    MemoryRegion.TARGET: "target slot",
+    MemoryRegion.DRAFT: "draft slot",
+    MemoryRegion.STATES: "state slot",
+    MemoryRegion.INTERMEDIATE: "intermediate state",
+    MemoryRegion.CHECKPOINTS: "checkpoint slot",
+}
+_Places = set[tuple[int, int]]
 
 
 def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
@@ -44,9 +36,9 @@ def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
         start = evidence.starts[row.request, row.chunk]
         return range(start, start + row.count)
     n = evidence.contexts[row.request, row.round]
-    if launch.kind == DRAFT:
+    if launch.kind == LaunchKind.DRAFT:
         return range(n, n + evidence.form.entries(row.count))
-    if launch.kind == VERIFY:
+    if launch.kind == LaunchKind.VERIFY:
         return range(n, n + row.count + 1)
     after = evidence.subject.channel("commit.length").get(Key(row.request, row.round), n)
     return range(n, after if isinstance(after, int) else n)
@@ -54,14 +46,14 @@ def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
 
 def _again(evidence: Evidence, launch: Launch, first: int) -> range:
     """Positions before the `first` that an extend may write again: entries made with a guess."""
-    reach = evidence.form.reach if launch.kind in (EXTEND, EXTEND_PROMPT) else 0
+    reach = evidence.form.reach if launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) else 0
     return range(max(0, first - reach), first)
 
 
 def _rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
-    return evidence.batches.get((launch.step, int(launch.kind in (DRAFT, VERIFY, EXTEND))), ())
+    return evidence.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
 
 
 def _check(evidence: Evidence) -> Iterator[Divergence]:
@@ -72,9 +64,9 @@ def _check(evidence: Evidence) -> Iterator[Divergence]:
 
 def _places(evidence: Evidence) -> Iterator[Place]:
     """A slot must change when it is written for the first time: it held poison. A rewrite may repeat what is there."""
-    reported = dict(evidence.subject.channel("commit.written"))
+    reported = dict(evidence.subject.typed("commit.written", WriteSet))
     # Layers of a chain extend in turns, each in memory of its own.
-    known: list[Written] = [set() for _ in range(max(evidence.form.extend_launches, 1))]
+    known: list[_Places] = [set() for _ in range(max(evidence.form.extend_launches, 1))]
     for index, launch in enumerate(evidence.launches):
         key = Key(-1, launch.step, step=launch.number)
         if index and evidence.launches[index - 1].step != launch.step:
@@ -82,16 +74,14 @@ def _places(evidence: Evidence) -> Iterator[Place]:
             for written in known:
                 written -= released
         value = reported.pop(key, None)
-        if not isinstance(value, tuple):
+        if value is None:
             yield Place("commit.written", key, "slots", None, "missing")
             continue
-        flat = integers(value)
-        places = list(zip(flat[::2], flat[1::2], strict=False))
-        changed = set(places)
-        if places != sorted(changed):
+        changed = {(one.region, one.place) for one in value}
+        if [(one.region, one.place) for one in value] != sorted(changed):
             yield Place("commit.written", key, "places once each, ascending", value, "out of order")
         must, may = _sets(evidence, launch)
-        layers = [launch.layer] if launch.kind == EXTEND and launch.layer < len(known) else range(len(known))
+        layers = [launch.layer] if launch.kind == LaunchKind.EXTEND and launch.layer < len(known) else range(len(known))
         yield from _wrong(evidence, launch, key, changed, must - known[layers[0]], must | may)
         for layer in layers:
             known[layer] |= changed
@@ -99,15 +89,17 @@ def _places(evidence: Evidence) -> Iterator[Place]:
         yield Place("commit.written", key, None, value, "surplus")
 
 
-def _sets(evidence: Evidence, launch: Launch) -> tuple[Written, Written]:
+def _sets(evidence: Evidence, launch: Launch) -> tuple[_Places, _Places]:
     """What a launch has to write, and what it may write besides."""
-    must: Written = set()
-    may: Written = {(TARGET, 0), (HEAD, 0)} if evidence.form.extends else {(TARGET, 0)}
+    must: _Places = set()
+    may: _Places = (
+        {(MemoryRegion.TARGET, 0), (MemoryRegion.DRAFT, 0)} if evidence.form.extends else {(MemoryRegion.TARGET, 0)}
+    )
     for row in _rows(evidence, launch):
         positions = announced(evidence, launch, row)
         places = _entries(evidence, launch, row, positions)
         # A request that ends may be extended all the same, and need not.
-        optional = launch.kind in (EXTEND, EXTEND_PROMPT) and evidence.ends(row)
+        optional = launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) and evidence.ends(row)
         (may if optional else must).update(places)
         may |= _entries(evidence, launch, row, _again(evidence, launch, positions.start))
     if evidence.hybrid:
@@ -118,7 +110,7 @@ def _sets(evidence: Evidence, launch: Launch) -> tuple[Written, Written]:
     return must, may
 
 
-def _entries(evidence: Evidence, launch: Launch, row: Row, positions: range) -> Written:
+def _entries(evidence: Evidence, launch: Launch, row: Row, positions: range) -> _Places:
     """The entries of a row's positions, as far as its table has pages for them."""
     slots = (evidence.slot(row.request, row.round, position) for position in positions)
     return {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
@@ -126,30 +118,30 @@ def _entries(evidence: Evidence, launch: Launch, row: Row, positions: range) -> 
 
 def _state_rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
     """The rows whose states a launch may touch."""
-    if launch.kind == PREFILL:
+    if launch.kind == LaunchKind.PREFILL:
         return evidence.batches.get((launch.step, 0), ())
-    if launch.kind in (VERIFY, COMMIT):
+    if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
         return evidence.batches.get((launch.step, 1), ())
-    return evidence.ending(launch.step, evidence.phase(launch)) if launch.kind == FINISH else ()
+    return evidence.ending(launch.step, evidence.phase(launch)) if launch.kind == LaunchKind.FINISH else ()
 
 
-def _states(evidence: Evidence, launch: Launch, row: Row) -> tuple[Written, Written]:
+def _states(evidence: Evidence, launch: Launch, row: Row) -> tuple[_Places, _Places]:
     """What a launch has to write, and may write, of the states of one row.
 
     Nobody poisons a state that is given back: a later write may repeat what is there.
     """
     slot, states = evidence.state_slot(row.request, row.round), evidence.scenario.states
     replay = states.commit == "replay"
-    if launch.kind == VERIFY and not replay:
-        first = row.position * (evidence.scenario.steps + 1)
-        written = [(INTERMEDIATE, first + t) for t in range(max(launch.width, row.count + 1))]
+    if launch.kind == LaunchKind.VERIFY and not replay:
+        first = row.place * (evidence.scenario.steps + 1)
+        written = [(MemoryRegion.INTERMEDIATE, first + t) for t in range(max(launch.width, row.count + 1))]
         return set(written[: row.count + 1]), set(written)
-    if slot is None or (launch.kind == FINISH and not replay):
+    if slot is None or (launch.kind == LaunchKind.FINISH and not replay):
         return set(), set()
-    own = {(STATES, slot)}
-    if launch.kind in (VERIFY, FINISH):
+    own = {(MemoryRegion.STATES, slot)}
+    if launch.kind in (LaunchKind.VERIFY, LaunchKind.FINISH):
         return set(), own
-    kept = {(CHECKPOINTS, slot)} if _completes(evidence, row) else set()
+    kept = {(MemoryRegion.CHECKPOINTS, slot)} if _completes(evidence, row) else set()
     return own | kept, set()
 
 
@@ -165,7 +157,7 @@ def _completes(evidence: Evidence, row: Row) -> bool:
     return interval > 0 and isinstance(end, int) and end // interval > start // interval
 
 
-def _released(evidence: Evidence, start: int, end: int) -> Written:
+def _released(evidence: Evidence, start: int, end: int) -> _Places:
     """Slots of requests whose last step is in start .. end-1: given back, and poisoned."""
     size = evidence.page_size
     slots = {
@@ -175,11 +167,11 @@ def _released(evidence: Evidence, start: int, end: int) -> Written:
         for page in evidence.table_at(row).values()
         for offset in range(size)
     }
-    return {(region, slot) for region in (TARGET, HEAD) for slot in slots}
+    return {(region, slot) for region in (MemoryRegion.TARGET, MemoryRegion.DRAFT) for slot in slots}
 
 
 def _wrong(
-    evidence: Evidence, launch: Launch, key: Key, changed: Written, must: Written, allowed: Written
+    evidence: Evidence, launch: Launch, key: Key, changed: _Places, must: _Places, allowed: _Places
 ) -> Iterator[Place]:
     for region, slot in sorted(changed - allowed):
         expected = "only slots announced, and slot 0"
@@ -191,7 +183,7 @@ def _wrong(
 
 
 def _name(evidence: Evidence, region: int, slot: int) -> str:
-    if region == INTERMEDIATE:
+    if region == MemoryRegion.INTERMEDIATE:
         place, row = divmod(slot, evidence.scenario.steps + 1)
         return f"{_NAMES[region]} {slot} (batch place {place}, row {row})"
     return f"{_NAMES[region]} {slot}" if region in _NAMES else f"byte {slot} of other memory"
@@ -201,9 +193,9 @@ def _owner(evidence: Evidence, launch: Launch, region: int, slot: int) -> str:
     """Whose slot it is: of a row of this launch, of another request, of nobody."""
     if region not in _NAMES:
         return "outside the pools"
-    if region == INTERMEDIATE:
+    if region == MemoryRegion.INTERMEDIATE:
         return _row_of_batch(evidence, launch, slot)
-    if region in (STATES, CHECKPOINTS):
+    if region in (MemoryRegion.STATES, MemoryRegion.CHECKPOINTS):
         return _owner_of_state(evidence, launch, slot)
     batch = {row.request for row in _rows(evidence, launch)}
     for row in reversed(evidence.rows):

@@ -9,7 +9,8 @@ from itertools import pairwise
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, classify, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence, Row
-from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.values.observed import Datum, Owner, PoolReport
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 _READS = frozenset({"round.rows"})
@@ -33,12 +34,9 @@ def _ownership(evidence: Evidence) -> Iterator[Divergence]:
     expected: dict[Key, Datum] = {}
     for step in range(evidence.last_step + 2):
         tables = live_tables(evidence, step)
-        owned = sorted((page, request) for request, table in tables.items() for page in table.values())
-        expected[Key(-1, step)] = tuple(part for pair in owned for part in pair)
-    got = {
-        key: value[2:] if isinstance(value, tuple) else value
-        for key, value in evidence.subject.channel("pool.owners").items()
-    }
+        owned = (Owner(page, request) for request, table in tables.items() for page in table.values())
+        expected[Key(-1, step)] = tuple(sorted(owned))
+    got = {key: report.owners for key, report in evidence.subject.typed("pool.owners", PoolReport).items()}
     found = first_divergence("pool.ownership", "pool.owners", expected, got)
     if found:
         yield found
@@ -101,11 +99,10 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
     expected: dict[Key, Datum] = {}
     for step in range(evidence.last_step + 2):
         expected[Key(-1, step)] = (memory.pages, memory.request_slots)
-    for key, value in evidence.subject.channel("pool.owners").items():
-        flat = integers(value)
-        owned, owners = flat[2::2], set(flat[3::2])
-        expected[key] = (memory.pages - len(owned), memory.request_slots - len(owners))
-        got[key] = flat[:2]
+    for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
+        requests = {owner.request for owner in report.owners}
+        expected[key] = (memory.pages - len(report.owners), memory.request_slots - len(requests))
+        got[key] = (report.free_pages, report.free_rows)
     end = Key(-1, evidence.last_step + 1)
     expected[end] = (memory.pages, memory.request_slots)
     expected = {key: value for key, value in expected.items() if key.round <= evidence.last_step + 1}

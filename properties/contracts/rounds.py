@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import Contract, equals, explained
 from draftproof.properties.diagnosis.compare import Place, apart
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.trace import Key, integers
+from draftproof.properties.values.observed import numbers
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 
@@ -18,7 +19,7 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
         if request in evidence.ties:
             continue
         keys = sorted(key for key in got if key.request == request)
-        emitted = [(token, key) for key in keys for token in integers(got[key])]
+        emitted = [(token, key) for key in keys for token in numbers(got[key])]
         text = tuple(token for token, _ in emitted)
         if text != script.tokens:
             pairs = enumerate(zip(text, script.tokens, strict=False))

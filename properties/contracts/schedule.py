@@ -82,8 +82,8 @@ def _chunks(evidence: Evidence, request: int, chunks: list[Row]) -> Iterator[Pla
 def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Place]:
     """Rows of one batch: places 0 .. R-1, not too many, all in one size that holds them."""
     for place, row in enumerate(rows):
-        if row.position != place:
-            yield _place(row, f"place {place} of its batch", f"place {row.position}", apart(place, row.position))
+        if row.place != place:
+            yield _place(row, f"place {place} of its batch", f"place {row.place}", apart(place, row.place))
         if row.size != rows[0].size or (row.size and row.size < len(rows)):
             yield _place(row, f"a size that holds {len(rows)} rows", f"size {row.size}", "different")
     limit = evidence.scenario.schedule.max_batch

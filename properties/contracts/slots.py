@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.contracts.memory import CHECKPOINTS, HEAD, INTERMEDIATE, STATES, TARGET
 from draftproof.properties.diagnosis.compare import Place, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import Datum, MemoryRegion, WriteSet, numbers
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 _STAGES = ("draft.step", "draft.block", "verify", "extend")
@@ -70,18 +70,16 @@ def _drafts(evidence: Evidence, _key: Key) -> tuple[int, int]:
     return 0, evidence.scenario.steps
 
 
+_UNITS: dict[str, Range] = {"id": _vocab, "token": _positions, "page": _pages, "KV slot": _live_slots}
 _RANGES: dict[str, Range] = {
-    "round.table": _pages,
-    "accept.bonus": _vocab,
+    **{
+        channel.name: _UNITS[channel.unit]
+        for channel in CHANNELS.values()
+        if channel.unit in _UNITS and not channel.is_float
+    },
     "accept.correct_len": _drafts,
-    "accept.emitted": _vocab,
     "accept.index": _drafts,
-    "propose.tokens": _vocab,
-    "draft.block.visible": _positions,
-    **{f"{stage}.ids": _vocab for stage in _STAGES},
     "draft.block.ids": _vocab_and_mask,
-    **{f"{stage}.positions": _positions for stage in _STAGES},
-    **{f"{stage}.slots": _live_slots for stage in _STAGES},
 }
 
 
@@ -99,27 +97,27 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
 def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Place]:
     low, high = allowed(evidence, Key(0, 0))
     for key, value in evidence.subject.channel(channel).items():
-        # Every channel in `_RANGES` is of integers.
-        for item in cast("tuple[int, ...]", value if isinstance(value, tuple) else (value,)):
-            if not low <= item <= high:
-                yield Place(channel, key, f"{low} .. {high}", value, "out of range")
-                break
+        if not all(low <= item <= high for item in numbers(value)):
+            yield Place(channel, key, f"{low} .. {high}", value, "out of range")
 
 
 def _written_outside(evidence: Evidence) -> Iterator[Place]:
     memory, steps = evidence.scenario.memory, evidence.scenario.steps
     kv, states = (memory.pages + 1) * memory.page_size, memory.request_slots + 1
     rows = evidence.scenario.schedule.max_batch * (steps + 1)
-    ends = {TARGET: kv, STATES: states, INTERMEDIATE: rows, CHECKPOINTS: states}
+    ends = {
+        MemoryRegion.TARGET: kv,
+        MemoryRegion.STATES: states,
+        MemoryRegion.INTERMEDIATE: rows,
+        MemoryRegion.CHECKPOINTS: states,
+    }
     if evidence.form.extends:
-        ends[HEAD] = kv
-    for key, value in evidence.subject.channel("commit.written").items():
-        flat = integers(value)
-        for region, slot in zip(flat[::2], flat[1::2], strict=False):
-            if not 0 <= slot < ends.get(region, 0):
-                allowed = f"slots 0 .. {ends[region] - 1}" if region in ends else "no other memory"
-                yield Place("commit.written", key, allowed, (region, slot), "out of range")
-                break
+        ends[MemoryRegion.DRAFT] = kv
+    for key, places in evidence.subject.typed("commit.written", WriteSet).items():
+        wrong = next((one for one in places if not 0 <= one.place < ends.get(one.region, 0)), None)
+        if wrong:
+            allowed = f"slots 0 .. {ends[wrong.region] - 1}" if wrong.region in ends else "no other memory"
+            yield Place("commit.written", key, allowed, wrong, "out of range")
 
 
 def _tabled(evidence: Evidence) -> bool:

@@ -18,7 +18,8 @@ from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.origins import origin
 from draftproof.properties.diagnosis.strides import stride
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.trace import Datum, Key, Observation, integers
+from draftproof.properties.values.observed import Datum, Owner, StatePoolReport
+from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
 _BY_ROW = ("commit.state", "commit.intermediate")
@@ -105,12 +106,8 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
         yield found
     expected: dict[Key, Datum] = {}
     for step in range(evidence.last_step + 2):
-        owned = sorted((slot, request) for request, slot in _live(evidence, step).items())
-        expected[Key(-1, step)] = tuple(part for pair in owned for part in pair)
-    got: dict[Key, Datum] = {
-        key: integers(value)[1:] if isinstance(value, tuple) else value
-        for key, value in evidence.subject.channel("pool.states").items()
-    }
+        expected[Key(-1, step)] = tuple(sorted(Owner(slot, request) for request, slot in _live(evidence, step).items()))
+    got = {key: report.owners for key, report in evidence.subject.typed("pool.states", StatePoolReport).items()}
     found = first_divergence("state.ownership", "pool.states", expected, got)
     if found:
         yield found
@@ -161,11 +158,10 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
     slots = evidence.scenario.memory.request_slots
     expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.last_step + 2)}
     got: dict[Key, Datum] = {}
-    for key, value in evidence.subject.channel("pool.states").items():
-        flat = integers(value)
+    for key, report in evidence.subject.typed("pool.states", StatePoolReport).items():
         if key.round <= evidence.last_step:
-            expected[key] = slots - len(flat[2::2])
-        got[key] = flat[0] if flat else "nothing"  # type: ignore[assignment]
+            expected[key] = slots - len(report.owners)
+        got[key] = report.free_slots
     found = first_divergence("state.balance", "pool.states", expected, got)
     if found:
         yield found

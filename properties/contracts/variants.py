@@ -5,15 +5,19 @@ A real model's floats depend on the shape of a batch, so of variants that change
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import first_divergence
-from draftproof.properties.evidence.evidence import CAPTURE, Evidence
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import BatchRow, Datum, LaunchKind, LaunchRecord, MemoryRegion, WriteSet
 from draftproof.properties.values.scenario import VARIANTS, Variant
-from draftproof.properties.values.trace import Datum, Key, Trace, integers
+from draftproof.properties.values.trace import Key, Trace
 from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import NEED_SIZES, unchanged
 
@@ -40,43 +44,34 @@ def _rounded(channel: str, evidence: Evidence) -> bool:
     """Whether a channel shows the last bits of floats: those themselves, or which entries came out as they were."""
     if channel == "commit.written":
         return evidence.form.repeats
-    return CHANNELS[channel].kind in ("vector", "choice")
+    return CHANNELS[channel].is_float
 
 
 def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence) -> Values:
     """A channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
     values = trace.channel(channel)
     if channel == "round.rows" and variant in NEED_SIZES:
-        return {key: _without(value, 3) for key, value in values.items()}
+        return {key: replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "round.rows" and variant == "rows_permuted":
-        return {key: _without(value, 0) for key, value in values.items()}
+        return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "commit.written":
-        return _written(values, trace.channel("graph.replay"), evidence.page_size)
+        return _written(trace, evidence.page_size)
     return values
 
 
-def _without(value: Datum, at: int) -> Datum:
-    flat = integers(value)
-    return (*flat[:at], *flat[at + 1 :]) if isinstance(value, tuple) else value
-
-
-def _written(values: Values, launches: Values, page_size: int) -> Values:
+def _written(trace: Trace, page_size: int) -> dict[Key, WriteSet]:
     """What launches wrote outside the reserved page, numbered without captures.
 
     Slot 0 holds whatever padding left there last, so whether a launch changes it depends on the launches before.
     """
-    numbers: dict[int, int] = {}
-    kept: dict[Key, Datum] = {}
-    for key in sorted(values):
-        launch = launches.get(key)
-        if not isinstance(values[key], tuple) or (isinstance(launch, tuple) and launch[0] == CAPTURE):
+    launches, numbers = trace.typed("graph.replay", LaunchRecord), Counter[int]()
+    kept: dict[Key, WriteSet] = {}
+    for key, places in sorted(trace.typed("commit.written", WriteSet).items()):
+        if key in launches and launches[key].kind == LaunchKind.CAPTURE:
             continue
-        flat = integers(values[key])
-        number = numbers.get(key.round, 0)
-        numbers[key.round] = number + 1
-        pairs = zip(flat[::2], flat[1::2], strict=False)
-        live = [pair for pair in pairs if pair[0] > 1 or pair[1] >= page_size]
-        kept[key._replace(step=number)] = tuple(part for pair in live for part in pair)
+        live = (one for one in places if one.region > MemoryRegion.DRAFT or one.place >= page_size)
+        kept[key._replace(step=numbers[key.round])] = tuple(live)
+        numbers[key.round] += 1
     return kept
 
 

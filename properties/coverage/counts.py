@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from draftproof.properties.coverage.read import read_samples
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
-from draftproof.properties.evidence.evidence import CAPTURE, DRAFT, EXTEND, VERIFY, Evidence, Launch
+from draftproof.properties.evidence.evidence import Evidence, Launch
 from draftproof.properties.evidence.forms import Form
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.scenario import VARIANTS
 
 T = TypeVar("T")
@@ -74,17 +75,17 @@ _BATCHES: Table[BatchSample] = {
     ),
 }
 _LAUNCHES: Table[Launch] = {
-    "captures": lambda launch: launch.kind == CAPTURE,
-    "graph_replays": lambda launch: launch.kind in (DRAFT, VERIFY, EXTEND) and launch.replays > 0,
-    "eager_launches": lambda launch: launch.kind in (DRAFT, VERIFY, EXTEND) and launch.size == 0,
-    "padded_replays": lambda launch: (
-        launch.kind in (DRAFT, VERIFY, EXTEND) and launch.replays > 0 and launch.rows < launch.size
-    ),
+    "captures": lambda launch: launch.kind == LaunchKind.CAPTURE,
+    "graph_replays": lambda launch: launch.kind in GRAPHED and launch.replays > 0,
+    "eager_launches": lambda launch: launch.kind in GRAPHED and launch.size == 0,
+    "padded_replays": lambda launch: launch.kind in GRAPHED and launch.replays > 0 and launch.rows < launch.size,
     **{
-        f"verifies_at_width_{width}": lambda launch, width=width: launch.kind == VERIFY and launch.width == width
+        f"verifies_at_width_{width}": lambda launch, width=width: (
+            launch.kind == LaunchKind.VERIFY and launch.width == width
+        )
         for width in _WIDTHS
     },
-    "verifies_at_larger_widths": lambda launch: launch.kind == VERIFY and launch.width not in _WIDTHS,
+    "verifies_at_larger_widths": lambda launch: launch.kind == LaunchKind.VERIFY and launch.width not in _WIDTHS,
 }
 
 
@@ -194,7 +195,7 @@ def counts(evidence: Evidence) -> dict[str, int]:
     _add(counter, _BATCHES, samples.batches)
     _add(counter, _LAUNCHES, samples.launches)
     _add(counter, _ROUNDS, reported)
-    narrow = (one for one in samples.launches if one.kind == VERIFY and one.width <= samples.run.steps)
+    narrow = (one for one in samples.launches if one.kind == LaunchKind.VERIFY and one.width <= samples.run.steps)
     counter["narrow_replays"] = sum(launch.replays > 0 for launch in narrow)
     return {name: counter[name] for name in NAMES}
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import ProbeModel, Request
 from draftproof.properties.values.trace import Key
 from draftproof.properties.variants import NEED_SIZES
@@ -52,10 +53,10 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     pages, states = _page_owners(evidence), _state_owners(evidence)
     joined = {row.request for row in evidence.rows if not row.phase and (row.step, 1) in evidence.batches}
     chunked = {row.request for row in evidence.rows if not row.phase and row.chunk == 1}
-    emitted = evidence.subject.channel("accept.emitted")
+    emitted = evidence.subject.typed("accept.emitted", TokenIds)
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
-    tokens = [(key.request, len(value)) for key, value in emitted.items() if isinstance(value, tuple)]
+    tokens = [(key.request, len(value)) for key, value in emitted.items()]
     samples = []
     for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
         before = pages.get(index, [])
@@ -152,10 +153,11 @@ def _stops_in_run(evidence: Evidence, index: int) -> bool:
     """Return whether the subject's last round ended at a stop token among its accepted drafts."""
     script = evidence.script.requests[index]
     key = Key(index, len(script.rounds))
-    last = evidence.subject.channel("accept.emitted").get(key)
-    correct_len = evidence.subject.channel("accept.correct_len").get(key)
-    reported = isinstance(last, tuple) and isinstance(correct_len, int)
-    return reported and script.tokens[-1] in script.stop and len(last) <= correct_len  # type: ignore[arg-type,operator]
+    last = evidence.subject.typed("accept.emitted", TokenIds).get(key)
+    correct_len = evidence.subject.typed("accept.correct_len", int).get(key)
+    if last is None or correct_len is None:
+        return False
+    return script.tokens[-1] in script.stop and len(last) <= correct_len
 
 
 def _lengths(evidence: Evidence) -> list[int]:

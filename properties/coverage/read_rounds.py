@@ -10,14 +10,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
-from draftproof.properties.evidence.evidence import VERIFY, Evidence, Row
+from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
 
 def read_batches(evidence: Evidence, run: RunSample) -> Mapping[int, BatchSample]:
     """Return engine step -> the sample of its decode batch."""
-    replayed = {launch.step for launch in evidence.launches if launch.kind == VERIFY and launch.replays}
+    replayed = {launch.step for launch in evidence.launches if launch.kind == LaunchKind.VERIFY and launch.replays}
     decode = [rows for (_, phase), rows in sorted(evidence.batches.items()) if phase]
     return {
         rows[0].step: _batch(evidence, run, before, rows, rows[0].step in replayed)

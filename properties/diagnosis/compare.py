@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.observed import Choice, Datum, Observed, numbers
+from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
 Values = Mapping[Key, Datum]
@@ -87,8 +89,8 @@ class Place:
         """As a contract reports it."""
         index = first_index(self.expected, self.got)
         margin = None
-        if CHANNELS[self.channel].kind == "choice" and isinstance(self.expected, tuple):
-            margin = float(self.expected[1])
+        if CHANNELS[self.channel].value == Choice and isinstance(self.expected, tuple):
+            margin = float(numbers(self.expected)[1])
         return Divergence(
             contract=contract,
             channel=self.channel,
@@ -124,9 +126,9 @@ def first_index(expected: object, got: object) -> int:
             return 0
         gap = np.abs(expected - got)
         return int(np.argmax(np.where(np.isnan(gap), np.inf, gap)))
-    if isinstance(expected, tuple) and isinstance(got, tuple):
-        both = range(max(len(expected), len(got)))
-        return next((at for at in both if expected[at : at + 1] != got[at : at + 1]), -1)
+    if isinstance(expected, tuple | Observed) and isinstance(got, tuple | Observed):
+        pairs = zip_longest(numbers(expected), numbers(got))
+        return next((at for at, (one, other) in enumerate(pairs) if one != other), -1)
     return -1
 
 
@@ -141,6 +143,8 @@ def shown(value: object, index: int) -> str:
         return repr(float(value[max(index, 0)])) if value.size else "no lanes"
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], float):
         return f"{value[0]} (margin {value[1]:g})"
+    if isinstance(value, tuple) and value and isinstance(value[0], Observed):
+        return ", ".join(map(str, value))
     return str(value)
 
 
@@ -155,10 +159,10 @@ def classify(channel: str, key: Key, expected: Values, got: Values) -> str:
         return apart(one, other)
     if isinstance(one, bytes | np.ndarray):
         return _vector(key, one, other, expected)
-    if CHANNELS[channel].kind == "ints" and isinstance(one, tuple) and isinstance(other, tuple):
+    if CHANNELS[channel].value != Choice and isinstance(one, tuple | Observed):
         # A single token is somewhere else more often than it came from there.
-        told = _elsewhere(key, other, expected) if CHANNELS[channel].unit == "id" and len(other) > 1 else ""
-        return _tuples(one, other) or told or "different"
+        told = _elsewhere(key, other, expected) if CHANNELS[channel].unit == "id" and len(numbers(other)) > 1 else ""
+        return _tuples(numbers(one), numbers(other)) or told or "different"
     if CHANNELS[channel].unit == "KV slot":
         return apart(one, other) if isinstance(one, int) and isinstance(other, int) else "different"
     return _elsewhere(key, other, expected) or "different"

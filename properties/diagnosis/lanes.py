@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.values.trace import Datum
+from draftproof.properties.values.observed import Datum
 
 
 def explains(state: Datum, value: Datum, right: Datum | None) -> bool:

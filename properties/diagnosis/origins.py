@@ -12,7 +12,8 @@ from draftproof.properties.diagnosis.compare import apart
 from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.strides import row_of
 from draftproof.properties.evidence.evidence import Evidence, Row
-from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.trace import Key
 
 
 class _Place(NamedTuple):
@@ -31,7 +32,7 @@ def origin(evidence: Evidence, key: Key, value: Datum) -> str:
     row = next((row for row in batch if (row.request, row.round) == (key.request, key.round)), None)
     if row is None:
         return ""
-    at = _Place(row.position, row_of(evidence, key), row.request, row.step)
+    at = _Place(row.place, row_of(evidence, key), row.request, row.step)
     same = [place for place, state in states.items() if place != at and explains(state, value, states.get(at))]
     nearest = min(
         same, key=lambda place: (place.step != at.step, abs(place.b - at.b), abs(place.t - at.t)), default=None
@@ -54,7 +55,7 @@ def _states(evidence: Evidence, batch: tuple[Row, ...], layer: int) -> Mapping[_
         where = {"request": row.request, "round": row.round, "layer": layer}
         for channel in ("commit.intermediate", "commit.state"):
             for key, value in evidence.reference.of(channel, **where):
-                place = _Place(row.position, row_of(evidence, key), row.request, row.step)
+                place = _Place(row.place, row_of(evidence, key), row.request, row.step)
                 last[place.b, place.t] = place, value
     return dict(last.values())
 

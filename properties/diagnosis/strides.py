@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from draftproof.properties.diagnosis.compare import POISON_WORDS
 from draftproof.properties.diagnosis.lanes import explains, same, wrong_words
-from draftproof.properties.evidence.evidence import CAPTURE, VERIFY, Evidence, Row
-from draftproof.properties.values.trace import Datum, Key, integers
+from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.values.observed import Datum, LaunchKind, MemoryRegion, WriteSet
+from draftproof.properties.values.trace import Key
 
 Values = Mapping[Key, Datum]
-_INTERMEDIATE = 4
 # One place may be wrong for any other reason.
 _LEAST = 2
 _UNWRITTEN = POISON_WORDS | {bytes(8)}
@@ -190,22 +190,22 @@ def _order(key: Key) -> tuple[int, ...]:
 
 def _batch(evidence: Evidence, channel: str, step: int, got: Values) -> _Batch:
     rows = evidence.batches[step, 1]
-    launch = next((one for one in evidence.launches if (one.step, one.kind) == (step, VERIFY)), None)
-    said = evidence.subject.channel("commit.written").get(Key(-1, step, step=launch.number)) if launch else None
-    flat = integers(said)
+    launch = next((one for one in evidence.launches if (one.step, one.kind) == (step, LaunchKind.VERIFY)), None)
+    at = Key(-1, step, step=launch.number) if launch else Key(-1, step)
+    written = evidence.subject.typed("commit.written", WriteSet).get(at, ())
     return _Batch(
         evidence,
         rows,
         evidence.width(step),
         tuple(_readings(evidence, channel, rows, got)),
         tuple(_writes(evidence, step)),
-        frozenset(at for region, at in zip(flat[::2], flat[1::2], strict=False) if region == _INTERMEDIATE),
+        frozenset(one.place for one in written if one.region == MemoryRegion.INTERMEDIATE),
     )
 
 
 def _readings(evidence: Evidence, channel: str, rows: tuple[Row, ...], got: Values) -> Iterator[_Reading]:
     expected = evidence.reference.channel(channel)
-    batch = {(row.request, row.round): row.position for row in rows}
+    batch = {(row.request, row.round): row.place for row in rows}
     for key, value in got.items():
         if key[:2] in batch:
             at = Place(batch[key[:2]], row_of(evidence, key), key.request, key.round)
@@ -223,15 +223,15 @@ def row_of(evidence: Evidence, key: Key) -> int:
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
     """The verifies up to that of an engine step, and the captures, which run over rows of padding."""
     for launch in evidence.launches:
-        if launch.kind in (VERIFY, CAPTURE):
-            rows = evidence.batches.get((launch.step, 1), ()) if launch.kind == VERIFY else ()
+        if launch.kind in (LaunchKind.VERIFY, LaunchKind.CAPTURE):
+            rows = evidence.batches.get((launch.step, 1), ()) if launch.kind == LaunchKind.VERIFY else ()
             size = max(launch.size, len(rows))
             places = tuple(_place(rows, b, t) for b in range(size) for t in range(launch.width))
-            yield _Write(launch.kind == VERIFY, launch.width, places)
-        if (launch.step, launch.kind) == (until, VERIFY):
+            yield _Write(launch.kind == LaunchKind.VERIFY, launch.width, places)
+        if (launch.step, launch.kind) == (until, LaunchKind.VERIFY):
             return
 
 
 def _place(rows: tuple[Row, ...], b: int, t: int) -> Place:
-    row = next((row for row in rows if row.position == b and t <= row.count), None)
+    row = next((row for row in rows if row.place == b and t <= row.count), None)
     return Place(b, t, row.request, row.round) if row else Place(b, t)

@@ -11,7 +11,8 @@ from draftproof.properties.diagnosis.compare import differing, first_index, show
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, PHASES
-from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import unchanged
 

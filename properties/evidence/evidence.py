@@ -11,14 +11,26 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec.structs import astuple
+
 from draftproof.properties.evidence.forms import Form, form_of
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import (
+    BatchRow,
+    Choice,
+    Datum,
+    DraftNeeds,
+    LaunchKind,
+    LaunchRecord,
+    LayerKind,
+    NgramMatch,
+    StepsInForce,
+    TokenIds,
+)
 from draftproof.properties.values.scenario import Checkpoint, Scenario, drafts_allowed, round_plan
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Datum, Key, Observation, Trace, integers
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.variants import varied
-
-PREFILL, DRAFT, VERIFY, EXTEND, EXTEND_PROMPT, CAPTURE, COMMIT, FINISH = range(8)
 
 
 class Row(NamedTuple):
@@ -27,7 +39,7 @@ class Row(NamedTuple):
     request: int
     round: int
     chunk: int
-    position: int
+    place: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of a row
     phase: int
     size: int
@@ -43,7 +55,7 @@ class Launch(NamedTuple):
 
     step: int
     number: int
-    kind: int
+    kind: LaunchKind
     size: int
     rows: int
     replays: int
@@ -77,13 +89,13 @@ class Evidence:
         """Whether the target has layers with a recurrent state: a real model's reference says so."""
         model = self.scenario.model
         if isinstance(model, Checkpoint):
-            return 1 in self.reference.channel("config.routing").values()
+            return LayerKind.LINEAR_ATTENTION in self.reference.channel("config.routing").values()
         return "linear_attention" in model.types
 
     @cached_property
     def form(self) -> Form:
         """How the scenario's draft runs."""
-        return form_of(self.scenario.draft, integers(self.reference.channel("config.draft").get(Key(-1, 0))))
+        return form_of(self.scenario.draft, self.reference.typed("config.draft", DraftNeeds).get(Key(-1, 0)))
 
     @property
     def page_size(self) -> int:
@@ -120,7 +132,7 @@ class Evidence:
             expected = {key: value for key, value in expected.items() if key in got or not self.may_leave_out(key)}
         if self.exact:
             return expected, got
-        if CHANNELS[channel].kind == "choice":
+        if CHANNELS[channel].value == Choice:
             got = {key: self._same_margin(expected.get(key), value) for key, value in got.items()}
         return self._before_ties(channel, expected), self._before_ties(channel, got)
 
@@ -164,12 +176,9 @@ class Evidence:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """By engine step, phase, position in the batch."""
-        found = [
-            Row(key.request, key.round, key.step, *value)
-            for key, value in self.subject.channel("round.rows").items()
-            if isinstance(value, tuple) and len(value) == 5
-        ]
-        return tuple(sorted(found, key=lambda row: (row.step, row.phase, row.position)))
+        reported = self.subject.typed("round.rows", BatchRow).items()
+        rows = (Row(key.request, key.round, key.step, *astuple(row)) for key, row in reported)
+        return tuple(sorted(rows, key=lambda row: (row.step, row.phase, row.place)))
 
     @cached_property
     def batches(self) -> Mapping[tuple[int, int], tuple[Row, ...]]:
@@ -187,21 +196,17 @@ class Evidence:
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """In the order in which they ran."""
-        found = [
-            Launch(key.round, key.step, *value)
-            for key, value in self.subject.channel("graph.replay").items()
-            if isinstance(value, tuple) and len(value) == 6
-        ]
-        return tuple(sorted(found))
+        reported = self.subject.typed("graph.replay", LaunchRecord).items()
+        return tuple(sorted(Launch(key.round, key.step, *astuple(launch)) for key, launch in reported))
 
     def steps_in_force(self, step: int) -> int:
         """The most drafts that a round of an engine step may have: the controller's count, by the reference.
 
         After a tie of a real model it is the subject's count, whose continuation is another.
         """
-        counts = (self.subject if self.ties else self.reference).channel("control.steps")
-        said = integers(counts.get(Key(-1, step)))
-        return said[0] if said else self.scenario.steps
+        controller = (self.subject if self.ties else self.reference).typed("control.steps", StepsInForce)
+        in_force = controller.get(Key(-1, step))
+        return in_force.steps if in_force else self.scenario.steps
 
     def width(self, step: int) -> int:
         """The verify width that the decode batch of an engine step runs at: 1 if no row has drafts."""
@@ -223,11 +228,10 @@ class Evidence:
 
     def found(self, request: int, round_: int, n: int) -> int | None:
         """How many tokens there were to propose, by the reference's match; None for a draft that does not look."""
-        match = integers(self.reference.channel("propose.match").get(Key(request, round_)))
-        if len(match) != 2:
+        match = self.reference.typed("propose.match", NgramMatch).get(Key(request, round_))
+        if match is None:
             return None
-        length, place = match
-        return n + 1 - place if length else 0
+        return n + 1 - match.place if match.length else 0
 
     @cached_property
     def last_step(self) -> int:
@@ -281,7 +285,7 @@ class Evidence:
 
     def phase(self, launch: Launch) -> int:
         """1 for a launch of the decode batch: one after a verify of its step."""
-        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, VERIFY))
+        verified = (one.number for one in self.launches if (one.step, one.kind) == (launch.step, LaunchKind.VERIFY))
         return int(launch.number > min(verified, default=launch.number))
 
     def state_slot(self, request: int, round_: int) -> int | None:
@@ -319,7 +323,7 @@ class Evidence:
         How rounds cut the text is no part of it: a bad draft is rejected, and then the same tokens take more rounds.
         """
         emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
-        for key, value in sorted(self.subject.channel("accept.emitted").items()):
-            emitted[key.request] += integers(value)
+        for key, tokens in sorted(self.subject.typed("accept.emitted", TokenIds).items()):
+            emitted[key.request] += tokens
         requests = enumerate(self.script.requests)
         return any(emitted[number] != script.tokens for number, script in requests if number not in self.ties)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from draftproof.properties.values.drafts import KINDS, CheckpointDraft, Draft, DraftKind, kind_of
+from draftproof.properties.values.observed import DraftNeeds
 
 DRAFTED = frozenset(name for kind in KINDS for name in kind.tapped)
 """What some draft reports and another does not."""
@@ -74,8 +75,8 @@ class Form(NamedTuple):
         return drafts + 1 if self.block and drafts else self.forwards(drafts)
 
 
-def form_of(draft: Draft, said: tuple[int, ...] = ()) -> Form:
-    """`said` is config.draft by the reference, which alone knows the layers of a real draft."""
+def form_of(draft: Draft, needs: DraftNeeds | None = None) -> Form:
+    """Return the form of a draft; `needs` by the reference, which alone knows the layers of a real draft."""
     real = isinstance(draft, CheckpointDraft)
-    layers = said[1] if real and len(said) == 2 else getattr(draft, "layers", 1)
+    layers = needs.num_layers if real and needs else getattr(draft, "layers", 1)
     return Form(kind_of(draft), layers)

@@ -3,85 +3,122 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-Kind = Literal["int", "ints", "vector", "choice"]
+from draftproof.properties.values.observed import (
+    BatchRow,
+    Choice,
+    ConfigSeen,
+    DraftNeeds,
+    LaunchRecord,
+    LayerKind,
+    NgramMatch,
+    PoolReport,
+    StatePoolReport,
+    StepsInForce,
+    TokenIds,
+    Vector,
+    WriteSet,
+)
+
 PHASES = ("plan", "draft", "propose", "verify", "accept", "commit", "extend", "control", "graph", "pool")
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One named observable. `keys` are those beside request and round; `kind` is the form of the value.
+    """One named observable.
 
-    int: one integer. ints: a tuple of integers. choice: (token, margin to the second). vector: raw little-endian
-    bytes of a probe's integers, or a read-only float64 array of a real model.
+    `keys` are those beside request and round, `value` is the type of every value (see observed.py), `scope` says
+    whether it belongs to a request or to the whole engine: then the request is -1 and the round mostly the engine
+    step. `commit` names the one way to commit states that has it.
     """
 
     name: str
     phase: str
     rank: int
     keys: tuple[str, ...]
-    kind: Kind
+    value: Any
     unit: str
+    scope: Literal["request", "engine"] = "request"
+    commit: Literal["", "snapshot", "replay"] = ""
 
     @property
     def order(self) -> tuple[int, int]:
         return (PHASES.index(self.phase), self.rank)
 
+    @property
+    def is_tapped(self) -> bool:
+        """Whether it takes taps inside of launches; a host sees the rest anyway."""
+        return self.phase in ("draft", "verify", "extend")
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it names pages or slots, which a subject chooses."""
+        return self.unit in ("page", "pages", "KV slot", "slots", "state slot", "state slots")
+
+    @property
+    def is_of_launches(self) -> bool:
+        """Whether it reports each launch of an engine step."""
+        return self.scope == "engine" and self.phase in ("commit", "graph")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its values are, or hold, floats of a real model."""
+        return self.value in (Vector, Choice)
+
 
 _TABLE = (
-    Channel("round.rows", "plan", 1, ("step",), "ints", "rows"),
-    Channel("round.table", "plan", 2, ("row",), "int", "page"),
-    Channel("round.state", "plan", 3, (), "int", "state slot"),
-    Channel("config.seen", "plan", 4, ("step",), "ints", "-"),
-    Channel("config.routing", "plan", 5, ("layer",), "int", "layer type"),
-    Channel("config.draft", "plan", 7, (), "ints", "-"),
-    Channel("control.steps", "plan", 6, (), "ints", "tokens"),
-    Channel("draft.step.ids", "draft", 1, ("step",), "int", "id"),
-    Channel("draft.step.positions", "draft", 2, ("step",), "int", "token"),
-    Channel("draft.step.slots", "draft", 3, ("step",), "int", "KV slot"),
-    Channel("draft.step.hidden_in", "draft", 4, ("step",), "vector", "-"),
-    Channel("draft.step.proposal", "draft", 5, ("step",), "choice", "id"),
-    Channel("draft.block.ids", "draft", 1, ("row",), "int", "id"),
-    Channel("draft.block.positions", "draft", 2, ("row",), "int", "token"),
-    Channel("draft.block.slots", "draft", 3, ("row",), "int", "KV slot"),
-    Channel("draft.block.visible", "draft", 4, ("row",), "int", "token"),
-    Channel("draft.block.proposal", "draft", 5, ("row",), "choice", "id"),
-    Channel("propose.match", "propose", 1, (), "ints", "tokens"),
-    Channel("propose.tokens", "propose", 2, (), "ints", "id"),
-    Channel("verify.ids", "verify", 1, ("row",), "int", "id"),
-    Channel("verify.positions", "verify", 2, ("row",), "int", "token"),
-    Channel("verify.slots", "verify", 3, ("row",), "int", "KV slot"),
-    Channel("verify.hidden", "verify", 5, ("row",), "vector", "-"),
-    Channel("verify.choice", "verify", 6, ("row",), "choice", "id, logit"),
-    Channel("accept.correct_len", "accept", 1, (), "int", "tokens"),
-    Channel("accept.index", "accept", 2, (), "ints", "row"),
-    Channel("accept.bonus", "accept", 3, (), "int", "id"),
-    Channel("accept.emitted", "accept", 4, (), "ints", "id"),
-    Channel("commit.length", "commit", 1, (), "int", "tokens"),
-    Channel("commit.step_index", "commit", 2, (), "int", "row"),
-    Channel("commit.state", "commit", 3, ("layer",), "vector", "-"),
-    Channel("commit.intermediate", "commit", 4, ("layer", "row"), "vector", "-"),
-    Channel("commit.kv", "commit", 5, ("layer", "row"), "vector", "-"),
-    Channel("commit.written", "commit", 6, ("step",), "ints", "slots"),
-    Channel("commit.pending", "commit", 7, (), "int", "tokens"),
-    Channel("commit.base", "commit", 8, ("layer",), "vector", "-"),
-    Channel("commit.checkpoint", "commit", 9, ("layer",), "vector", "-"),
-    Channel("commit.final", "commit", 10, ("layer",), "vector", "-"),
-    Channel("commit.unfolded", "commit", 11, (), "int", "tokens"),
-    Channel("extend.ids", "extend", 1, ("layer", "row"), "int", "id"),
-    Channel("extend.positions", "extend", 2, ("layer", "row"), "int", "token"),
-    Channel("extend.slots", "extend", 3, ("layer", "row"), "int", "KV slot"),
-    Channel("extend.hidden_in", "extend", 4, ("layer", "row"), "vector", "-"),
-    Channel("extend.kv", "extend", 5, ("layer", "row"), "vector", "-"),
-    Channel("extend.proposal", "extend", 6, ("layer",), "choice", "id"),
-    Channel("control.average", "control", 1, (), "vector", "tokens"),
-    Channel("graph.replay", "graph", 1, ("step",), "ints", "rows"),
-    Channel("pool.owners", "pool", 1, (), "ints", "pages"),
-    Channel("pool.guards", "pool", 2, (), "ints", "bytes"),
-    Channel("pool.states", "pool", 3, (), "ints", "state slots"),
-    Channel("pool.drafts", "pool", 4, (), "ints", "requests"),
+    Channel("round.rows", "plan", 1, ("step",), BatchRow, "rows"),
+    Channel("round.table", "plan", 2, ("row",), int, "page"),
+    Channel("round.state", "plan", 3, (), int, "state slot"),
+    Channel("config.seen", "plan", 4, ("step",), ConfigSeen, "-", scope="engine"),
+    Channel("config.routing", "plan", 5, ("layer",), LayerKind, "layer type", scope="engine"),
+    Channel("config.draft", "plan", 7, (), DraftNeeds, "-", scope="engine"),
+    Channel("control.steps", "plan", 6, (), StepsInForce, "tokens", scope="engine"),
+    Channel("draft.step.ids", "draft", 1, ("step",), int, "id"),
+    Channel("draft.step.positions", "draft", 2, ("step",), int, "token"),
+    Channel("draft.step.slots", "draft", 3, ("step",), int, "KV slot"),
+    Channel("draft.step.hidden_in", "draft", 4, ("step",), Vector, "-"),
+    Channel("draft.step.proposal", "draft", 5, ("step",), Choice, "id"),
+    Channel("draft.block.ids", "draft", 1, ("row",), int, "id"),
+    Channel("draft.block.positions", "draft", 2, ("row",), int, "token"),
+    Channel("draft.block.slots", "draft", 3, ("row",), int, "KV slot"),
+    Channel("draft.block.visible", "draft", 4, ("row",), int, "token"),
+    Channel("draft.block.proposal", "draft", 5, ("row",), Choice, "id"),
+    Channel("propose.match", "propose", 1, (), NgramMatch, "tokens"),
+    Channel("propose.tokens", "propose", 2, (), TokenIds, "id"),
+    Channel("verify.ids", "verify", 1, ("row",), int, "id"),
+    Channel("verify.positions", "verify", 2, ("row",), int, "token"),
+    Channel("verify.slots", "verify", 3, ("row",), int, "KV slot"),
+    Channel("verify.hidden", "verify", 5, ("row",), Vector, "-"),
+    Channel("verify.choice", "verify", 6, ("row",), Choice, "id, logit"),
+    Channel("accept.correct_len", "accept", 1, (), int, "tokens"),
+    Channel("accept.index", "accept", 2, (), tuple[int, ...], "row"),
+    Channel("accept.bonus", "accept", 3, (), int, "id"),
+    Channel("accept.emitted", "accept", 4, (), TokenIds, "id"),
+    Channel("commit.length", "commit", 1, (), int, "tokens"),
+    Channel("commit.step_index", "commit", 2, (), int, "row"),
+    Channel("commit.state", "commit", 3, ("layer",), Vector, "-"),
+    Channel("commit.intermediate", "commit", 4, ("layer", "row"), Vector, "-", commit="snapshot"),
+    Channel("commit.kv", "commit", 5, ("layer", "row"), Vector, "-"),
+    Channel("commit.written", "commit", 6, ("step",), WriteSet, "slots", scope="engine"),
+    Channel("commit.pending", "commit", 7, (), int, "tokens", commit="replay"),
+    Channel("commit.base", "commit", 8, ("layer",), Vector, "-", commit="replay"),
+    Channel("commit.checkpoint", "commit", 9, ("layer",), Vector, "-"),
+    Channel("commit.final", "commit", 10, ("layer",), Vector, "-"),
+    Channel("commit.unfolded", "commit", 11, (), int, "tokens", commit="replay"),
+    Channel("extend.ids", "extend", 1, ("layer", "row"), int, "id"),
+    Channel("extend.positions", "extend", 2, ("layer", "row"), int, "token"),
+    Channel("extend.slots", "extend", 3, ("layer", "row"), int, "KV slot"),
+    Channel("extend.hidden_in", "extend", 4, ("layer", "row"), Vector, "-"),
+    Channel("extend.kv", "extend", 5, ("layer", "row"), Vector, "-"),
+    Channel("extend.proposal", "extend", 6, ("layer",), Choice, "id"),
+    Channel("control.average", "control", 1, (), Vector, "tokens", scope="engine"),
+    Channel("graph.replay", "graph", 1, ("step",), LaunchRecord, "rows", scope="engine"),
+    Channel("pool.owners", "pool", 1, (), PoolReport, "pages", scope="engine"),
+    Channel("pool.guards", "pool", 2, (), tuple[int, ...], "bytes", scope="engine"),
+    Channel("pool.states", "pool", 3, (), StatePoolReport, "state slots", scope="engine"),
+    Channel("pool.drafts", "pool", 4, (), tuple[int, ...], "requests", scope="engine"),
 )
 CHANNELS: dict[str, Channel] = {channel.name: channel for channel in _TABLE}
-TAPPED = frozenset(name for name in CHANNELS if name.split(".")[0] in ("draft", "verify", "extend"))
-"""What takes taps inside of launches; the rest is what a host sees anyway."""
+TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, cast
-
-import numpy as np
+from typing import NamedTuple, TypeVar, cast
 
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import Datum
 
-Datum = int | tuple[int, ...] | tuple[int, float] | bytes | np.ndarray
-
-
-def integers(value: Datum | None) -> tuple[int, ...]:
-    """A value of a channel whose tuples hold integers alone, which is any that is no choice; () if it is no tuple."""
-    return cast("tuple[int, ...]", value) if isinstance(value, tuple) else ()
+T = TypeVar("T", bound=Datum)
 
 
 class Key(NamedTuple):
@@ -75,6 +69,10 @@ class Trace:
 
     def channel(self, name: str) -> Mapping[Key, Datum]:
         return self.index.get(name, {})
+
+    def typed(self, name: str, value: type[T]) -> Mapping[Key, T]:
+        """Return a channel as one of values of a type, as the channel table gives it; valuetypes.py checks it."""
+        return cast("Mapping[Key, T]", self.channel(name))
 
     def of(self, name: str, **where: int) -> Iterator[tuple[Key, Datum]]:
         """Observations of a channel whose key has the given fields."""

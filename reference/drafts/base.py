@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from draftproof.properties.values.trace import Datum
+from draftproof.properties.values.observed import Datum
 from draftproof.reference.memo import Pass
 
 

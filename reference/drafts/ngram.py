@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from draftproof.properties.values.drafts import Ngram as Spec
+from draftproof.properties.values.observed import NgramMatch
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel
 from draftproof.reference.drafts.base import Proposal, Said
 from draftproof.reference.memo import Memo, Pass
@@ -41,7 +42,7 @@ class Ngram:
         """See `Draft`. Fewer than `count` if fewer tokens followed."""
         match = self.match(tokens)
         found = tokens[match.place :][:count] if match.length else ()
-        return Proposal(found, (Said("propose.match", tuple(match)),))
+        return Proposal(found, (Said("propose.match", NgramMatch(*match)),))
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `Draft`."""

@@ -12,10 +12,10 @@ from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.harness.lockstep import solved
-from draftproof.properties.evidence.evidence import CAPTURE, DRAFT, EXTEND, VERIFY
 from draftproof.properties.judge import judge
+from draftproof.properties.values.observed import GRAPHED, LaunchKind, LaunchRecord, WriteSet
 from draftproof.properties.values.scenario import Graphs, Scenario
-from draftproof.properties.values.trace import Datum, Trace
+from draftproof.properties.values.trace import Trace
 from tests.properties.evidence import ADAPTIVE, STATIC
 
 SIZES = (1, 2, 3)
@@ -43,16 +43,17 @@ def warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "capture", at_once)
 
 
-def launches(ran: Trace) -> list[tuple[int, tuple[Datum, ...]]]:
-    """Engine step, value and written places of every launch but captures, in order."""
-    values, written = (ran.channel(channel) for channel in OF_LAUNCHES)
-    return [(key.round, (value, written[key])) for key, value in sorted(values.items()) if value[0] != CAPTURE]  # type: ignore[index]
+def launches(ran: Trace) -> list[tuple[int, LaunchRecord, WriteSet]]:
+    """Engine step, record and written places of every launch but captures, in order."""
+    records, written = ran.typed("graph.replay", LaunchRecord), ran.typed("commit.written", WriteSet)
+    of_batches = (key for key, record in sorted(records.items()) if record.kind != LaunchKind.CAPTURE)
+    return [(key.round, records[key], written[key]) for key in of_batches]
 
 
 def captures(ran: Trace) -> list[tuple[int, int, int]]:
     """Engine step, size and width of every capture, in order."""
-    found = sorted(ran.channel("graph.replay").items())
-    return [(key.round, value[1], value[4]) for key, value in found if value[0] == CAPTURE]  # type: ignore[index]
+    found = sorted(ran.typed("graph.replay", LaunchRecord).items())
+    return [(key.round, one.size, one.width) for key, one in found if one.kind == LaunchKind.CAPTURE]
 
 
 @pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)
@@ -65,7 +66,7 @@ def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, reques
     for channel in at_once.channels.difference(OF_LAUNCHES):
         assert at_once.channel(channel) == lazily.channel(channel), channel
     assert launches(at_once) == launches(lazily)
-    assert any(value[1] for _, (value, _) in launches(lazily))  # type: ignore[index]
+    assert any(record.size for _, record, _ in launches(lazily))
 
 
 @pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)
@@ -77,7 +78,8 @@ def test_warm_up_captures_every_size_of_every_width_once_and_writes_nothing(scen
     widths = [1, 1, *(steps + 1 for steps in counts for _ in range(3))]
     assert captures(ran) == [(-1, size, width) for size in sorted(SIZES, reverse=True) for width in widths]
     written = ran.channel("commit.written")
-    of_captures = [key for key, value in ran.channel("graph.replay").items() if value[0] == CAPTURE]  # type: ignore[index]
+    records = ran.typed("graph.replay", LaunchRecord)
+    of_captures = [key for key, record in records.items() if record.kind == LaunchKind.CAPTURE]
     assert {written[key] for key in of_captures} == {()}
 
 
@@ -96,8 +98,8 @@ def test_an_engine_that_switches_between_widths_holds_every_contract(capture: bo
     case = msgspec.structs.replace(ADAPTIVE, graphs=Graphs(sizes=(2,), capture=capture))
     of = lockstep(EngineSubject(), case)
     assert judge(of).first is None
-    widths = {kind: {one.width for one in of.launches if one.kind == kind} for kind in (DRAFT, VERIFY, EXTEND)}
-    assert widths == {DRAFT: {2, 4}, VERIFY: {1, 2, 4}, EXTEND: {1, 2, 4}}
-    in_order = [one.width for one in of.launches if one.kind == VERIFY]
+    widths = {kind: {one.width for one in of.launches if one.kind == kind} for kind in GRAPHED}
+    assert widths == {LaunchKind.DRAFT: {2, 4}, LaunchKind.VERIFY: {1, 2, 4}, LaunchKind.EXTEND: {1, 2, 4}}
+    in_order = [one.width for one in of.launches if one.kind == LaunchKind.VERIFY]
     switches = set(pairwise(in_order))
     assert {(2, 4), (4, 2)} <= switches or {(2, 4), (4, 1), (1, 2)} <= switches

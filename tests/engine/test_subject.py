@@ -9,6 +9,7 @@ from draftproof.engine.drafts.eagle import Eagle
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.observed import LaunchKind, MemoryRegion, PoolReport, WrittenPlace
 from draftproof.properties.values.scenario import Graphs, Memory, Scenario, Schedule
 from draftproof.properties.values.trace import Trace
 from draftproof.reference.run import run
@@ -61,18 +62,15 @@ def test_the_trace_is_the_same_in_every_run():
 
 
 def test_graphs_are_replayed_and_oversized_batches_run_eagerly():
-    replays = [
-        value for value in trace(SETTINGS["graphs"]).channel("graph.replay").values() if value[1] and value[0] != 5
-    ]
-    assert max(value[3] for value in replays) > 1
+    assert max(launch.replays for launch in trace(SETTINGS["graphs"]).channel("graph.replay").values()) > 1
     launches = trace(SETTINGS["oversized batch"]).channel("graph.replay").values()
-    assert {value[1] for value in launches if value[2] > 1} == {0}
-    assert 1 in {value[1] for value in launches}
+    assert {launch.size for launch in launches if launch.rows > 1} == {0}
+    assert 1 in {launch.size for launch in launches}
 
 
 def test_capture_writes_slot_0_only():
     engine = trace(SETTINGS["graphs"])
-    captures = [key for key, value in engine.channel("graph.replay").items() if value[0] == 5]
+    captures = [key for key, value in engine.channel("graph.replay").items() if value.kind == LaunchKind.CAPTURE]
     written = {engine.channel("commit.written")[key] for key in captures}
     assert captures
     assert written == {()}
@@ -90,8 +88,8 @@ def test_slots_are_reused_and_all_pages_come_back():
     case = SETTINGS["queue"]
     owners = trace(case).channel("pool.owners")
     last = max(owners)
-    assert owners[last] == (case.memory.pages, case.memory.request_slots)
-    assert len({value[2::2] for value in owners.values()}) > 2
+    assert owners[last] == PoolReport(case.memory.pages, case.memory.request_slots, ())
+    assert len({tuple(owner.index for owner in report.owners) for report in owners.values()}) > 2
 
 
 def test_guards_are_watched():
@@ -119,6 +117,6 @@ def test_a_write_between_launches_is_held_against_the_next(monkeypatch: pytest.M
     monkeypatch.setattr(Eagle, "keep", astray)
     engine = trace(SETTINGS["graphs"])
     last = SETTINGS["graphs"].memory
-    place = (0, (last.pages + 1) * last.page_size - 1)
+    place = WrittenPlace(MemoryRegion.TARGET, (last.pages + 1) * last.page_size - 1)
     written = [value for _, value in sorted(engine.channel("commit.written").items())]
-    assert sum(place in zip(value[::2], value[1::2], strict=True) for value in written) > 1
+    assert sum(place in value for value in written) > 1

@@ -129,6 +129,12 @@ def _silent(trace: Trace) -> Trace:
     return replace(trace, channels=frozenset(), observations=())
 
 
+def _untyped(trace: Trace) -> Trace:
+    """A row of a batch as a tuple, which no contract could read."""
+    first, *rest = trace.observations
+    return replace(trace, observations=(first._replace(value=(7, 7)), *rest))
+
+
 def _mute_of_a_bonus(trace: Trace) -> Trace:
     kept = trace.channels - {"accept.bonus"}
     return replace(trace, channels=kept, observations=tuple(one for one in trace.observations if one.channel in kept))
@@ -138,6 +144,7 @@ def _mute_of_a_bonus(trace: Trace) -> Trace:
     ("change", "message"),
     [
         (_twice, "MalformedTraceError: .* is reported twice"),
+        (_untyped, r"MalformedTraceError: invalid [a-z.]+ Key\(.*\): \(7, 7\): expected "),
         (_silent, "MalformedTraceError: the trace lacks accept.bonus, .*, which its subject declares"),
         (_mute_of_a_bonus, "MalformedTraceError: the trace lacks accept.bonus, which its subject declares"),
     ],

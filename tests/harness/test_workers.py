@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.engine.subject.recorder import KINDS
 from draftproof.faults.catalogue import catalogue, read_sources
 from draftproof.faults.patched_sources import write_copy
 from draftproof.harness.execute import kind_of
@@ -27,8 +26,8 @@ from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpe
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.trace import integers
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from tests.harness.worker_subjects import ORDERS_IN
@@ -369,8 +368,10 @@ def test_the_engine_announces_every_launch_it_makes(scenario: Scenario) -> None:
     subject = EngineSubject()
     subject.announce = lambda step, kind: told.append((step, kind))
     trace = subject.run(scenario, solve(scenario))
-    launched = [(key.round, integers(value)[0]) for key, value in trace.channel("graph.replay").items()]
-    assert [(step, KINDS[kind]) for step, kind in told if kind != "plan"] == launched
+    launched = [
+        (key.round, record.kind.name.lower()) for key, record in trace.typed("graph.replay", LaunchRecord).items()
+    ]
+    assert [(step, kind) for step, kind in told if kind != "plan"] == launched
     plans = [step for step, kind in told if kind == "plan"]
     assert plans == list(range(len(plans)))
     assert told[0][1] in ("plan", "capture")

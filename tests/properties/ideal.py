@@ -11,21 +11,25 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from draftproof.properties.evidence.evidence import (
-    CAPTURE,
-    COMMIT,
-    DRAFT,
-    EXTEND,
-    EXTEND_PROMPT,
-    FINISH,
-    PREFILL,
-    VERIFY,
-)
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import KINDS, Ngram, algorithm, kind_of
+from draftproof.properties.values.observed import (
+    GRAPHED,
+    BatchRow,
+    ConfigSeen,
+    Datum,
+    LaunchKind,
+    LaunchRecord,
+    LayerKind,
+    MemoryRegion,
+    Owner,
+    PoolReport,
+    StatePoolReport,
+    WrittenPlace,
+)
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, round_plan
 from draftproof.properties.values.script import RoundScript, Script, forced
-from draftproof.properties.values.trace import Datum, Key, Observation, Trace
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.control import observations, start, update
 from draftproof.reference.drafts.ngram import Ngram as Matcher
 from draftproof.reference.memo import Memo
@@ -162,23 +166,27 @@ class _Play:
         page, offset = divmod(position, self.scenario.memory.page_size)
         return self.tables[request, round_][page] * self.scenario.memory.page_size + offset
 
-    def launch(self, kind: int, rows: int, written: set[tuple[int, int]], width: int = 0, layer: int = 0) -> None:
+    def launch(
+        self, kind: LaunchKind, rows: int, written: set[tuple[int, int]], width: int = 0, layer: int = 0
+    ) -> None:
         graphs = self.scenario.graphs
-        sizes = graphs.sizes if graphs.capture and kind in (DRAFT, VERIFY, EXTEND) else ()
+        sizes = graphs.sizes if graphs.capture and kind in GRAPHED else ()
         size = next((size for size in sizes if size >= rows), 0)
         if size and (size, width) not in self.captured:
             self.captured.add((size, width))
             for _ in range(1 + int(self.drafted is not None and width > 1) + len(self.layers)):
-                self.tell((CAPTURE, size, 0, 0, width, 0), set())
+                self.tell(LaunchRecord(LaunchKind.CAPTURE, size, 0, 0, width, 0), set())
         graph = (kind, size, width, layer)
         self.replays[graph] += int(size > 0)
-        self.tell((kind, size, rows, self.replays[graph] if size else 0, width, layer), written)
+        self.tell(LaunchRecord(kind, size, rows, self.replays[graph] if size else 0, width, layer), written)
 
-    def tell(self, value: tuple[int, ...], written: set[tuple[int, int]]) -> None:
+    def tell(self, value: LaunchRecord, written: set[tuple[int, int]]) -> None:
         key = Key(-1, self.step, step=self.launched)
         self.launched += 1
         self.say("graph.replay", key, value)
-        self.say("commit.written", key, tuple(part for place in sorted(written) for part in place))
+        self.say(
+            "commit.written", key, tuple(WrittenPlace(MemoryRegion(region), place) for region, place in sorted(written))
+        )
 
     def prefill(self, batch: list[_Live]) -> list[_Live]:
         """Returns whose requests end."""
@@ -187,7 +195,7 @@ class _Play:
             prompt = self.scenario.requests[live.request].prompt
             begin, end = live.prefilled, min(len(prompt), live.prefilled + self.scenario.schedule.chunk)
             self.grow(live, end, 0)
-            row = (place, end - begin, 0, 0, self.step)
+            row = BatchRow(place, end - begin, 0, 0, self.step)
             self.say("round.rows", Key(live.request, 0, step=live.chunks), row)
             kv |= {self.slot(live.request, 0, position) for position in range(begin, end)}
             again |= {self.slot(live.request, 0, position) for position in self.window(begin, len(self.layers) - 1)}
@@ -197,10 +205,10 @@ class _Play:
                 live.emitted = 1
                 if len(self.script.requests[live.request].tokens) == 1:
                     ended.append(live)
-        self.launch(PREFILL, len(batch), {(0, slot) for slot in kv} | (states if self.hybrid else set()))
+        self.launch(LaunchKind.PREFILL, len(batch), {(0, slot) for slot in kv} | (states if self.hybrid else set()))
         self.finish(ended)
         if self.layers:
-            self.launch(EXTEND_PROMPT, len(batch), {(1, slot) for slot in kv | again})
+            self.launch(LaunchKind.EXTEND_PROMPT, len(batch), {(1, slot) for slot in kv | again})
         return ended
 
     def window(self, first: int, reach: int) -> range:
@@ -215,7 +223,7 @@ class _Play:
         if self.hybrid and ended:
             # Nothing is pending after a prefill.
             folds = self.scenario.states.commit == "replay"
-            self.launch(FINISH, len(ended), {(3, live.state) for live in ended if folds and live.rounds})
+            self.launch(LaunchKind.FINISH, len(ended), {(3, live.state) for live in ended if folds and live.rounds})
 
     def decode(self, batch: list[_Live], counts: list[int]) -> list[_Live]:
         """Returns whose requests end."""
@@ -231,7 +239,7 @@ class _Play:
             n, count = round_.context, round_.drafts
             live.rounds += 1
             self.grow(live, n + count + 1, live.rounds)
-            self.say("round.rows", Key(live.request, live.rounds, step=0), (place, count, 1, size, self.step))
+            self.say("round.rows", Key(live.request, live.rounds, step=0), BatchRow(place, count, 1, size, self.step))
             self.rows[live.request, live.rounds] = (self.step, count)
             places = [self.slot(live.request, live.rounds, n + row) for row in range(count + 1)]
             drafted |= {(1, slot) for slot in places[: self.drafted(count) if self.drafted else 0]}
@@ -249,13 +257,13 @@ class _Play:
                     again = {self.slot(live.request, live.rounds, position) for position in self.window(n, layer)}
                     extended[layer] |= {(1, slot) for slot in (*places[: len(round_.emitted)], *again)}
         if any(counts) and self.drafted:
-            self.launch(DRAFT, len(batch), drafted, width)
-        self.launch(VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
+            self.launch(LaunchKind.DRAFT, len(batch), drafted, width)
+        self.launch(LaunchKind.VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
         if self.hybrid:
-            self.launch(COMMIT, len(batch), kept)
+            self.launch(LaunchKind.COMMIT, len(batch), kept)
         self.finish(ended)
         for layer in self.layers if len(ended) < len(batch) else ():
-            self.launch(EXTEND, len(batch) - len(ended), extended[layer], width, layer)
+            self.launch(LaunchKind.EXTEND, len(batch) - len(ended), extended[layer], width, layer)
         if self.control and self.scenario.adaptive:
             self.control = update(self.scenario.adaptive, self.control, pairs)
         return ended
@@ -267,15 +275,14 @@ class _Play:
 
     def pools(self) -> None:
         key = Key(-1, self.step)
-        owned = sorted((page, live.request) for live in self.live for page in live.pages)
-        flat = tuple(part for pair in owned for part in pair)
-        self.say("pool.owners", key, (len(self.free), len(self.slots), *flat))
+        owners = tuple(sorted(Owner(page, live.request) for live in self.live for page in live.pages))
+        self.say("pool.owners", key, PoolReport(len(self.free), len(self.slots), owners))
         self.say("pool.guards", key, ())
         past = tuple(sorted(live.request for live in self.live if live.emitted))
         self.say("pool.drafts", key, past if isinstance(self.scenario.draft, Ngram) else ())
         if self.hybrid:
-            states = sorted((live.state, live.request) for live in self.live)
-            self.say("pool.states", key, (len(self.slots), *(part for pair in states for part in pair)))
+            owners = tuple(sorted(Owner(live.state, live.request) for live in self.live))
+            self.say("pool.states", key, StatePoolReport(len(self.slots), owners))
 
     def computed(self) -> list[Observation]:
         """What the reference says of the rounds that were, and the slots that follow from the tables."""
@@ -293,7 +300,7 @@ class _Play:
             more += [Observation("round.state", Key(*place), slot) for place, slot in self.states.items()]
         correct = {key[:2]: value for key, value in trace.channel("accept.correct_len").items()}
         more += observations(self.scenario, self.rows, correct)  # type: ignore[arg-type]
-        types = tuple(int(kind == "linear_attention") for kind in self.scenario.model.types)  # type: ignore[union-attr]
-        handed = zlib.crc32(repr(self.scenario.model).encode())
-        more += [Observation("config.seen", Key(-1, 0, step=look), (handed, len(types), *types)) for look in range(4)]
+        kinds = tuple(LayerKind[kind.upper()] for kind in self.scenario.model.types)  # type: ignore[union-attr]
+        seen = ConfigSeen(zlib.crc32(repr(self.scenario.model).encode()), len(kinds), kinds)
+        more += [Observation("config.seen", Key(-1, 0, step=look), seen) for look in range(4)]
         return more

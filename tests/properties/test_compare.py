@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from draftproof.properties.diagnosis.compare import Values, first_divergence
-from draftproof.properties.values.trace import Datum, Key
+from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 HIDDEN, POSITIONS, CHOICE = "draft.step.hidden_in", "draft.step.positions", "verify.choice"

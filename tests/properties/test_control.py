@@ -5,15 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from typing import Any
 
+import msgspec
 import pytest
 
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.harness.lockstep import resolved, solved
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.evidence.evidence import CAPTURE, COMMIT, VERIFY, Evidence
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.values.observed import LaunchKind, LayerKind, StepsInForce
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence, with_observations
@@ -62,8 +65,10 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
     class Eager(IdealSubject):
         def run(self, scenario, script) -> Trace:
             trace = super().run(scenario, script)
-            first = next(o for o in trace.observations if o.channel == "round.rows" and o.value[2] == o.value[1] == 1)
-            more = first._replace(value=(*first.value[:1], 3, *first.value[2:]))
+            first = next(
+                o for o in trace.observations if o.channel == "round.rows" and o.value.phase == o.value.count == 1
+            )
+            more = first._replace(value=msgspec.structs.replace(first.value, count=3))
             made = tuple(more if one == first else one for one in trace.observations)
             return Trace(trace.subject, trace.channels, made)
 
@@ -87,11 +92,11 @@ def test_an_average_in_another_order_of_operations_is_noticed() -> None:
 
 def test_a_switch_too_late_is_noticed() -> None:
     of = evidence(scenario=ADAPTIVE)
-    steps = of.subject.channel("control.steps")
-    late = next(key for key in sorted(steps) if steps[key][0] == 3)  # type: ignore[index]
+    steps = of.subject.typed("control.steps", StepsInForce)
+    late = next(key for key in sorted(steps) if steps[key].steps == 3)
 
     def change(one: Observation) -> Observation:
-        return one._replace(value=(1, one.value[1])) if one[:2] == ("control.steps", late) else one  # type: ignore[index]
+        return with_fields(one, steps=1) if one[:2] == ("control.steps", late) else one
 
     assert failure("control.steps", changed(of, change)).round == late.round
 
@@ -121,9 +126,9 @@ def test_without_a_controller_a_tie_leaves_the_drafts_of_the_other_requests() ->
 
     def more(request: int) -> Callable[[Observation], Observation]:
         def change(one: Observation) -> Observation:
-            if one.channel != "round.rows" or one.key.request != request or not one.value[2]:  # type: ignore[index]
+            if one.channel != "round.rows" or one.key.request != request or not one.value.phase:
                 return one
-            return one._replace(value=(*one.value[:1], one.value[1] + 1, *one.value[2:]))  # type: ignore[index]
+            return with_fields(one, count=one.value.count + 1)
 
         return change
 
@@ -135,7 +140,7 @@ def test_after_a_tie_graphs_are_as_wide_as_the_subjects_own_step_count() -> None
     of = evidence(scenario=ADAPTIVE)
 
     def change(one: Observation) -> Observation:
-        return one._replace(value=(1, one.value[1])) if one.channel == "control.steps" else one  # type: ignore[index]
+        return with_fields(one, steps=1) if one.channel == "control.steps" else one
 
     elsewhere = replace(of.reference, observations=tuple(map(change, of.reference.observations)))
     assert failure("launch.graphs", replace(of, reference=elsewhere)).channel == "graph.replay"
@@ -148,7 +153,7 @@ def test_a_configuration_that_somebody_changed_is_noticed(at: int) -> None:
 
     def change(one: Observation) -> Observation:
         mine = one[:2] == ("config.seen", Key(-1, 0, step=at))
-        return one._replace(value=(1, *one.value[1:])) if mine else one  # type: ignore[misc]
+        return with_fields(one, crc=1) if mine else one
 
     found = failure("config.seen", changed(of, change))
     assert found.step == (at or 1)
@@ -156,12 +161,19 @@ def test_a_configuration_that_somebody_changed_is_noticed(at: int) -> None:
 
 def test_layers_that_are_not_the_models_are_noticed() -> None:
     def change(one: Observation) -> Observation:
-        return one._replace(value=(*one.value[:2], 0, *one.value[3:])) if one[0] == "config.seen" else one  # type: ignore[index,misc]
+        if one.channel != "config.seen":
+            return one
+        return with_fields(one, layer_kinds=(LayerKind.FULL_ATTENTION, *one.value.layer_kinds[1:]))
 
     assert failure("config.seen", changed(evidence(), change)).step == 0
 
 
-def relaunched(of: Evidence, kind: int, at: int, more: int) -> Evidence:
+def with_fields(one: Observation, **fields: Any) -> Observation:
+    """The observation with other fields in its value."""
+    return one._replace(value=msgspec.structs.replace(one.value, **fields))
+
+
+def relaunched(of: Evidence, kind: int, field: str, more: int) -> Evidence:
     """The last launch of a kind with one number of it changed."""
     launch = [launch for launch in of.launches if launch.kind == kind][-1]
     key = Key(-1, launch.step, step=launch.number)
@@ -169,32 +181,33 @@ def relaunched(of: Evidence, kind: int, at: int, more: int) -> Evidence:
     def change(one: Observation) -> Observation:
         if one[:2] != ("graph.replay", key):
             return one
-        value = list(one.value)  # type: ignore[arg-type]
-        value[at] += more
-        return one._replace(value=tuple(value))
+        return with_fields(one, **{field: getattr(one.value, field) + more})
 
     return changed(of, change)
 
 
 @pytest.mark.parametrize(
-    ("kind", "at", "more", "relation"),
+    ("kind", "field", "more", "relation"),
     [
-        (VERIFY, 4, 1, "1 ahead"),
-        (COMMIT, 2, 1, "1 ahead"),
-        (COMMIT, 4, 2, "2 ahead"),
-        (COMMIT, 1, 2, "different"),
-        (CAPTURE, 4, 1, "different"),
+        (LaunchKind.VERIFY, "width", 1, "1 ahead"),
+        (LaunchKind.COMMIT, "rows", 1, "1 ahead"),
+        (LaunchKind.COMMIT, "width", 2, "2 ahead"),
+        (LaunchKind.COMMIT, "size", 2, "different"),
+        (LaunchKind.CAPTURE, "width", 1, "different"),
     ],
 )
-def test_launches_are_held_to_their_width_and_rows(kind: int, at: int, more: int, relation: str) -> None:
-    assert failure("launch.graphs", relaunched(evidence(scenario=ADAPTIVE), kind, at, more)).relation == relation
+def test_launches_are_held_to_their_width_and_rows(kind: int, field: str, more: int, relation: str) -> None:
+    assert failure("launch.graphs", relaunched(evidence(scenario=ADAPTIVE), kind, field, more)).relation == relation
 
 
 def test_a_commit_before_its_verify_is_out_of_order() -> None:
     of = evidence()
-    step = next(launch.step for launch in of.launches if launch.kind == COMMIT)
+    step = next(launch.step for launch in of.launches if launch.kind == LaunchKind.COMMIT)
     numbers = {launch.kind: launch.number for launch in of.launches if launch.step == step}
-    swap = {numbers[VERIFY]: numbers[COMMIT], numbers[COMMIT]: numbers[VERIFY]}
+    swap = {
+        numbers[LaunchKind.VERIFY]: numbers[LaunchKind.COMMIT],
+        numbers[LaunchKind.COMMIT]: numbers[LaunchKind.VERIFY],
+    }
 
     def change(one: Observation) -> Observation:
         if one.channel != "graph.replay" or one.key.round != step:

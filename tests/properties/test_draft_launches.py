@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from draftproof.properties.contracts.registry import find
-from draftproof.properties.evidence.evidence import DRAFT, EXTEND, EXTEND_PROMPT, Evidence, Launch
+from draftproof.properties.evidence.evidence import Evidence, Launch
+from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WriteSet, WrittenPlace
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
@@ -34,7 +35,7 @@ def launches(of: Evidence, kind: int) -> list[Launch]:
 
 def relaunched(of: Evidence, launch: Launch, **fields: int) -> Evidence:
     key = Key(-1, launch.step, step=launch.number)
-    value = tuple(launch._replace(**fields))[2:]
+    value = LaunchRecord(*launch._replace(**fields)[2:])
     return changed(of, lambda one: one._replace(value=value) if one[:2] == ("graph.replay", key) else one)
 
 
@@ -54,8 +55,8 @@ def without(of: Evidence, launch: Launch) -> Evidence:
 
 def test_every_layer_extends_in_a_launch_of_its_own() -> None:
     of = evidence(scenario=CHAIN)
-    assert not launches(of, DRAFT)
-    extends = launches(of, EXTEND)
+    assert not launches(of, LaunchKind.DRAFT)
+    extends = launches(of, LaunchKind.EXTEND)
     assert {launch.layer for launch in extends} == set(range(LAYERS))
     assert failure("launch.graphs", without(of, extends[-1])).relation == "missing"
     second = next(launch for launch in extends if launch.layer == 1)
@@ -64,44 +65,44 @@ def test_every_layer_extends_in_a_launch_of_its_own() -> None:
 
 def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
     of = evidence(scenario=NGRAM)
-    assert not any(launch.kind in (DRAFT, EXTEND, EXTEND_PROMPT) for launch in of.launches)
-    for kind in (DRAFT, EXTEND):
+    assert not any(
+        launch.kind in (LaunchKind.DRAFT, LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) for launch in of.launches
+    )
+    for kind in (LaunchKind.DRAFT, LaunchKind.EXTEND):
         assert failure("launch.graphs", relaunched(of, of.launches[-1], kind=kind)).channel == "graph.replay"
 
 
 @pytest.mark.parametrize("scenario", [STANDALONE, BLOCK], ids=["standalone", "dflash"])
 def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
     of = evidence(scenario=scenario)
-    found = failure("launch.graphs", without(of, launches(of, DRAFT)[0]))
+    found = failure("launch.graphs", without(of, launches(of, LaunchKind.DRAFT)[0]))
     assert (found.relation, found.expected) == ("missing", "1 of kind 1")
 
 
 def rewritten(of: Evidence, launch: Launch, change: Callable[[set], set]) -> Evidence:
     """Other places that a launch changed."""
     key = Key(-1, launch.step, step=launch.number)
-    flat = of.subject.channel("commit.written")[key]
-    pairs = change(set(zip(flat[::2], flat[1::2], strict=True)))  # type: ignore[index]
-    value = tuple(part for pair in sorted(pairs) for part in pair)
+    value = tuple(sorted(change(set(of.subject.typed("commit.written", WriteSet)[key]))))
     return changed(of, lambda one: one._replace(value=value) if one[:2] == ("commit.written", key) else one)
 
 
 @pytest.mark.parametrize("layer", range(LAYERS))
 def test_each_layer_has_to_write_its_own_entries(layer: int) -> None:
     of = evidence(scenario=CHAIN)
-    launch = next(launch for launch in launches(of, EXTEND) if launch.layer == layer)
+    launch = next(launch for launch in launches(of, LaunchKind.EXTEND) if launch.layer == layer)
     found = failure("memory.written", rewritten(of, launch, lambda _: set()))
     assert (found.got, found.step) == ("unchanged", launch.number)
 
 
 def test_a_chain_may_compute_again_as_far_back_as_guesses_reach() -> None:
     of = evidence(scenario=CHAIN)
-    launch = launches(of, EXTEND)[0]
+    launch = launches(of, LaunchKind.EXTEND)[0]
     row = of.batches[launch.step, 1][0]
     n = of.contexts[row.request, row.round]
 
     def written(position: int) -> Evidence:
         slot = of.slot(row.request, row.round, position)
-        return rewritten(of, launch, lambda places: places | {(1, slot)})
+        return rewritten(of, launch, lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, slot)})
 
     assert n > LAYERS
     assert list(find("memory.written").check(written(n - LAYERS + 1))) == []
@@ -112,16 +113,16 @@ def test_a_draft_writes_as_many_entries_as_its_form_takes() -> None:
     """Of a round of K drafts: K - 1 of a head whose first proposal is known, K of a model, K + 1 of a block."""
     for scenario, more in ((STATIC, -1), (STANDALONE, 0), (BLOCK, 1)):
         of = evidence(scenario=scenario)
-        launch = launches(of, DRAFT)[0]
-        written = of.subject.channel("commit.written")[Key(-1, launch.step, step=launch.number)]
+        launch = launches(of, LaunchKind.DRAFT)[0]
+        written = of.subject.typed("commit.written", WriteSet)[Key(-1, launch.step, step=launch.number)]
         drafts = [row.count for row in of.batches[launch.step, 1] if row.count]
-        assert len(written) == 2 * sum(count + more for count in drafts)  # type: ignore[arg-type]
+        assert len(written) == sum(count + more for count in drafts)
         lost = rewritten(of, launch, lambda places: places - {max(places)})
         assert failure("memory.written", lost).got == "unchanged"
 
 
 def test_a_draft_without_memory_writes_none() -> None:
     of = evidence(scenario=NGRAM)
-    astray = rewritten(of, of.launches[0], lambda places: places | {(1, 0)})
+    astray = rewritten(of, of.launches[0], lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, 0)})
     assert failure("memory.written", astray).got == "draft slot 0"
     assert failure("memory.bounds", astray).relation == "out of range"

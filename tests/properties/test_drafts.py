@@ -16,8 +16,9 @@ from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.judge import COMMON, by_draft, judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
+from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
-from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.properties.evidence import (
     BLOCK,
@@ -269,8 +270,8 @@ def test_a_bonus_read_one_row_too_far_is_named() -> None:
 def test_a_wrong_match_says_what_is_wrong(match: bool, got: tuple[int, int], relation: str) -> None:
     of = evidence(scenario=NGRAM)
     matches = of.reference.channel("propose.match")
-    key = next(key for key, (length, _) in sorted(matches.items()) if length == (2 if match else 0))  # type: ignore[misc]
-    wrong = changed(of, values("propose.match", lambda at, value: got if at == key else value))
+    key = next(key for key, found in sorted(matches.items()) if found.length == (2 if match else 0))
+    wrong = changed(of, values("propose.match", lambda at, value: NgramMatch(*got) if at == key else value))
     found = first(wrong)
     assert (found.contract, found.relation) == ("draft.match", relation)
     assert found.note == "output tokens did not change"
@@ -278,9 +279,17 @@ def test_a_wrong_match_says_what_is_wrong(match: bool, got: tuple[int, int], rel
 
 def test_a_match_at_another_place_is_apart() -> None:
     of = evidence(scenario=NGRAM)
-    wrong = changed(of, values("propose.match", lambda _, value: (value[0], value[1] - 1)))  # type: ignore[index]
-    matched = next(value for _, value in sorted(of.reference.channel("propose.match").items()) if value[0])  # type: ignore[index]
-    found = failure("draft.match", changed(of, values("propose.match", lambda _, v: (v[0], v[1] - (v == matched)))))  # type: ignore[index]
+    matched = next(
+        match for _, match in sorted(of.reference.typed("propose.match", NgramMatch).items()) if match.length
+    )
+
+    def behind(match: NgramMatch) -> NgramMatch:
+        return NgramMatch(match.length, match.place - 1)
+
+    wrong = changed(of, values("propose.match", lambda _, match: behind(match)))
+    found = failure(
+        "draft.match", changed(of, values("propose.match", lambda _, one: behind(one) if one == matched else one))
+    )
     assert found.relation == "place 1 behind"
     assert not judge(wrong).passed
 
@@ -293,8 +302,12 @@ def test_a_proposal_too_long_is_noticed_though_others_are_forced() -> None:
 
 def test_hidden_states_that_a_draft_does_not_need_are_noticed() -> None:
     of = evidence(scenario=STANDALONE)
-    found = first(changed(of, values("config.draft", lambda _, value: (6, value[1]))))  # type: ignore[index]
-    assert (found.contract, found.expected, found.got) == ("draft.needs", "(0, 2)", "(6, 2)")
+    found = first(changed(of, values("config.draft", lambda _, needs: DraftNeeds(6, needs.num_layers))))
+    assert (found.contract, found.expected, found.got) == (
+        "draft.needs",
+        "no lanes of hidden states and 2 layers of entries",
+        "6 lanes of hidden states and 2 layers of entries",
+    )
 
 
 def test_a_hole_after_a_full_accept_is_noticed() -> None:
@@ -335,7 +348,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
 
     def more(one: Observation) -> Observation:
         mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]
-        return one._replace(value=(one.value[0], one.value[1] + 1, *one.value[2:])) if mine else one  # type: ignore[index]
+        return one._replace(value=msgspec.structs.replace(one.value, count=one.value.count + 1)) if mine else one
 
     assert failure("control.num_drafts", changed(of, more)).relation == "1 ahead"
 
@@ -436,8 +449,8 @@ def test_a_draft_is_not_asked_for_what_it_cannot_reach() -> None:
 
 def test_a_real_draft_has_as_many_layers_as_the_reference_says() -> None:
     real = CheckpointDraft(algorithm="mtp", built_in=True)
-    assert form_of(real, (64, 2)).extend_launches == 2
-    assert form_of(real, (64, 2)).reach == 1
+    assert form_of(real, DraftNeeds(64, 2)).extend_launches == 2
+    assert form_of(real, DraftNeeds(64, 2)).reach == 1
     of = evidence(scenario=CHAIN)
     assert of.form.layers == LAYERS
     assert msgspec.structs.replace(CHAIN, draft=real).draft == real

@@ -13,6 +13,7 @@ from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import HYBRID, NAMES, counts, total
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.subject import Subject
+from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
@@ -56,14 +57,14 @@ def test_draft_positions_one_ahead_read_as_such() -> None:
 def test_a_write_into_another_request_comes_before_what_was_read_there() -> None:
     one = evidence()
     written = [o for o in one.subject.observations if o.channel == "commit.written"]
-    replay = one.subject.channel("graph.replay")
-    drafted = next(o for o in written if replay[o.key][0] == 1)  # type: ignore[index]
+    replay = one.subject.typed("graph.replay", LaunchRecord)
+    drafted = next(o for o in written if replay[o.key].kind == LaunchKind.DRAFT)
     step = drafted.key.round
     row = next(row for row in one.rows if row.step == step and row.phase)
 
     def wrong(o: Observation) -> Observation:
         if o == drafted:
-            return o._replace(value=(*o.value, 1, 3))  # type: ignore[misc]
+            return o._replace(value=(*o.value, WrittenPlace(MemoryRegion.DRAFT, 3)))  # type: ignore[misc]
         if o.channel == "verify.hidden" and (o.key.request, o.key.round) == (row.request, row.round):
             return o._replace(value=bytes(len(o.value)))  # type: ignore[arg-type]
         return o

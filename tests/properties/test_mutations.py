@@ -6,9 +6,11 @@ Generic over the registries: a new contract is covered when it is registered, a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from msgspec.structs import astuple
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -16,7 +18,8 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import KINDS
-from draftproof.properties.values.trace import Datum, Observation
+from draftproof.properties.values.observed import Datum, Observed, numbers
+from draftproof.properties.values.trace import Observation
 from tests.properties.evidence import OF_DRAFTS, SCENARIOS, evidence, evidence_of, with_observations
 
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
@@ -43,24 +46,28 @@ def evidence_for(contract: Contract, channel: str = "") -> Evidence:
     return next(of for of in known if contract.applies(of) and of.subject.channel(channel))
 
 
-def altered(value: Datum) -> Iterator[Datum]:
-    """The value with one element one too high, far too high, or one bit flipped."""
+def altered(value: Datum, channel: str) -> Iterator[Datum]:
+    """The value with one number one too high, far too high, or one bit flipped; of structs each field."""
     if isinstance(value, bytes):
         yield bytes([value[0] ^ 1]) + value[1:]
         yield value[:-1] + bytes([value[-1] ^ 128])
     elif isinstance(value, np.ndarray):
         yield value + 1
-    elif isinstance(value, int):
-        yield from (value + 1, value + 10_000)
-    elif len(value) == 2 and isinstance(value[1], float):
-        yield (value[0] + 1, value[1])
-        yield (value[0], value[1] + 1)
-    elif not value:
-        yield (1, 1_000_000)
+    elif value == ():
+        item = get_args(CHANNELS[channel].value)[0]
+        yield (item(1, 1_000_000),) if issubclass(item, Observed) else (1, 1_000_000)
     else:
-        for at in range(min(len(value), 6)):
-            for more in (1, 10_000):
-                yield (*value[:at], value[at] + more, *value[at + 1 :])
+        found = numbers(value)
+        for at in range(min(len(found), 6)):
+            for more in (1,) if isinstance(found[at], float) else (1, 10_000):
+                yield rebuilt(value, iter((*found[:at], found[at] + more, *found[at + 1 :])))
+
+
+def rebuilt(value: Any, parts: Iterator[int | float]) -> Any:
+    """The value with other numbers in their places."""
+    if isinstance(value, Observed):
+        return type(value)(*(rebuilt(part, parts) for part in astuple(value)))
+    return tuple(rebuilt(part, parts) for part in value) if isinstance(value, tuple) else next(parts)
 
 
 def mutants(of: Evidence, channel: str) -> Iterator[Evidence]:
@@ -68,7 +75,7 @@ def mutants(of: Evidence, channel: str) -> Iterator[Evidence]:
     places = [at for at, observation in enumerate(of.subject.observations) if observation.channel == channel]
     for at in places[:: max(1, len(places) // 4)]:
         one = of.subject.observations[at]
-        for value in altered(one.value):
+        for value in altered(one.value, channel):
             yield replaced(of, at, (one._replace(value=value),))
 
 

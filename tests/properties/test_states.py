@@ -9,9 +9,18 @@ import pytest
 
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import find
-from draftproof.properties.evidence.evidence import FINISH, VERIFY, Evidence
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.observed import (
+    Datum,
+    LaunchKind,
+    MemoryRegion,
+    Owner,
+    StatePoolReport,
+    WriteSet,
+    WrittenPlace,
+)
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
-from draftproof.properties.values.trace import Datum, Key, Observation
+from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import ADAPTIVE, HEAD, MODEL, STATIC, evidence, request, with_observations
@@ -67,7 +76,7 @@ def pool(of: Evidence, step: int, layer: int, stride: int) -> Mapping[int, Datum
     states: dict[int, Datum] = {}
     for row in (row for row in of.rows if row.phase and row.step <= step):
         for key, value in of.reference.of("commit.intermediate", request=row.request, round=row.round, layer=layer):
-            states[row.position * stride + key.row] = value
+            states[row.place * stride + key.row] = value
     return states
 
 
@@ -80,7 +89,7 @@ def strided(of: Evidence, channel: str, written: int, read: int) -> Evidence:
         if one.channel != channel or row is None:
             return one
         index = of.reference.channel("commit.step_index")[one.key._replace(layer=-1, row=-1)]
-        at = row.position * read + (index if one.key.row < 0 else one.key.row)  # type: ignore[operator]
+        at = row.place * read + (index if one.key.row < 0 else one.key.row)  # type: ignore[operator]
         return one._replace(value=pool(of, row.step, one.key.layer, written).get(at, b"\xff" * len(one.value)))  # type: ignore[arg-type]
 
     return changed(of, change)
@@ -125,12 +134,12 @@ def test_rows_that_only_their_writes_show_astray_are_a_stride() -> None:
     lost = strided(of, "commit.intermediate", written=3, read=6)
     assert failure("commit.intermediate", lost).relation == "poison"
     for place in (3, 4, 5):
-        lost = written(lost, VERIFY, 4, place)
+        lost = written(lost, LaunchKind.VERIFY, 4, place)
     assert failure("commit.intermediate", lost).relation == (
         "stride W=3 instead of A=6: row 0 of request 1 was written where row 3 of request 0 belongs; "
         "this explains 6 of 6 wrong states of the batch"
     )
-    assert failure("commit.intermediate", written(lost, VERIFY, 4, 2 * 6 - 1)).relation == "poison"
+    assert failure("commit.intermediate", written(lost, LaunchKind.VERIFY, 4, 2 * 6 - 1)).relation == "poison"
 
 
 def test_one_wrong_row_is_no_stride() -> None:
@@ -220,9 +229,9 @@ def test_a_state_slot_of_two_owners_is_named() -> None:
 def test_a_state_slot_that_never_comes_back_is_missed() -> None:
     of = evidence()
     last = max(of.subject.channel("pool.states"))
-    leaked = changed(of, at("pool.states", last, (2,)))
+    leaked = changed(of, at("pool.states", last, StatePoolReport(2, ())))
     assert failure("state.balance", leaked).round == last.round
-    kept = changed(of, at("pool.states", last, (2, 1, 0)))
+    kept = changed(of, at("pool.states", last, StatePoolReport(2, (Owner(1, 0),))))
     assert failure("state.balance", kept).round == last.round
     assert failure("state.ownership", kept).relation == "longer by 2"
 
@@ -231,20 +240,19 @@ def written(of: Evidence, kind: int, region: int, slot: int) -> Evidence:
     """One more place in what the first launch of a kind changed."""
     launch = next(launch for launch in of.launches if launch.kind == kind)
     key = Key(-1, launch.step, step=launch.number)
-    value = of.subject.channel("commit.written")[key]
-    pairs = sorted({*zip(value[::2], value[1::2], strict=True), (region, slot)})  # type: ignore[index]
-    return changed(of, at("commit.written", key, tuple(part for pair in pairs for part in pair)))
+    places = {*of.subject.typed("commit.written", WriteSet)[key], WrittenPlace(MemoryRegion(region), slot)}
+    return changed(of, at("commit.written", key, tuple(sorted(places))))
 
 
 @pytest.mark.parametrize(
     ("scenario", "kind", "region", "slot", "got"),
     [
-        (STATIC, VERIFY, 3, 1, "state slot 1"),
-        (STATIC, VERIFY, 4, 4, "intermediate state 4 (batch place 1, row 0)"),
-        (STATIC, VERIFY, 5, 1, "checkpoint slot 1"),
-        (STATIC, FINISH, 3, 1, "state slot 1"),
-        (ADAPTIVE, VERIFY, 3, 3, "state slot 3"),
-        (ADAPTIVE, VERIFY, 4, 0, "intermediate state 0 (batch place 0, row 0)"),
+        (STATIC, LaunchKind.VERIFY, 3, 1, "state slot 1"),
+        (STATIC, LaunchKind.VERIFY, 4, 4, "intermediate state 4 (batch place 1, row 0)"),
+        (STATIC, LaunchKind.VERIFY, 5, 1, "checkpoint slot 1"),
+        (STATIC, LaunchKind.FINISH, 3, 1, "state slot 1"),
+        (ADAPTIVE, LaunchKind.VERIFY, 3, 3, "state slot 3"),
+        (ADAPTIVE, LaunchKind.VERIFY, 4, 0, "intermediate state 0 (batch place 0, row 0)"),
     ],
 )
 def test_a_state_written_astray_is_named(scenario: Scenario, kind: int, region: int, slot: int, got: str) -> None:
@@ -255,11 +263,11 @@ def test_a_state_written_astray_is_named(scenario: Scenario, kind: int, region: 
 
 def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
     of = evidence()
-    launch = next(launch for launch in of.launches if launch.kind == VERIFY)
+    launch = next(launch for launch in of.launches if launch.kind == LaunchKind.VERIFY)
     key = Key(-1, launch.step, step=launch.number)
-    value = of.subject.channel("commit.written")[key]
-    kept = [pair for pair in zip(value[::2], value[1::2], strict=True) if pair != (4, 1)]  # type: ignore[index]
-    lost = changed(of, at("commit.written", key, tuple(part for pair in kept for part in pair)))
+    gone = WrittenPlace(MemoryRegion.INTERMEDIATE, 1)
+    kept = tuple(place for place in of.subject.typed("commit.written", WriteSet)[key] if place != gone)
+    lost = changed(of, at("commit.written", key, kept))
     found = failure("memory.written", lost)
     assert (found.got, found.relation) == ("unchanged", "row 1 of request 0")
 

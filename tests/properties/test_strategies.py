@@ -13,6 +13,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.scenarios import PROFILES, generate, scenarios
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Eagle
+from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.scenario import VARIANTS, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
@@ -130,7 +131,6 @@ def test_wide_rounds_and_batches_come_up(seed: int) -> None:
     for scenario in (fixed, adaptive):
         assert [request.budget == 1 for request in scenario.requests] == [False] * 5 + [True] * 2
         trace = EngineSubject(device="cpu").run(scenario, solve(scenario, Memo()))
-        # (place, drafts, 1 in decode, captured size, engine step)
-        rows = [value for value in trace.channel("round.rows").values() if isinstance(value, tuple) and value[2]]
-        assert max(value[1] for value in rows) == 7
-        assert max(Counter(value[4] for value in rows).values()) == 5
+        rows = [row for row in trace.typed("round.rows", BatchRow).values() if row.phase]
+        assert max(row.count for row in rows) == 7
+        assert max(Counter(row.step for row in rows).values()) == 5

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.subject import Subject, conformance
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import (
+    BatchRow,
+    Choice,
+    LaunchRecord,
+    MemoryRegion,
+    Observed,
+    Owner,
+    PoolReport,
+    Vector,
+    WrittenPlace,
+    numbers,
+)
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.valuetypes import malformed
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import STATIC, evidence
 
@@ -42,10 +60,13 @@ def test_our_own_conform(subject: Subject) -> None:
         ((Observation("accept.bonus", Key(0, 1), 3),), "not declared"),
         ((LENGTH._replace(key=Key(0, 0, row=2)),), "key fields"),
         ((LENGTH._replace(key=Key(9, 0)),), "no request"),
-        ((LENGTH._replace(value=True),), "allowed: int"),
-        ((LENGTH._replace(value="7"),), "allowed: int"),  # type: ignore[arg-type]
-        ((Observation("commit.kv", Key(0, 0, layer=0, row=0), b"abc"),), "allowed: vector"),
-        ((Observation("verify.choice", Key(0, 1, row=0), (3, 4)),), "allowed: choice"),
+        ((LENGTH._replace(value=True),), "expected int"),
+        (
+            (LENGTH._replace(value="7"),),
+            "invalid commit.length Key(request=0, round=0, step=-1, layer=-1, row=-1): '7'",
+        ),  # type: ignore[arg-type]
+        ((Observation("commit.kv", Key(0, 0, layer=0, row=0), b"abc"),), "expected bytes of 64-bit integers or"),
+        ((Observation("verify.choice", Key(0, 1, row=0), (3, 4)),), "expected a tuple (int, float)"),
     ],
 )
 def test_what_does_not_conform_is_named(observations: tuple[Observation, ...], problem: str) -> None:
@@ -56,3 +77,45 @@ def test_what_does_not_conform_is_named(observations: tuple[Observation, ...], p
 def test_two_runs_must_agree() -> None:
     subject = Canned([(LENGTH,), (LENGTH._replace(value=8),)])
     assert conformance(subject, STATIC, evidence().script) == ["two runs of one scenario differ"]
+
+
+def _wrong(kind: Any) -> list[Any]:
+    """Values that are nearly of a channel's type."""
+    if kind is int or kind in (Vector, Choice):
+        return [None, (1,), 1.0, True]
+    if isinstance(kind, type) and issubclass(kind, IntEnum):
+        return [0, None]
+    if isinstance(kind, type) and issubclass(kind, Observed):
+        fields = msgspec.structs.fields(kind)
+        right = kind(*(None for _ in fields))
+        return [tuple(range(len(fields))), len(fields), right]
+    return [1, [1], (None,), ((1, 2),)]
+
+
+@pytest.mark.parametrize("channel", sorted(CHANNELS))
+def test_a_value_of_the_wrong_type_is_refused_by_name(channel: str) -> None:
+    """In every channel, and in every field of its structs."""
+    key = Key(0, 1)
+    for value in _wrong(CHANNELS[channel].value):
+        (problem,) = malformed(Trace("canned", frozenset({channel}), (Observation(channel, key, value),)))
+        assert problem.startswith(f"invalid {channel} {key}: {value!r}: expected "), problem
+
+
+def test_the_wrong_field_of_a_struct_is_refused() -> None:
+    right = BatchRow(0, 2, 1, 0, 5)
+    for field in right.__struct_fields__:
+        wrong = Observation("round.rows", Key(0, 1, step=0), msgspec.structs.replace(right, **{field: "5"}))
+        (problem,) = malformed(Trace("canned", frozenset({"round.rows"}), (wrong,)))
+        assert problem.endswith("expected BatchRow(place: int, count: int, phase: int, size: int, step: int)")
+    assert not list(malformed(Trace("canned", frozenset(), (Observation("round.rows", Key(0, 1, step=0), right),))))
+    elsewhere = LaunchRecord(2, 0, 1, 0, 1, 0)  # type: ignore[arg-type]
+    (problem,) = malformed(Trace("canned", frozenset(), (Observation("graph.replay", Key(-1, 0, step=0), elsewhere),)))
+    assert "expected LaunchRecord(kind: LaunchKind, " in problem
+
+
+def test_values_are_compared_and_sorted_like_tuples() -> None:
+    places = [WrittenPlace(MemoryRegion(region), place) for region, place in ((1, 0), (0, 9), (0, 3))]
+    assert [numbers(one) for one in sorted(places)] == [(0, 3), (0, 9), (1, 0)]
+    report = PoolReport(3, 1, (Owner(2, 0), Owner(4, 1)))
+    assert numbers(report) == (3, 1, 2, 0, 4, 1)
+    assert numbers(np.zeros(2)) == ()

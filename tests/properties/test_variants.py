@@ -34,12 +34,12 @@ def test_what_the_host_sees_is_never_changed(variant) -> None:
 
 def test_the_pairs_really_differ() -> None:
     """What a variant is about is different in its second run."""
-    sizes = [{value[1] for value in evidence(r).varied.channel("graph.replay").values()} for r in VARIANTS[:2]]  # type: ignore[union-attr,index]
+    sizes = [{launch.size for launch in evidence(r).varied.channel("graph.replay").values()} for r in VARIANTS[:2]]  # type: ignore[union-attr,index]
     assert sizes == [{0}, {0}]
     moved = evidence("pages_permuted")
     assert moved.subject.channel("round.table") != moved.varied.channel("round.table")  # type: ignore[union-attr]
     wider = evidence("other_bucket")
     assert {row.size for row in wider.rows if row.phase} == {2}
-    assert 3 in {value[3] for value in wider.varied.channel("round.rows").values()}  # type: ignore[union-attr,index]
+    assert 3 in {row.size for row in wider.varied.channel("round.rows").values()}  # type: ignore[union-attr,index]
     permuted = evidence("rows_permuted")
     assert permuted.subject.channel("round.rows") != permuted.varied.channel("round.rows")  # type: ignore[union-attr]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftproof.properties.values.observed import StepsInForce
 from draftproof.properties.values.scenario import Adaptive, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.control import Control, Row, observations, start, steps_in_force, update
@@ -195,4 +196,9 @@ def test_observations_by_engine_step() -> None:
     assert [(one.channel, one.key) for one in told] == [
         (name, Key(-1, step)) for step in (5, 7) for name in ("control.steps", "control.average")
     ]
-    assert [one.value for one in told] == [(3, 0), struct.pack("<d", 1.0), (3, 1), struct.pack("<d", 1.5)]
+    assert [one.value for one in told] == [
+        StepsInForce(3, 0),
+        struct.pack("<d", 1.0),
+        StepsInForce(3, 1),
+        struct.pack("<d", 1.5),
+    ]

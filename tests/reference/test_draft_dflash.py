@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from draftproof.properties.values.drafts import DFlash
+from draftproof.properties.values.observed import DraftNeeds
 from draftproof.properties.values.probe import dflash_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
@@ -175,4 +176,4 @@ def block_logits(spec: DFlash) -> np.ndarray:
 @pytest.mark.parametrize("features", [(0,), (1, 0)])
 def test_it_says_what_it_is_fed_with(features: tuple[int, ...]) -> None:
     made = scenario(request(budget=1), draft=draft(*features, layers=3))
-    assert run(made, solve(made)).channel("config.draft") == {Key(-1, 0): (7 * len(features), 3)}
+    assert run(made, solve(made)).channel("config.draft") == {Key(-1, 0): DraftNeeds(7 * len(features), 3)}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from draftproof.properties.values.observed import DraftNeeds
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.build import build
@@ -83,4 +84,4 @@ def test_after_a_prompt_of_7_the_first_draft_forward_is_at_position_7() -> None:
 @pytest.mark.parametrize("lanes", [2, 7])
 def test_it_says_what_it_is_fed_with(lanes: int) -> None:
     made = scenario(request(budget=1), of=model(lanes=lanes))
-    assert run(made, solve(made)).channel("config.draft") == {Key(-1, 0): (lanes, 1)}
+    assert run(made, solve(made)).channel("config.draft") == {Key(-1, 0): DraftNeeds(lanes, 1)}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from draftproof.properties.values.drafts import Mtp
+from draftproof.properties.values.observed import DraftNeeds
 from draftproof.properties.values.probe import mtp_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
@@ -175,4 +176,4 @@ def test_every_input_of_a_layer_matters() -> None:
 @pytest.mark.parametrize("layers", [2, 5])
 def test_it_says_what_it_is_fed_with(layers: int) -> None:
     made = scenario(request(budget=1, rounds=((2, 1),)), steps=2, draft=draft(layers=layers))
-    assert run(made, solve(made)).channel("config.draft") == {Key(-1, 0): (7, layers)}
+    assert run(made, solve(made)).channel("config.draft") == {Key(-1, 0): DraftNeeds(7, layers)}

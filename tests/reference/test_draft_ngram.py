@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftproof.properties.values.drafts import Ngram as Spec
+from draftproof.properties.values.observed import DraftNeeds, NgramMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.build import build
@@ -43,7 +44,7 @@ def test_equals_the_brute_force() -> None:
         tokens, spec = lookup
         length, place = brute_match(tokens, spec)
         got = Ngram(spec.max_n, spec.min_n).propose(tokens, NOTHING, count)
-        assert [tuple(one) for one in got.said] == [("propose.match", (length, place), -1, -1, -1)]
+        assert [tuple(one) for one in got.said] == [("propose.match", NgramMatch(length, place), -1, -1, -1)]
         wanted = [tokens[place + k] for k in range(count) if place + k < len(tokens)] if length else []
         assert list(got.tokens) == wanted
         times["none"] += length == 0
@@ -87,8 +88,8 @@ def test_only_what_was_emitted_enters_and_every_round_tells_its_match(made: Scen
     trace, tokens = run(made, script), made.requests[0].prompt + script.requests[0].tokens[:1]
     for number, round_ in enumerate(script.requests[0].rounds, start=1):
         told = Told(trace, number)
-        assert told("propose.match") == brute_match(tokens, made.draft)
-        length, place = told("propose.match")
+        length, place = brute_match(tokens, made.draft)
+        assert told("propose.match") == NgramMatch(length, place)
         own = tokens[place : place + round_.drafts] if length else ()
         assert told("propose.tokens") == own
         assert round_.forced is not None or len(own) == round_.drafts
@@ -116,5 +117,5 @@ def test_it_reports_nothing_of_entries_or_hidden_states() -> None:
     made = scenario(request(), draft=Spec(max_n=2))
     trace = run(made, solve(made))
     assert not [name for name in trace.channels if name.startswith(("draft.", "extend."))]
-    assert trace.channel("config.draft") == {Key(-1, 0): (0, 0)}
+    assert trace.channel("config.draft") == {Key(-1, 0): DraftNeeds(0, 0)}
     assert build(made, Memo())[1].extend((1, 2), NOTHING, 0) == ()

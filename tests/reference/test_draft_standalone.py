@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from draftproof.properties.values.drafts import Standalone
+from draftproof.properties.values.observed import DraftNeeds
 from draftproof.properties.values.probe import standalone_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
@@ -98,6 +99,6 @@ def test_positions_by_hand() -> None:
     assert Told(trace, 2).rows("draft.step.positions", "step") == {}
     assert Told(trace, 2).rows("extend.positions", "row") == {11: 11}
     assert {key.layer for key in trace.channel("extend.kv")} == {0, 1}
-    assert trace.channel("config.draft") == {Key(-1, 0): (0, 2)}
+    assert trace.channel("config.draft") == {Key(-1, 0): DraftNeeds(0, 2)}
     assert "extend.proposal" not in trace.channels
     assert not [name for name in trace.channels if name.endswith("hidden_in")]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import DraftNeeds
 from draftproof.properties.values.verdict import Divergence
 from draftproof.report.text import describe, output
 
@@ -106,12 +107,16 @@ def test_rows_of_a_block_are_named():
     ("expected", "got", "said"),
     [
         (
-            "(2, 5)",
-            "(2, 3)",
+            "2 tokens, followed by that at place 5",
+            "2 tokens, followed by that at place 3",
             "expected 2 tokens, followed by that at place 5, got 2 tokens, followed by that at place 3",
         ),
-        ("(0, -1)", "(1, 4)", "expected none, got 1 token, followed by that at place 4"),
-        ("(2, 5)", "nothing", "expected 2 tokens, followed by that at place 5, got nothing"),
+        ("none", "1 token, followed by that at place 4", "expected none, got 1 token, followed by that at place 4"),
+        (
+            "2 tokens, followed by that at place 5",
+            "nothing",
+            "expected 2 tokens, followed by that at place 5, got nothing",
+        ),
     ],
 )
 def test_matches_of_an_ngram_draft_are_told(expected: str, got: str, said: str):
@@ -124,7 +129,16 @@ def test_proposals_and_needs_are_told():
     assert describe(proposals) == (
         "proposals, request 0, round 2: expected (3, 4), got (3, 5) (different); first seen in propose.tokens"
     )
-    needs = other("config.draft", step=-1, request=-1, round=0, expected="(0, 2)", got="(5, 2)", relation="", extent="")
+    needs = other(
+        "config.draft",
+        step=-1,
+        request=-1,
+        round=0,
+        expected=str(DraftNeeds(0, 2)),
+        got=str(DraftNeeds(5, 2)),
+        relation="",
+        extent="",
+    )
     assert describe(needs) == (
         "what the draft is made for: expected no lanes of hidden states and 2 layers of entries, "
         "got 5 lanes of hidden states and 2 layers of entries; first seen in config.draft"

@@ -1,0 +1,183 @@
+"""The values that a trace holds: a struct for each observation that is more than a number, a vector or token ids."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+import numpy as np
+
+Vector = bytes | np.ndarray
+"""Little-endian bytes of a probe's 64-bit integers, or a read-only float64 array of a real model."""
+TokenIds = tuple[int, ...]
+Choice = tuple[int, float]
+"""The token with the highest logit, and that logit minus the second highest (0.0 on a tie)."""
+
+
+class LaunchKind(IntEnum):
+    """What a launch does; see GRAPHED for what may be captured."""
+
+    PREFILL = 0
+    DRAFT = 1
+    VERIFY = 2
+    EXTEND = 3
+    EXTEND_PROMPT = 4
+    CAPTURE = 5
+    COMMIT = 6
+    FINISH = 7
+
+
+GRAPHED = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.EXTEND)
+"""The launches of a decode batch that may run as captured graphs."""
+
+
+class MemoryRegion(IntEnum):
+    """Memory that a launch writes, and what numbers a place in it.
+
+    KV entries of the target and of the draft: a slot. Other memory: a byte. Recurrent states and their checkpoints: a
+    state slot. Intermediate states: place in the batch * (steps + 1) + verify row.
+    """
+
+    TARGET = 0
+    DRAFT = 1
+    OTHER = 2
+    STATES = 3
+    INTERMEDIATE = 4
+    CHECKPOINTS = 5
+
+
+class LayerKind(IntEnum):
+    """How a layer of the target mixes tokens."""
+
+    FULL_ATTENTION = 0
+    LINEAR_ATTENTION = 1
+
+
+class Observed(msgspec.Struct, frozen=True, order=True):
+    """The base of structs in a trace. Like tuples they are built by position, compared and sorted by their fields."""
+
+
+class BatchRow(Observed, frozen=True):
+    """One request's row of a batch, in channel round.rows.
+
+    `place` in the batch; `count` drafts of a decode row or tokens of a prefill chunk; `phase` 0 prefill, 1 decode;
+    `size` captured rows of the graph that ran (0: eager); `step` engine step.
+    """
+
+    place: int
+    count: int
+    phase: int
+    size: int
+    step: int
+
+
+class LaunchRecord(Observed, frozen=True):
+    """One launch, in channel graph.replay.
+
+    `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far, `width` verify width of the
+    runtime that the launch belongs to (0: none), `layer` of a chain's extend (0 otherwise).
+    """
+
+    kind: LaunchKind
+    size: int
+    rows: int
+    replays: int
+    width: int
+    layer: int
+
+
+class WrittenPlace(Observed, frozen=True):
+    """One place whose bytes a launch changed in any layer, in channel commit.written."""
+
+    region: MemoryRegion
+    place: int
+
+    def __str__(self) -> str:
+        return f"place {self.place} of region {self.region}"
+
+
+WriteSet = tuple[WrittenPlace, ...]
+"""What one launch changed: places once each, ascending."""
+
+
+class Owner(Observed, frozen=True):
+    """The request that owns a page or a state slot."""
+
+    index: int
+    request: int
+
+    def __str__(self) -> str:
+        return f"{self.index} of request {self.request}"
+
+
+class PoolReport(Observed, frozen=True):
+    """The pages in use after an engine step, by page, in channel pool.owners."""
+
+    free_pages: int
+    free_rows: int
+    owners: tuple[Owner, ...]
+
+
+class StatePoolReport(Observed, frozen=True):
+    """The state slots in use after an engine step, by slot, in channel pool.states."""
+
+    free_slots: int
+    owners: tuple[Owner, ...]
+
+
+class ConfigSeen(Observed, frozen=True):
+    """The configuration object as it was at one point of a run, in channel config.seen.
+
+    `crc` is the CRC-32 of its canonical JSON.
+    """
+
+    crc: int
+    num_layers: int
+    layer_kinds: tuple[LayerKind, ...]
+
+
+class DraftNeeds(Observed, frozen=True):
+    """What a draft is built for, in channel config.draft.
+
+    `hidden_size` of what it is handed for a token (0: nothing), `num_layers` with KV entries of its own.
+    """
+
+    hidden_size: int
+    num_layers: int
+
+    def __str__(self) -> str:
+        lanes, layers = self.hidden_size or "no", self.num_layers or "no"
+        return f"{lanes} lanes of hidden states and {layers} layers of entries"
+
+
+class StepsInForce(Observed, frozen=True):
+    """The controller before an engine step: most drafts of a round, verifies counted so far; channel control.steps."""
+
+    steps: int
+    verifies: int
+
+
+class NgramMatch(Observed, frozen=True):
+    """What an n-gram draft found, in channel propose.match.
+
+    `length` of the suffix that occurred before (0: none did), `place` of the token that followed it (-1).
+    """
+
+    length: int
+    place: int
+
+    def __str__(self) -> str:
+        if not self.length:
+            return "none"
+        return f"{self.length} {'token' if self.length == 1 else 'tokens'}, followed by that at place {self.place}"
+
+
+Datum = int | TokenIds | Choice | Vector | Observed | tuple[Observed, ...]
+
+
+def numbers(value: object) -> tuple[int | float, ...]:
+    """Return every number of a value in order, those of nested structs and tuples among them; () for a vector."""
+    if isinstance(value, int | float):
+        return (value,)
+    parts = msgspec.structs.astuple(value) if isinstance(value, Observed) else value
+    return tuple(number for part in parts for number in numbers(part)) if isinstance(parts, tuple) else ()

@@ -14,6 +14,7 @@ from draftproof.properties.values.observed import DraftNeeds, NgramMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.build import build
+from draftproof.reference.drafts.base import Said
 from draftproof.reference.drafts.ngram import Ngram
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.run import run
@@ -44,7 +45,7 @@ def test_equals_the_brute_force() -> None:
         tokens, spec = lookup
         length, place = brute_match(tokens, spec)
         got = Ngram(spec.max_n, spec.min_n).propose(tokens, NOTHING, count)
-        assert [tuple(one) for one in got.said] == [("propose.match", NgramMatch(length, place), -1, -1, -1)]
+        assert got.said == (Said("propose.match", NgramMatch(length, place)),)
         wanted = [tokens[place + k] for k in range(count) if place + k < len(tokens)] if length else []
         assert list(got.tokens) == wanted
         times["none"] += length == 0

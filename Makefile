@@ -14,7 +14,7 @@ BIN := .venv/bin/python -P
 READY := .venv/ready
 endif
 
-.PHONY: check test faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
+.PHONY: check test docs faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -58,6 +58,12 @@ bench-gpu: $(READY)
 	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/gdn_speed.py $(GDN_ARGS)
 	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/extend_speed.py $(EXTEND_ARGS)
 
+# The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
+docs: .venv/docs
+	rm -rf build/docs build/lib build/bdist.*
+	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --target build/docs .
+	.venv/bin/python -P -m mkdocs build --quiet
+
 lint: .venv/lint types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -76,6 +82,10 @@ types: .venv/lint
 
 .venv/lint: .venv/ready
 	.venv/bin/python -m pip install --quiet -c constraints.txt setuptools wheel ruff mypy
+	touch $@
+
+.venv/docs: .venv/ready
+	.venv/bin/python -m pip install --quiet -c constraints.txt setuptools wheel -e '.[docs]'
 	touch $@
 
 system:

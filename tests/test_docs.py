@@ -1,0 +1,132 @@
+"""What README and docs show is what happens: commands run, examples run, links and numbers hold."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "DESIGN.md")] + sorted((ROOT / "docs").glob("*.md"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str, page: Path) -> list[str]:
+    return [body for name, body in FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def commands() -> Iterator[str]:
+    for page in PAGES:
+        for block in blocks("sh", page):
+            yield from block.splitlines()
+
+
+CLI = sorted({line.removeprefix(".venv/bin/") for line in commands() if "draftproof " in line})
+MAKE = sorted({line for line in commands() if line.startswith("make ")})
+PYTHON = [(page.name, code) for page in PAGES for code in blocks("python", page)]
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def cli(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-P", "-m", "draftproof.cli", *arguments], folder)
+
+
+def test_there_is_something_to_run():
+    assert len(CLI) >= 6
+    assert len(PYTHON) >= 2
+    assert {"make check", "make test"} <= set(MAKE)
+
+
+@pytest.mark.parametrize("line", CLI)
+def test_commands_end_without_a_failure(line: str, tmp_path: Path):
+    done = cli(shlex.split(line)[1:], tmp_path)
+    small = "--examples" in line and "faults" not in line
+    assert done.returncode in ((0, 125) if small else (0,)), done.stdout + done.stderr
+    assert done.stdout.strip()
+    assert all((tmp_path / name).is_file() for name in re.findall(r"--json (\S+)", line))
+
+
+@pytest.mark.parametrize("line", MAKE)
+def test_make_knows_the_targets(line: str):
+    done = run(["make", "-n", *shlex.split(line)[1:]], ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "draftproof" in done.stdout or "pytest" in done.stdout
+
+
+@pytest.mark.parametrize(("page", "code"), PYTHON)
+def test_python_runs(page: str, code: str, tmp_path: Path):
+    done = run([sys.executable, "-P", "-c", code], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_failure_shown_is_the_one_that_is_printed(tmp_path: Path):
+    shown = re.search(
+        r'^```sh\nmake faults ARGS="([^"]+)"\n```\n\n```text\n(.*?)\n```', README, re.MULTILINE | re.DOTALL
+    )
+    assert shown is not None
+    done = cli(["faults", "run", *shlex.split(shown[1])], tmp_path)
+    assert " ".join(shown[2].split()) in " ".join(done.stdout.split()), done.stdout
+
+
+def links(page: Path) -> Iterator[str]:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+    yield from re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path):
+    relative = [link for link in links(page) if not re.match(r"[a-z]+:", link)]
+    for link in relative:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+def test_every_page_is_on_the_site():
+    listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    docs = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert docs | {"index.md", "design.md", "contributing.md"} == listed
+
+
+def test_the_api_page_lists_the_public_names():
+    import draftproof
+
+    listed = re.findall(r"^::: \S+\.(\w+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(listed) == list(draftproof.__all__)
+
+
+WRAPPED = [page for page in PAGES if page.name not in ("matrix.md", "mutation.md", "semantics.md")]
+
+
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda page: page.name)
+def test_lines_of_prose_are_short(page: Path):
+    prose = FENCE.sub("", page.read_text(encoding="utf-8")).splitlines()
+    assert [line for line in prose if len(line) > 120 and not line.startswith(("|", "    "))] == []
+
+
+def test_the_readme_is_short():
+    assert len(README.split()) < 1050
+
+
+def test_the_excerpt_of_the_example_is_in_the_example():
+    source = (ROOT / "examples/own_engine.py").read_text(encoding="utf-8")
+    excerpt = next(body for name, body in FENCE.findall(README) if "class PromptLookup" in body)
+    for line in excerpt.splitlines()[1:]:
+        assert line.strip() == "..." or line.split("(")[0].strip() in source, line

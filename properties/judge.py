@@ -209,10 +209,10 @@ def _engine_step(evidence: Evidence, key: Key) -> int:
     """When a round ran; a round that never did, after all that its request ran."""
     if key.request < 0:
         return key.round
-    steps = [row.step for row in evidence.rows if (row.request, row.round) == (key.request, key.round)]
+    steps = [row.step for row in evidence.schedule.rows if (row.request, row.round) == (key.request, key.round)]
     if steps:
         return min(steps)
-    return evidence.spans[key.request][1] + 1 if key.request in evidence.spans else key.round
+    return evidence.schedule.spans[key.request][1] + 1 if key.request in evidence.schedule.spans else key.round
 
 
 def _noted(evidence: Evidence, found: Divergence) -> Divergence:

@@ -29,14 +29,14 @@ def _drafts(evidence: Evidence) -> Iterator[Divergence]:
 
 
 def _counts(evidence: Evidence) -> Iterator[Place]:
-    for row in evidence.rows:
+    for row in evidence.schedule.rows:
         rounds = evidence.script.requests[row.request].rounds
         if row.phase != 1 or not 0 < row.round <= len(rounds) or row.request in evidence.ties:
             continue
         solved = rounds[row.round - 1]
-        drafts = evidence.drafts_allowed(row, solved.context)
+        drafts = evidence.plans.drafts_allowed(row, solved.context)
         if solved.forced is None:
-            found = evidence.found(row.request, row.round, solved.context)
+            found = evidence.plans.num_found(row.request, row.round, solved.context)
             drafts = drafts if found is None else min(drafts, found)
         if row.count != drafts:
             key = Key(row.request, row.round, step=row.chunk)

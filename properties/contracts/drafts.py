@@ -58,8 +58,10 @@ def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> str:
 
 def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> str:
     """The last token of a layer is the proposal of the layer before: perhaps that of another row of the batch."""
-    at = {(row.request, row.round): (row.step, row.phase) for row in evidence.rows}
-    rows = (row for row in evidence.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request)
+    at = {(row.request, row.round): (row.step, row.phase) for row in evidence.schedule.rows}
+    rows = (
+        row for row in evidence.schedule.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request
+    )
     for row in rows:
         choice = evidence.reference.channel("extend.proposal").get(Key(row.request, row.round, layer=key.layer - 1))
         if isinstance(choice, tuple) and choice[0] == got:

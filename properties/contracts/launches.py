@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, apart, first_of
-from draftproof.properties.evidence.evidence import Evidence, Launch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
@@ -25,12 +26,12 @@ def _graphs(evidence: Evidence) -> Iterator[Divergence]:
 
 def _launches(evidence: Evidence) -> Iterator[Place]:
     """Every step launches what its rows need, in sizes that hold them; replays of each graph count up by one."""
-    steps: dict[int, list[Launch]] = defaultdict(list)
-    for launch in evidence.launches:
+    steps: dict[int, list[StepLaunch]] = defaultdict(list)
+    for launch in evidence.schedule.launches:
         steps[launch.step].append(launch)
     replays: Counter[tuple[int, int, int, int]] = Counter()
     captures: Counter[tuple[int, int]] = Counter()
-    for step in sorted({*steps, *(row.step for row in evidence.rows)}):
+    for step in sorted({*steps, *(row.step for row in evidence.schedule.rows)}):
         launches = steps.get(step, [])
         if [launch.number for launch in launches] != list(range(len(launches))):
             yield Place("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, "missing")
@@ -44,7 +45,7 @@ def _launches(evidence: Evidence) -> Iterator[Place]:
         yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != LaunchKind.CAPTURE])
 
 
-def _say(launch: Launch, expected: str, got: str, relation: str = "different") -> Place:
+def _say(launch: StepLaunch, expected: str, got: str, relation: str = "different") -> Place:
     return Place("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation)
 
 
@@ -60,7 +61,7 @@ def _widths(evidence: Evidence) -> frozenset[int]:
     return frozenset({1, *(count + 1 for count in (adaptive.steps if adaptive else (evidence.scenario.steps,)))})
 
 
-def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> Iterator[Place]:
+def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int) -> Iterator[Place]:
     """The size, the replay count and the width of a launch; every graph is captured once for a size and a width."""
     if launch.layer and launch.kind != LaunchKind.EXTEND:
         yield _say(launch, "layer 0", f"layer {launch.layer}", apart(0, launch.layer))
@@ -73,7 +74,7 @@ def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> 
             yield _say(launch, "no live rows", f"{launch.rows} rows, {launch.replays} replays")
         return
     of_graph = launch.kind in GRAPHED
-    size, width = (_fitting(evidence, launch.rows), evidence.width(launch.step)) if of_graph else (0, 0)
+    size, width = (_fitting(evidence, launch.rows), evidence.plans.width(launch.step)) if of_graph else (0, 0)
     if launch.width != width:
         yield _say(launch, f"width {width}", f"width {launch.width}", apart(width, launch.width))
     if launch.size != size:
@@ -83,9 +84,9 @@ def _launch(evidence: Evidence, launch: Launch, replays: int, captures: int) -> 
         yield _say(launch, f"{counted} replays", f"{launch.replays} replays", apart(counted, launch.replays))
 
 
-def _kinds(evidence: Evidence, step: int, launches: list[Launch]) -> Iterator[Place]:
+def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Place]:
     """The launches of a step, each with as many rows as its batch has."""
-    rows, expected = len(evidence.batches.get((step, 1), ())), _expected(evidence, step)
+    rows, expected = len(evidence.schedule.batches.get((step, 1), ())), _expected(evidence, step)
     for kind, counts in expected.items():
         found = [launch for launch in launches if launch.kind == kind]
         yield from _of_kind(step, kind, [rows for rows in counts if rows], found, len(launches))
@@ -93,22 +94,22 @@ def _kinds(evidence: Evidence, step: int, launches: list[Launch]) -> Iterator[Pl
         idle = _may_idle(evidence) and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
         if launch.kind not in expected and not idle:
             yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", "surplus")
-    yield from _order(launches, bool(evidence.ending(step, 1)))
+    yield from _order(launches, bool(evidence.schedule.ending(step, 1)))
 
 
 def _expected(evidence: Evidence, step: int) -> dict[int, list[int]]:
     """kind -> rows of each of its launches, where a batch without rows needs none."""
-    chunks, decode = (evidence.batches.get((step, phase), ()) for phase in (0, 1))
+    chunks, decode = (evidence.schedule.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
     if form.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
-        expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.ending(step, 1))] * form.extend_launches
+        expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
     if any(form.entries(row.count) for row in decode):
         expected[LaunchKind.DRAFT] = [len(decode)]
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]
-        expected[LaunchKind.FINISH] = [len(evidence.ending(step, phase)) for phase in (0, 1)]
+        expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
     return expected
 
 
@@ -117,7 +118,7 @@ def _may_idle(evidence: Evidence) -> bool:
     return evidence.form.steps and not evidence.form.forwards(1)
 
 
-def _of_kind(step: int, kind: int, wanted: list[int], found: list[Launch], launches: int) -> Iterator[Place]:
+def _of_kind(step: int, kind: int, wanted: list[int], found: list[StepLaunch], launches: int) -> Iterator[Place]:
     if len(found) != len(wanted):
         relation = "missing" if len(found) < len(wanted) else "surplus"
         key = Key(-1, step, step=found[-1].number if found else launches)
@@ -130,7 +131,7 @@ def _of_kind(step: int, kind: int, wanted: list[int], found: list[Launch], launc
             yield _say(launch, f"layer {layer}", f"layer {launch.layer}", apart(layer, launch.layer))
 
 
-def _order(launches: list[Launch], ends: bool) -> Iterator[Place]:
+def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Place]:
     """What a decode batch commits comes after its verify, what ended requests hand over after that, then the extend."""
     last = {launch.kind: launch for launch in launches}
     if LaunchKind.EXTEND in last:
@@ -147,8 +148,8 @@ def _order(launches: list[Launch], ends: bool) -> Iterator[Place]:
 
 def _sizes_of_rows(evidence: Evidence) -> Iterator[Place]:
     """A row's captured size is that of the verify launch of its step."""
-    sizes = {launch.step: launch.size for launch in evidence.launches if launch.kind == LaunchKind.VERIFY}
-    for row in evidence.rows:
+    sizes = {launch.step: launch.size for launch in evidence.schedule.launches if launch.kind == LaunchKind.VERIFY}
+    for row in evidence.schedule.rows:
         size = sizes.get(row.step, 0) if row.phase else 0
         if row.size != size:
             key = Key(row.request, row.round, step=row.chunk)

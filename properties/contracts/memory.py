@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, first_of
-from draftproof.properties.evidence.evidence import Evidence, Launch, Row
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row, StepLaunch
 from draftproof.properties.values.observed import GRAPHED, LaunchKind, MemoryRegion, WriteSet
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
@@ -30,10 +31,10 @@ _NAMES = {
 _Places = set[tuple[int, int]]
 
 
-def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
+def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
     """Positions that a row of a launch has to write."""
     if not row.phase:
-        start = evidence.starts[row.request, row.chunk]
+        start = evidence.schedule.chunk_starts[row.request, row.chunk]
         return range(start, start + row.count)
     n = evidence.contexts[row.request, row.round]
     if launch.kind == LaunchKind.DRAFT:
@@ -44,16 +45,16 @@ def announced(evidence: Evidence, launch: Launch, row: Row) -> range:
     return range(n, after if isinstance(after, int) else n)
 
 
-def _again(evidence: Evidence, launch: Launch, first: int) -> range:
+def _again(evidence: Evidence, launch: StepLaunch, first: int) -> range:
     """Positions before the `first` that an extend may write again: entries made with a guess."""
     reach = evidence.form.reach if launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) else 0
     return range(max(0, first - reach), first)
 
 
-def _rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
+def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
-    return evidence.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
+    return evidence.schedule.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
 
 
 def _check(evidence: Evidence) -> Iterator[Divergence]:
@@ -67,10 +68,10 @@ def _places(evidence: Evidence) -> Iterator[Place]:
     reported = dict(evidence.subject.typed("commit.written", WriteSet))
     # Layers of a chain extend in turns, each in memory of its own.
     known: list[_Places] = [set() for _ in range(max(evidence.form.extend_launches, 1))]
-    for index, launch in enumerate(evidence.launches):
+    for index, launch in enumerate(evidence.schedule.launches):
         key = Key(-1, launch.step, step=launch.number)
-        if index and evidence.launches[index - 1].step != launch.step:
-            released = _released(evidence, evidence.launches[index - 1].step, launch.step)
+        if index and evidence.schedule.launches[index - 1].step != launch.step:
+            released = _released(evidence, evidence.schedule.launches[index - 1].step, launch.step)
             for written in known:
                 written -= released
         value = reported.pop(key, None)
@@ -89,7 +90,7 @@ def _places(evidence: Evidence) -> Iterator[Place]:
         yield Place("commit.written", key, None, value, "surplus")
 
 
-def _sets(evidence: Evidence, launch: Launch) -> tuple[_Places, _Places]:
+def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
     """What a launch has to write, and what it may write besides."""
     must: _Places = set()
     may: _Places = (
@@ -99,7 +100,7 @@ def _sets(evidence: Evidence, launch: Launch) -> tuple[_Places, _Places]:
         positions = announced(evidence, launch, row)
         places = _entries(evidence, launch, row, positions)
         # A request that ends may be extended all the same, and need not.
-        optional = launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) and evidence.ends(row)
+        optional = launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) and evidence.schedule.is_last(row)
         (may if optional else must).update(places)
         may |= _entries(evidence, launch, row, _again(evidence, launch, positions.start))
     if evidence.hybrid:
@@ -110,27 +111,31 @@ def _sets(evidence: Evidence, launch: Launch) -> tuple[_Places, _Places]:
     return must, may
 
 
-def _entries(evidence: Evidence, launch: Launch, row: Row, positions: range) -> _Places:
+def _entries(evidence: Evidence, launch: StepLaunch, row: Row, positions: range) -> _Places:
     """The entries of a row's positions, as far as its table has pages for them."""
-    slots = (evidence.slot(row.request, row.round, position) for position in positions)
+    slots = (evidence.tables.slot(row.request, row.round, position) for position in positions)
     return {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
 
 
-def _state_rows(evidence: Evidence, launch: Launch) -> tuple[Row, ...]:
+def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     """The rows whose states a launch may touch."""
     if launch.kind == LaunchKind.PREFILL:
-        return evidence.batches.get((launch.step, 0), ())
+        return evidence.schedule.batches.get((launch.step, 0), ())
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
-        return evidence.batches.get((launch.step, 1), ())
-    return evidence.ending(launch.step, evidence.phase(launch)) if launch.kind == LaunchKind.FINISH else ()
+        return evidence.schedule.batches.get((launch.step, 1), ())
+    return (
+        evidence.schedule.ending(launch.step, evidence.schedule.phase(launch))
+        if launch.kind == LaunchKind.FINISH
+        else ()
+    )
 
 
-def _states(evidence: Evidence, launch: Launch, row: Row) -> tuple[_Places, _Places]:
+def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, _Places]:
     """What a launch has to write, and may write, of the states of one row.
 
     Nobody poisons a state that is given back: a later write may repeat what is there.
     """
-    slot, states = evidence.state_slot(row.request, row.round), evidence.scenario.states
+    slot, states = evidence.tables.state_slot(row.request, row.round), evidence.scenario.states
     replay = states.commit == "replay"
     if launch.kind == LaunchKind.VERIFY and not replay:
         first = row.place * (evidence.scenario.steps + 1)
@@ -152,7 +157,7 @@ def _completes(evidence: Evidence, row: Row) -> bool:
         start = evidence.contexts[row.request, row.round]
         end = evidence.subject.channel("commit.length").get(Key(row.request, row.round), start)
     else:
-        start = evidence.starts[row.request, row.chunk]
+        start = evidence.schedule.chunk_starts[row.request, row.chunk]
         end = start + row.count
     return interval > 0 and isinstance(end, int) and end // interval > start // interval
 
@@ -162,16 +167,16 @@ def _released(evidence: Evidence, start: int, end: int) -> _Places:
     size = evidence.page_size
     slots = {
         page * size + offset
-        for row in evidence.rows
-        if start <= row.step < end and evidence.ends(row)
-        for page in evidence.table_at(row).values()
+        for row in evidence.schedule.rows
+        if start <= row.step < end and evidence.schedule.is_last(row)
+        for page in evidence.tables.at(row).values()
         for offset in range(size)
     }
     return {(region, slot) for region in (MemoryRegion.TARGET, MemoryRegion.DRAFT) for slot in slots}
 
 
 def _wrong(
-    evidence: Evidence, launch: Launch, key: Key, changed: _Places, must: _Places, allowed: _Places
+    evidence: Evidence, launch: StepLaunch, key: Key, changed: _Places, must: _Places, allowed: _Places
 ) -> Iterator[Place]:
     for region, slot in sorted(changed - allowed):
         expected = "only slots announced, and slot 0"
@@ -189,7 +194,7 @@ def _name(evidence: Evidence, region: int, slot: int) -> str:
     return f"{_NAMES[region]} {slot}" if region in _NAMES else f"byte {slot} of other memory"
 
 
-def _owner(evidence: Evidence, launch: Launch, region: int, slot: int) -> str:
+def _owner(evidence: Evidence, launch: StepLaunch, region: int, slot: int) -> str:
     """Whose slot it is: of a row of this launch, of another request, of nobody."""
     if region not in _NAMES:
         return "outside the pools"
@@ -198,26 +203,26 @@ def _owner(evidence: Evidence, launch: Launch, region: int, slot: int) -> str:
     if region in (MemoryRegion.STATES, MemoryRegion.CHECKPOINTS):
         return _owner_of_state(evidence, launch, slot)
     batch = {row.request for row in _rows(evidence, launch)}
-    for row in reversed(evidence.rows):
-        first, last = evidence.spans[row.request]
+    for row in reversed(evidence.schedule.rows):
+        first, last = evidence.schedule.spans[row.request]
         if row.step > launch.step or not first <= launch.step <= last:
             continue
-        position = evidence.position(row.request, row.round, slot)
+        position = evidence.tables.position(row.request, row.round, slot)
         if position is not None:
             return f"slot of position {position}" if row.request in batch else f"another row: request {row.request}"
     return "owned by nobody"
 
 
-def _row_of_batch(evidence: Evidence, launch: Launch, slot: int) -> str:
+def _row_of_batch(evidence: Evidence, launch: StepLaunch, slot: int) -> str:
     place, t = divmod(slot, evidence.scenario.steps + 1)
-    batch = evidence.batches.get((launch.step, 1), ())
+    batch = evidence.schedule.batches.get((launch.step, 1), ())
     return f"row {t} of request {batch[place].request}" if place < len(batch) else "owned by nobody"
 
 
-def _owner_of_state(evidence: Evidence, launch: Launch, slot: int) -> str:
+def _owner_of_state(evidence: Evidence, launch: StepLaunch, slot: int) -> str:
     batch = {row.request for row in _state_rows(evidence, launch)}
-    for request, (first, last) in evidence.spans.items():
-        if first <= launch.step <= last and evidence.state_slot(request, 0) == slot:
+    for request, (first, last) in evidence.schedule.spans.items():
+        if first <= launch.step <= last and evidence.tables.state_slot(request, 0) == slot:
             return f"of request {request}" if request in batch else f"another row: request {request}"
     return "owned by nobody"
 

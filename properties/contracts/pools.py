@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, classify, first_divergence, first_of
-from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, Owner, PoolReport
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
@@ -19,10 +20,10 @@ _READS = frozenset({"round.rows"})
 def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
     """request -> column -> page of those that go on after an engine step, by the tables they reported."""
     live: dict[int, dict[int, int]] = {}
-    for row in evidence.rows:
-        first, last = evidence.spans[row.request]
+    for row in evidence.schedule.rows:
+        first, last = evidence.schedule.spans[row.request]
         if row.step <= step and first <= step < last:
-            live[row.request] = dict(evidence.table_at(row))
+            live[row.request] = dict(evidence.tables.at(row))
     return live
 
 
@@ -32,7 +33,7 @@ def _ownership(evidence: Evidence) -> Iterator[Divergence]:
     if found:
         yield found
     expected: dict[Key, Datum] = {}
-    for step in range(evidence.last_step + 2):
+    for step in range(evidence.schedule.last_step + 2):
         tables = live_tables(evidence, step)
         owned = (Owner(page, request) for request, table in tables.items() for page in table.values())
         expected[Key(-1, step)] = tuple(sorted(owned))
@@ -44,8 +45,8 @@ def _ownership(evidence: Evidence) -> Iterator[Divergence]:
 
 def _shared(evidence: Evidence) -> Iterator[Place]:
     """Pages in the tables of two requests at a time, or twice in one; columns left out."""
-    ran = {(row.request, row.round) for row in evidence.rows}
-    for (request, round_), table in evidence.tables.items():
+    ran = {(row.request, row.round) for row in evidence.schedule.rows}
+    for (request, round_), table in evidence.tables.pages.items():
         if (request, round_) not in ran:
             column = min(table)
             yield Place("round.table", Key(request, round_, row=column), None, table[column], "surplus")
@@ -64,28 +65,28 @@ def _shared(evidence: Evidence) -> Iterator[Place]:
 def _overlapping(evidence: Evidence) -> Iterator[Place]:
     """The owner of a page must have ended in an earlier step than the next one gets it."""
     begins: dict[int, dict[int, Row]] = defaultdict(dict)
-    for row in evidence.rows:
-        for page in evidence.table_at(row).values():
+    for row in evidence.schedule.rows:
+        for page in evidence.tables.at(row).values():
             begins[page].setdefault(row.request, row)
     for page, owners in begins.items():
         for one, other in pairwise(owners.values()):
-            if other.step <= evidence.spans[one.request][1]:
-                column = next(column for column, owned in evidence.table_at(other).items() if owned == page)
+            if other.step <= evidence.schedule.spans[one.request][1]:
+                column = next(column for column, owned in evidence.tables.at(other).items() if owned == page)
                 key = Key(other.request, other.round, row=column)
                 yield Place("round.table", key, "a page of its own", page, f"another row: request {one.request}")
 
 
 def _short(evidence: Evidence) -> Iterator[Place]:
     """A table must have a page for every position of its round, and keep the pages that it had."""
-    for row in evidence.rows:
+    for row in evidence.schedule.rows:
         last = evidence.contexts[row.request, row.round] + row.count if row.phase else row.count - 1
         if last < 0:
             continue
-        if evidence.slot(row.request, row.round, last) is None:
+        if evidence.tables.slot(row.request, row.round, last) is None:
             key = Key(row.request, row.round, row=last // evidence.page_size)
             yield Place("round.table", key, "a page", None, "missing")
-        before = evidence.tables.get((row.request, row.round - 1), {})
-        now = evidence.tables.get((row.request, row.round), {})
+        before = evidence.tables.pages.get((row.request, row.round - 1), {})
+        now = evidence.tables.pages.get((row.request, row.round), {})
         for column in before.keys() & now.keys():
             if before[column] != now[column]:
                 key = Key(row.request, row.round, row=column)
@@ -97,15 +98,15 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
     memory = evidence.scenario.memory
     got: dict[Key, Datum] = {}
     expected: dict[Key, Datum] = {}
-    for step in range(evidence.last_step + 2):
+    for step in range(evidence.schedule.last_step + 2):
         expected[Key(-1, step)] = (memory.pages, memory.request_slots)
     for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
         requests = {owner.request for owner in report.owners}
         expected[key] = (memory.pages - len(report.owners), memory.request_slots - len(requests))
         got[key] = (report.free_pages, report.free_rows)
-    end = Key(-1, evidence.last_step + 1)
+    end = Key(-1, evidence.schedule.last_step + 1)
     expected[end] = (memory.pages, memory.request_slots)
-    expected = {key: value for key, value in expected.items() if key.round <= evidence.last_step + 1}
+    expected = {key: value for key, value in expected.items() if key.round <= evidence.schedule.last_step + 1}
     found = first_divergence("pool.balance", "pool.owners", expected, got)
     if found:
         yield found
@@ -113,7 +114,7 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
 
 def _guards(evidence: Evidence) -> Iterator[Divergence]:
     """No guard byte is ever damaged."""
-    expected: dict[Key, Datum] = {Key(-1, step): () for step in range(evidence.last_step + 2)}
+    expected: dict[Key, Datum] = {Key(-1, step): () for step in range(evidence.schedule.last_step + 2)}
     got = evidence.subject.channel("pool.guards")
     if expected != got:
         key = min(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
@@ -130,8 +131,8 @@ def _kept(evidence: Evidence) -> Iterator[Divergence]:
     """On the host a draft that matches keeps the tokens of the requests that go on past their prompts, and of nobody
     else; any other draft keeps nothing there."""
     expected: dict[Key, Datum] = {}
-    last = {row.request: row.step for row in evidence.rows if not row.phase}
-    for step in range(evidence.last_step + 2):
+    last = {row.request: row.step for row in evidence.schedule.rows if not row.phase}
+    for step in range(evidence.schedule.last_step + 2):
         live = (request for request in sorted(live_tables(evidence, step)) if last.get(request, step) <= step)
         expected[Key(-1, step)] = tuple(live) if evidence.form.matches else ()
     found = first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.diagnosis.compare import Place, apart, first_of
-from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -21,11 +22,11 @@ def _schedule(evidence: Evidence) -> Iterator[Divergence]:
 
 def _illegal(evidence: Evidence) -> Iterator[Place]:
     by_request: dict[int, list[Row]] = defaultdict(list)
-    for row in sorted(evidence.rows, key=lambda row: (row.request, row.round, row.chunk)):
+    for row in sorted(evidence.schedule.rows, key=lambda row: (row.request, row.round, row.chunk)):
         by_request[row.request].append(row)
     for request in range(len(evidence.script.requests)):
         yield from _request(evidence, request, by_request.get(request, []))
-    for (_, phase), rows in evidence.batches.items():
+    for (_, phase), rows in evidence.schedule.batches.items():
         yield from _batch(evidence, phase, rows)
     yield from _live(evidence)
 
@@ -94,8 +95,8 @@ def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Pl
 def _live(evidence: Evidence) -> Iterator[Place]:
     """No more requests at a time than there are request rows."""
     slots = evidence.scenario.memory.request_slots
-    for row in evidence.rows:
-        live = sum(first <= row.step <= last for first, last in evidence.spans.values())
+    for row in evidence.schedule.rows:
+        live = sum(first <= row.step <= last for first, last in evidence.schedule.spans.values())
         if live > slots:
             yield _place(row, f"at most {slots} live requests", f"{live} live requests", apart(slots, live))
 

@@ -28,14 +28,14 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
         expected: dict[Key, Datum] = {}
         for key, position in positions.items():
             at = reported.get(key, position)
-            slot = evidence.slot(key.request, key.round, at) if isinstance(at, int) else None
+            slot = evidence.tables.slot(key.request, key.round, at) if isinstance(at, int) else None
             expected[key] = "no page" if slot is None else slot  # type: ignore[assignment]
         found = first_divergence(
             "memory.slots",
             f"{stage}.slots",
             expected,
             got,
-            position_of_slot=lambda key, slot: evidence.position(key.request, key.round, slot),
+            position_of_slot=lambda key, slot: evidence.tables.position(key.request, key.round, slot),
         )
         if found:
             yield found

@@ -53,13 +53,16 @@ def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Iterato
 
 def _first_wrong(evidence: Evidence, wrong: list[Key]) -> int:
     """The first engine step whose decode batch has a wrong state; -1 if none has. What comes later may follow."""
-    return min((evidence.decoded[key[:2]] for key in wrong if key[:2] in evidence.decoded), default=-1)
+    return min(
+        (evidence.schedule.decode_steps[key[:2]] for key in wrong if key[:2] in evidence.schedule.decode_steps),
+        default=-1,
+    )
 
 
 def _at(evidence: Evidence, found: Divergence, wrong: list[Key], step: int) -> Divergence:
     """A divergence of decode rounds at the first place of an engine step: of two requests, the rounds of one may come
     later than those of the other."""
-    there = [key for key in wrong if evidence.decoded.get(key[:2]) == step]
+    there = [key for key in wrong if evidence.schedule.decode_steps.get(key[:2]) == step]
     if not found.round or not there:
         return found
     expected, got = evidence.pair(found.channel)
@@ -105,7 +108,7 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
     if found:
         yield found
     expected: dict[Key, Datum] = {}
-    for step in range(evidence.last_step + 2):
+    for step in range(evidence.schedule.last_step + 2):
         expected[Key(-1, step)] = tuple(sorted(Owner(slot, request) for request, slot in _live(evidence, step).items()))
     got = {key: report.owners for key, report in evidence.subject.typed("pool.states", StatePoolReport).items()}
     found = first_divergence("state.ownership", "pool.states", expected, got)
@@ -116,9 +119,9 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
 def _live(evidence: Evidence, step: int) -> dict[int, int]:
     """request -> state slot of those that go on after an engine step, by what they reported first."""
     live: dict[int, int] = {}
-    for row in evidence.rows:
-        first, last = evidence.spans[row.request]
-        slot = evidence.state_slot(row.request, row.round)
+    for row in evidence.schedule.rows:
+        first, last = evidence.schedule.spans[row.request]
+        slot = evidence.tables.state_slot(row.request, row.round)
         if row.step <= step and first <= step < last and slot is not None:
             live.setdefault(row.request, slot)
     return live
@@ -128,7 +131,7 @@ def _reported(evidence: Evidence) -> Iterator[Place]:
     reported = dict(evidence.subject.channel("round.state"))
     most = evidence.scenario.memory.request_slots
     first: dict[int, int] = {}
-    for key in dict.fromkeys(Key(row.request, row.round) for row in evidence.rows):
+    for key in dict.fromkeys(Key(row.request, row.round) for row in evidence.schedule.rows):
         slot = reported.pop(key, None)
         if not isinstance(slot, int):
             yield Place("round.state", key, "a state slot", None, "missing")
@@ -144,11 +147,11 @@ def _reported(evidence: Evidence) -> Iterator[Place]:
 
 def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Place]:
     """The owner of a slot must have ended in an earlier step than the next one gets it."""
-    by_start = sorted(slots, key=lambda request: evidence.spans[request])
+    by_start = sorted(slots, key=lambda request: evidence.schedule.spans[request])
     for slot in sorted(set(slots.values())):
         owners = [request for request in by_start if slots[request] == slot]
         for one, other in pairwise(owners):
-            if evidence.spans[other][0] <= evidence.spans[one][1]:
+            if evidence.schedule.spans[other][0] <= evidence.schedule.spans[one][1]:
                 relation = f"another row: request {one}"
                 yield Place("round.state", Key(other, 0), "a state slot of its own", slot, relation)
 
@@ -156,10 +159,10 @@ def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Place]:
 def _balance(evidence: Evidence) -> Iterator[Divergence]:
     """Free and owned state slots together are all; at the end everything is back."""
     slots = evidence.scenario.memory.request_slots
-    expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.last_step + 2)}
+    expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.schedule.last_step + 2)}
     got: dict[Key, Datum] = {}
     for key, report in evidence.subject.typed("pool.states", StatePoolReport).items():
-        if key.round <= evidence.last_step:
+        if key.round <= evidence.schedule.last_step:
             expected[key] = slots - len(report.owners)
         got[key] = report.free_slots
     found = first_divergence("state.balance", "pool.states", expected, got)

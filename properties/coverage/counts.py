@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from draftproof.properties.coverage.read import read_samples
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
-from draftproof.properties.evidence.evidence import Evidence, Launch
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
+from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.scenario import VARIANTS
@@ -74,7 +75,7 @@ _BATCHES: Table[BatchSample] = {
         batch.run.form.matches and batch.run.control.startswith("adaptive") and batch.is_unfound_beside_found
     ),
 }
-_LAUNCHES: Table[Launch] = {
+_LAUNCHES: Table[StepLaunch] = {
     "captures": lambda launch: launch.kind == LaunchKind.CAPTURE,
     "graph_replays": lambda launch: launch.kind in GRAPHED and launch.replays > 0,
     "eager_launches": lambda launch: launch.kind in GRAPHED and launch.size == 0,

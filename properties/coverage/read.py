@@ -13,4 +13,4 @@ def read_samples(evidence: Evidence) -> Samples:
     run = read_run(evidence)
     requests, batches = read_requests(evidence, run), read_batches(evidence, run)
     rounds = tuple(read_rounds(evidence, requests, batches))
-    return Samples(run, requests, tuple(batches.values()), evidence.launches, rounds)
+    return Samples(run, requests, tuple(batches.values()), evidence.schedule.launches, rounds)

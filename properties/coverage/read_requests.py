@@ -38,7 +38,7 @@ def read_run(evidence: Evidence) -> RunSample:
         form=evidence.form,
         changed=changed,
         steps=scenario.steps,
-        engine_steps=len({row.step for row in evidence.rows}),
+        engine_steps=len({row.step for row in evidence.schedule.rows}),
         ties=len(evidence.ties),
         exact_ties=sum(isinstance(choice, tuple) and choice[1] == 0 for choice in choices),
         chained_extends=extends,
@@ -51,8 +51,10 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     """Return a sample of every request."""
     lengths = _lengths(evidence)
     pages, states = _page_owners(evidence), _state_owners(evidence)
-    joined = {row.request for row in evidence.rows if not row.phase and (row.step, 1) in evidence.batches}
-    chunked = {row.request for row in evidence.rows if not row.phase and row.chunk == 1}
+    joined = {
+        row.request for row in evidence.schedule.rows if not row.phase and (row.step, 1) in evidence.schedule.batches
+    }
+    chunked = {row.request for row in evidence.schedule.rows if not row.phase and row.chunk == 1}
     emitted = evidence.subject.typed("accept.emitted", TokenIds)
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
@@ -61,12 +63,12 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
     for index, (request, script) in enumerate(zip(evidence.scenario.requests, evidence.script.requests, strict=True)):
         before = pages.get(index, [])
         length = min(request.budget, evidence.scenario.memory.max_len - len(request.prompt))
-        first = evidence.spans.get(index, (request.arrival, 0))[0]
+        first = evidence.schedule.spans.get(index, (request.arrival, 0))[0]
         samples.append(
             RequestSample(
                 run=run,
                 end=_end(evidence, index),
-                pages=_after(lengths, before, index) if index in evidence.spans else None,
+                pages=_after(lengths, before, index) if index in evidence.schedule.spans else None,
                 state=_after(lengths, states[index], index) if index in states else None,
                 chunks=_chunks(len(request.prompt), evidence.scenario.schedule.chunk),
                 joined="beside decode" if index in joined else "alone",
@@ -169,8 +171,8 @@ def _lengths(evidence: Evidence) -> list[int]:
 def _page_owners(evidence: Evidence) -> Mapping[int, list[int]]:
     """Return request -> the requests that had its pages just before it, one a page."""
     owners: dict[int, list[int]] = {}
-    for row in evidence.rows:
-        for page in evidence.table_at(row).values():
+    for row in evidence.schedule.rows:
+        for page in evidence.tables.at(row).values():
             in_order = owners.setdefault(page, [])
             if row.request not in in_order:
                 in_order.append(row.request)
@@ -188,7 +190,7 @@ def _state_owners(evidence: Evidence) -> Mapping[int, list[int]]:
     owner: dict[int, int] = {}
     before: dict[int, list[int]] = {}
     slots = {key.request: slot for key, slot in evidence.subject.channel("round.state").items() if not key.round}
-    for request in sorted(slots, key=lambda one: evidence.spans.get(one, (0, 0))):
+    for request in sorted(slots, key=lambda one: evidence.schedule.spans.get(one, (0, 0))):
         slot = slots[request]
         if isinstance(slot, int):
             before[request] = [owner[slot]] if slot in owner else []

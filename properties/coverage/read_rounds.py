@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
-from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
@@ -18,8 +19,10 @@ from draftproof.properties.values.trace import Key
 
 def read_batches(evidence: Evidence, run: RunSample) -> Mapping[int, BatchSample]:
     """Return engine step -> the sample of its decode batch."""
-    replayed = {launch.step for launch in evidence.launches if launch.kind == LaunchKind.VERIFY and launch.replays}
-    decode = [rows for (_, phase), rows in sorted(evidence.batches.items()) if phase]
+    replayed = {
+        launch.step for launch in evidence.schedule.launches if launch.kind == LaunchKind.VERIFY and launch.replays
+    }
+    decode = [rows for (_, phase), rows in sorted(evidence.schedule.batches.items()) if phase]
     return {
         rows[0].step: _batch(evidence, run, before, rows, rows[0].step in replayed)
         for before, rows in itertools.pairwise(((), *decode))
@@ -31,22 +34,23 @@ def _batch(
 ) -> BatchSample:
     step, size = rows[0].step, rows[0].size
     drafting = {row.request for row in rows if row.count}
-    steps = evidence.steps_in_force(step)
+    steps = evidence.plans.steps_in_force(step)
     return BatchSample(
         rows=_rows(evidence, rows, replayed),
         bucket=_bucket(before, rows),
         batch=str(len(rows)) if len(rows) < 4 else "4 and more",
         mix=_mix(rows),
         switch=_switch(evidence, before, rows),
-        beside="prefill" if (step, 0) in evidence.batches else "nothing",
+        beside="prefill" if (step, 0) in evidence.schedule.batches else "nothing",
         run=run,
         has_drafts=bool(drafting),
         is_too_large_for_drafts=_is_too_large(evidence, rows),
-        is_unfound_beside_found=bool(drafting) and any(not row.count and evidence.drafts_wanted(row) for row in rows),
+        is_unfound_beside_found=bool(drafting)
+        and any(not row.count and evidence.plans.drafts_wanted(row) for row in rows),
         has_fewer_rows=len(rows) < len(before),
         has_more_rows=len(rows) > len(before) > 0,
         is_below_captured_size=len(rows) < min(len(before), size),
-        steps_change=steps - evidence.steps_in_force(before[0].step) if before else 0,
+        steps_change=steps - evidence.plans.steps_in_force(before[0].step) if before else 0,
         drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
     )
 
@@ -55,7 +59,7 @@ def read_rounds(
     evidence: Evidence, requests: tuple[RequestSample, ...], batches: Mapping[int, BatchSample]
 ) -> Iterator[RoundSample]:
     """Yield a sample of every decode round, by request."""
-    rows = {(row.request, row.round): row for row in evidence.rows if row.phase}
+    rows = {(row.request, row.round): row for row in evidence.schedule.rows if row.phase}
     choices = evidence.reference.channel("verify.choice").items()
     ties = {key[:2] for key, value in choices if isinstance(value, tuple) and value[1:] == (0,)}
     reported = evidence.subject.channel("accept.correct_len")
@@ -64,8 +68,8 @@ def read_rounds(
         before, rounds = "first round", evidence.script.requests[index].rounds
         for number, solved in enumerate(rounds, start=1):
             key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.drafts
-            allowed = 0 if row is None else evidence.drafts_allowed(row, n)
-            found = evidence.found(index, number, n)
+            allowed = 0 if row is None else evidence.plans.drafts_allowed(row, n)
+            found = evidence.plans.num_found(index, number, n)
             pending = unfolded.get(Key(index, number - 1), 0)
             crossed = (n + drafts) // evidence.page_size - n // evidence.page_size
             accept = _accept(solved)
@@ -139,7 +143,7 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
 def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:
     if row is None or not evidence.form.block:
         return None
-    return "none" if not drafts else "cut" if drafts < evidence.drafts_wanted(row) else "whole"
+    return "none" if not drafts else "cut" if drafts < evidence.plans.drafts_wanted(row) else "whole"
 
 
 def _limit(evidence: Evidence, row: Row, solved: RoundScript, allowed: int) -> str:
@@ -150,8 +154,8 @@ def _limit(evidence: Evidence, row: Row, solved: RoundScript, allowed: int) -> s
         return "found"
     if solved.drafts == planned:
         return "none"
-    if solved.drafts == evidence.drafts_wanted(row):
-        return "batch" if _is_too_large(evidence, evidence.batches[row.step, 1]) else "steps"
+    if solved.drafts == evidence.plans.drafts_wanted(row):
+        return "batch" if _is_too_large(evidence, evidence.schedule.batches[row.step, 1]) else "steps"
     left = request.budget - (solved.context + 1 - len(request.prompt)) - 1
     return "budget" if left <= scenario.memory.max_len - 1 - solved.context else "max_len"
 
@@ -207,7 +211,7 @@ def _switch(evidence: Evidence, before: tuple[Row, ...], rows: tuple[Row, ...]) 
     """Compare the verify width with that of the decode batch before."""
     if not before:
         return "first"
-    now, last = evidence.width(rows[0].step), evidence.width(before[0].step)
+    now, last = evidence.plans.width(rows[0].step), evidence.plans.width(before[0].step)
     if now == 1 or last == 1:
         return "still none" if now == last else "to none" if now == 1 else "from none"
     return "same" if now == last else "up" if now > last else "down"

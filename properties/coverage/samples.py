@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from draftproof.properties.evidence.evidence import Launch
 from draftproof.properties.evidence.forms import Form
+from draftproof.properties.evidence.schedule import StepLaunch
 
 
 class RunSample(NamedTuple):
@@ -125,5 +125,5 @@ class Samples(NamedTuple):
     run: RunSample
     requests: tuple[RequestSample, ...]
     batches: tuple[BatchSample, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[StepLaunch, ...]
     rounds: tuple[RoundSample, ...]

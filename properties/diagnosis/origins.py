@@ -11,7 +11,8 @@ from typing import NamedTuple
 from draftproof.properties.diagnosis.compare import apart
 from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.strides import row_of
-from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.trace import Key
 
@@ -42,8 +43,10 @@ def origin(evidence: Evidence, key: Key, value: Datum) -> str:
 
 def _batch(evidence: Evidence, key: Key) -> tuple[Row, ...]:
     """The decode batch that a round of a request ran in; () for a prefill."""
-    steps = [row.step for row in evidence.rows if (row.request, row.round) == (key.request, key.round) and row.phase]
-    return evidence.batches.get((steps[0], 1), ()) if steps else ()
+    steps = [
+        row.step for row in evidence.schedule.rows if (row.request, row.round) == (key.request, key.round) and row.phase
+    ]
+    return evidence.schedule.batches.get((steps[0], 1), ()) if steps else ()
 
 
 def _states(evidence: Evidence, batch: tuple[Row, ...], layer: int) -> Mapping[_Place, Datum]:
@@ -51,7 +54,7 @@ def _states(evidence: Evidence, batch: tuple[Row, ...], layer: int) -> Mapping[_
     and in places that it does not reach those that earlier batches left."""
     last: dict[tuple[int, int], tuple[_Place, Datum]] = {}
     until = batch[0].step if batch else -1
-    for row in (row for row in evidence.rows if row.phase == 1 and row.step <= until):
+    for row in (row for row in evidence.schedule.rows if row.phase == 1 and row.step <= until):
         where = {"request": row.request, "round": row.round, "layer": layer}
         for channel in ("commit.intermediate", "commit.state"):
             for key, value in evidence.reference.of(channel, **where):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from draftproof.properties.diagnosis.compare import POISON_WORDS
 from draftproof.properties.diagnosis.lanes import explains, same, wrong_words
-from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, LaunchKind, MemoryRegion, WriteSet
 from draftproof.properties.values.trace import Key
 
@@ -167,7 +168,7 @@ def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[st
 
     None unless it contradicts nothing, explains at least two places, and one of them holds, or took, another row's.
     """
-    if evidence.scenario.states.commit != "snapshot" or (step, 1) not in evidence.batches:
+    if evidence.scenario.states.commit != "snapshot" or (step, 1) not in evidence.schedule.batches:
         return None
     batch = _batch(evidence, channel, step, got)
     right = batch.allocated
@@ -189,14 +190,16 @@ def _order(key: Key) -> tuple[int, ...]:
 
 
 def _batch(evidence: Evidence, channel: str, step: int, got: Values) -> _Batch:
-    rows = evidence.batches[step, 1]
-    launch = next((one for one in evidence.launches if (one.step, one.kind) == (step, LaunchKind.VERIFY)), None)
+    rows = evidence.schedule.batches[step, 1]
+    launch = next(
+        (one for one in evidence.schedule.launches if (one.step, one.kind) == (step, LaunchKind.VERIFY)), None
+    )
     at = Key(-1, step, step=launch.number) if launch else Key(-1, step)
     written = evidence.subject.typed("commit.written", WriteSet).get(at, ())
     return _Batch(
         evidence,
         rows,
-        evidence.width(step),
+        evidence.plans.width(step),
         tuple(_readings(evidence, channel, rows, got)),
         tuple(_writes(evidence, step)),
         frozenset(one.place for one in written if one.region == MemoryRegion.INTERMEDIATE),
@@ -222,9 +225,9 @@ def row_of(evidence: Evidence, key: Key) -> int:
 
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
     """The verifies up to that of an engine step, and the captures, which run over rows of padding."""
-    for launch in evidence.launches:
+    for launch in evidence.schedule.launches:
         if launch.kind in (LaunchKind.VERIFY, LaunchKind.CAPTURE):
-            rows = evidence.batches.get((launch.step, 1), ()) if launch.kind == LaunchKind.VERIFY else ()
+            rows = evidence.schedule.batches.get((launch.step, 1), ()) if launch.kind == LaunchKind.VERIFY else ()
             size = max(launch.size, len(rows))
             places = tuple(_place(rows, b, t) for b in range(size) for t in range(launch.width))
             yield _Write(launch.kind == LaunchKind.VERIFY, launch.width, places)

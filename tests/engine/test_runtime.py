@@ -98,8 +98,8 @@ def test_an_engine_that_switches_between_widths_holds_every_contract(capture: bo
     case = msgspec.structs.replace(ADAPTIVE, graphs=Graphs(sizes=(2,), capture=capture))
     of = lockstep(EngineSubject(), case)
     assert judge(of).first is None
-    widths = {kind: {one.width for one in of.launches if one.kind == kind} for kind in GRAPHED}
+    widths = {kind: {one.width for one in of.schedule.launches if one.kind == kind} for kind in GRAPHED}
     assert widths == {LaunchKind.DRAFT: {2, 4}, LaunchKind.VERIFY: {1, 2, 4}, LaunchKind.EXTEND: {1, 2, 4}}
-    in_order = [one.width for one in of.launches if one.kind == LaunchKind.VERIFY]
+    in_order = [one.width for one in of.schedule.launches if one.kind == LaunchKind.VERIFY]
     switches = set(pairwise(in_order))
     assert {(2, 4), (4, 2)} <= switches or {(2, 4), (4, 1), (1, 2)} <= switches

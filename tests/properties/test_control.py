@@ -175,7 +175,7 @@ def with_fields(one: Observation, **fields: Any) -> Observation:
 
 def relaunched(of: Evidence, kind: int, field: str, more: int) -> Evidence:
     """The last launch of a kind with one number of it changed."""
-    launch = [launch for launch in of.launches if launch.kind == kind][-1]
+    launch = [launch for launch in of.schedule.launches if launch.kind == kind][-1]
     key = Key(-1, launch.step, step=launch.number)
 
     def change(one: Observation) -> Observation:
@@ -202,8 +202,8 @@ def test_launches_are_held_to_their_width_and_rows(kind: int, field: str, more: 
 
 def test_a_commit_before_its_verify_is_out_of_order() -> None:
     of = evidence()
-    step = next(launch.step for launch in of.launches if launch.kind == LaunchKind.COMMIT)
-    numbers = {launch.kind: launch.number for launch in of.launches if launch.step == step}
+    step = next(launch.step for launch in of.schedule.launches if launch.kind == LaunchKind.COMMIT)
+    numbers = {launch.kind: launch.number for launch in of.schedule.launches if launch.step == step}
     swap = {
         numbers[LaunchKind.VERIFY]: numbers[LaunchKind.COMMIT],
         numbers[LaunchKind.COMMIT]: numbers[LaunchKind.VERIFY],

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from draftproof.properties.contracts.registry import find
-from draftproof.properties.evidence.evidence import Evidence, Launch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WriteSet, WrittenPlace
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
@@ -29,17 +30,17 @@ def failure(contract: str, of: Evidence) -> Divergence:
     return found[0]
 
 
-def launches(of: Evidence, kind: int) -> list[Launch]:
-    return [launch for launch in of.launches if launch.kind == kind]
+def launches(of: Evidence, kind: int) -> list[StepLaunch]:
+    return [launch for launch in of.schedule.launches if launch.kind == kind]
 
 
-def relaunched(of: Evidence, launch: Launch, **fields: int) -> Evidence:
+def relaunched(of: Evidence, launch: StepLaunch, **fields: int) -> Evidence:
     key = Key(-1, launch.step, step=launch.number)
     value = LaunchRecord(*launch._replace(**fields)[2:])
     return changed(of, lambda one: one._replace(value=value) if one[:2] == ("graph.replay", key) else one)
 
 
-def without(of: Evidence, launch: Launch) -> Evidence:
+def without(of: Evidence, launch: StepLaunch) -> Evidence:
     """As if a launch had not been, with those after it one number less."""
 
     def change(one: Observation) -> Observation | None:
@@ -66,10 +67,11 @@ def test_every_layer_extends_in_a_launch_of_its_own() -> None:
 def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
     of = evidence(scenario=NGRAM)
     assert not any(
-        launch.kind in (LaunchKind.DRAFT, LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) for launch in of.launches
+        launch.kind in (LaunchKind.DRAFT, LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT)
+        for launch in of.schedule.launches
     )
     for kind in (LaunchKind.DRAFT, LaunchKind.EXTEND):
-        assert failure("launch.graphs", relaunched(of, of.launches[-1], kind=kind)).channel == "graph.replay"
+        assert failure("launch.graphs", relaunched(of, of.schedule.launches[-1], kind=kind)).channel == "graph.replay"
 
 
 @pytest.mark.parametrize("scenario", [STANDALONE, BLOCK], ids=["standalone", "dflash"])
@@ -79,7 +81,7 @@ def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
     assert (found.relation, found.expected) == ("missing", "1 of kind 1")
 
 
-def rewritten(of: Evidence, launch: Launch, change: Callable[[set], set]) -> Evidence:
+def rewritten(of: Evidence, launch: StepLaunch, change: Callable[[set], set]) -> Evidence:
     """Other places that a launch changed."""
     key = Key(-1, launch.step, step=launch.number)
     value = tuple(sorted(change(set(of.subject.typed("commit.written", WriteSet)[key]))))
@@ -97,11 +99,11 @@ def test_each_layer_has_to_write_its_own_entries(layer: int) -> None:
 def test_a_chain_may_compute_again_as_far_back_as_guesses_reach() -> None:
     of = evidence(scenario=CHAIN)
     launch = launches(of, LaunchKind.EXTEND)[0]
-    row = of.batches[launch.step, 1][0]
+    row = of.schedule.batches[launch.step, 1][0]
     n = of.contexts[row.request, row.round]
 
     def written(position: int) -> Evidence:
-        slot = of.slot(row.request, row.round, position)
+        slot = of.tables.slot(row.request, row.round, position)
         return rewritten(of, launch, lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, slot)})
 
     assert n > LAYERS
@@ -115,7 +117,7 @@ def test_a_draft_writes_as_many_entries_as_its_form_takes() -> None:
         of = evidence(scenario=scenario)
         launch = launches(of, LaunchKind.DRAFT)[0]
         written = of.subject.typed("commit.written", WriteSet)[Key(-1, launch.step, step=launch.number)]
-        drafts = [row.count for row in of.batches[launch.step, 1] if row.count]
+        drafts = [row.count for row in of.schedule.batches[launch.step, 1] if row.count]
         assert len(written) == sum(count + more for count in drafts)
         lost = rewritten(of, launch, lambda places: places - {max(places)})
         assert failure("memory.written", lost).got == "unchanged"
@@ -123,6 +125,6 @@ def test_a_draft_writes_as_many_entries_as_its_form_takes() -> None:
 
 def test_a_draft_without_memory_writes_none() -> None:
     of = evidence(scenario=NGRAM)
-    astray = rewritten(of, of.launches[0], lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, 0)})
+    astray = rewritten(of, of.schedule.launches[0], lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, 0)})
     assert failure("memory.written", astray).got == "draft slot 0"
     assert failure("memory.bounds", astray).relation == "out of range"

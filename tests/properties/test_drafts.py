@@ -11,8 +11,10 @@ import pytest
 
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import NAMES, counts, total
-from draftproof.properties.evidence.evidence import Evidence, Row
+from draftproof.properties.evidence.comparison import may_leave_out
+from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import form_of
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.judge import COMMON, by_draft, judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
@@ -123,14 +125,14 @@ def test_a_guess_of_another_request_is_named() -> None:
     ids, proposals = of.reference.channel("extend.ids"), of.reference.channel("extend.proposal")
     place, request = next(
         (Key(one.request, one.round, layer=1, row=last), other.request)
-        for (_, phase), rows in sorted(of.batches.items())
+        for (_, phase), rows in sorted(of.schedule.batches.items())
         for one, other in itertools.permutations(rows, 2)
         if phase
         and (last := max((key.row for key in ids if key[:2] == (one.request, one.round)), default=0))
         and _choice(proposals, other) not in {ids.get(Key(one.request, one.round, layer=j, row=last)) for j in (0, 1)}
         and _choice(proposals, other) is not None
     )
-    theirs = next(row for row in of.rows if row.request == request and row.step == _step(of, place))
+    theirs = next(row for row in of.schedule.rows if row.request == request and row.step == _step(of, place))
     wrong = changed(
         of, lambda one: one._replace(value=_choice(proposals, theirs)) if one[:2] == ("extend.ids", place) else one
     )
@@ -144,7 +146,7 @@ def _choice(proposals: Mapping[Key, Datum], row: Row) -> int | None:
 
 
 def _step(of: Evidence, key: Key) -> int:
-    return of.decoded[key[:2]]
+    return of.schedule.decode_steps[key[:2]]
 
 
 def test_a_wrong_layer_0_is_no_fault_of_the_chain() -> None:
@@ -181,7 +183,9 @@ def test_what_a_layer_need_not_compute_again_may_be_left_out_and_nothing_else(sc
 
 def test_what_a_layer_computed_again_must_be_right_though_it_need_not_have_been() -> None:
     of = evidence(scenario=CHAIN)
-    early = next(one for one in of.subject.observations if one.channel == "extend.ids" and of.may_leave_out(one.key))
+    early = next(
+        one for one in of.subject.observations if one.channel == "extend.ids" and may_leave_out(of.script, one.key)
+    )
     wrong = changed(of, lambda one: one._replace(value=0) if one is early else one)
     assert failure("extend.ids", wrong).row == early.key.row
 
@@ -344,7 +348,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
         for number, round_ in enumerate(script.rounds, start=1)
         if round_.forced is None
     ]
-    assert any(of.found(request, number, round_.context) != 3 for request, number, round_ in unforced)
+    assert any(of.plans.num_found(request, number, round_.context) != 3 for request, number, round_ in unforced)
 
     def more(one: Observation) -> Observation:
         mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]

@@ -60,7 +60,7 @@ def test_a_write_into_another_request_comes_before_what_was_read_there() -> None
     replay = one.subject.typed("graph.replay", LaunchRecord)
     drafted = next(o for o in written if replay[o.key].kind == LaunchKind.DRAFT)
     step = drafted.key.round
-    row = next(row for row in one.rows if row.step == step and row.phase)
+    row = next(row for row in one.schedule.rows if row.step == step and row.phase)
 
     def wrong(o: Observation) -> Observation:
         if o == drafted:

@@ -74,7 +74,7 @@ def failure(contract: str, of: Evidence) -> Divergence:
 def pool(of: Evidence, step: int, layer: int, stride: int) -> Mapping[int, Datum]:
     """The flat pool that the verifies up to an engine step leave, written at a stride."""
     states: dict[int, Datum] = {}
-    for row in (row for row in of.rows if row.phase and row.step <= step):
+    for row in (row for row in of.schedule.rows if row.phase and row.step <= step):
         for key, value in of.reference.of("commit.intermediate", request=row.request, round=row.round, layer=layer):
             states[row.place * stride + key.row] = value
     return states
@@ -82,7 +82,7 @@ def pool(of: Evidence, step: int, layer: int, stride: int) -> Mapping[int, Datum
 
 def strided(of: Evidence, channel: str, written: int, read: int) -> Evidence:
     """Every state of a channel as it is read at one stride from pools that were written at another."""
-    rows = {(row.request, row.round): row for row in of.rows if row.phase}
+    rows = {(row.request, row.round): row for row in of.schedule.rows if row.phase}
 
     def change(one: Observation) -> Observation:
         row = rows.get(one.key[:2])
@@ -98,7 +98,7 @@ def strided(of: Evidence, channel: str, written: int, read: int) -> Evidence:
 @pytest.mark.parametrize("channel", ["commit.state", "commit.intermediate"])
 def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) -> None:
     of = lockstep(IdealSubject(), NARROW)
-    assert {of.width(row.step) for row in of.rows if row.phase} >= {3}
+    assert {of.plans.width(row.step) for row in of.schedule.rows if row.phase} >= {3}
     found = failure(channel, strided(of, channel, written=4, read=3))
     assert found.relation.startswith("stride W=3 instead of A=4: row ")
     assert "reads where row" in found.relation
@@ -117,7 +117,7 @@ def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str,
 
 def test_a_step_index_too_low_is_no_stride() -> None:
     of = lockstep(IdealSubject(), TOGETHER)
-    rows = {(row.request, row.round): row for row in of.rows if row.phase}
+    rows = {(row.request, row.round): row for row in of.schedule.rows if row.phase}
 
     def change(one: Observation) -> Observation:
         index = of.reference.channel("commit.step_index").get(Key(*one.key[:2]))
@@ -155,7 +155,7 @@ def test_of_two_wrong_states_that_of_the_earlier_engine_step_is_shown() -> None:
     """The last request begins when the others have had many rounds."""
     of = evidence()
     early, late = Key(0, 2, layer=0), Key(3, 1, layer=0)
-    assert of.decoded[early[:2]] < of.decoded[late[:2]]
+    assert of.schedule.decode_steps[early[:2]] < of.schedule.decode_steps[late[:2]]
     both = of
     for key in (early, late):
         zero = bytes(len(of.subject.channel("commit.state")[key]))  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def test_a_state_slot_that_never_comes_back_is_missed() -> None:
 
 def written(of: Evidence, kind: int, region: int, slot: int) -> Evidence:
     """One more place in what the first launch of a kind changed."""
-    launch = next(launch for launch in of.launches if launch.kind == kind)
+    launch = next(launch for launch in of.schedule.launches if launch.kind == kind)
     key = Key(-1, launch.step, step=launch.number)
     places = {*of.subject.typed("commit.written", WriteSet)[key], WrittenPlace(MemoryRegion(region), slot)}
     return changed(of, at("commit.written", key, tuple(sorted(places))))
@@ -263,7 +263,7 @@ def test_a_state_written_astray_is_named(scenario: Scenario, kind: int, region: 
 
 def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
     of = evidence()
-    launch = next(launch for launch in of.launches if launch.kind == LaunchKind.VERIFY)
+    launch = next(launch for launch in of.schedule.launches if launch.kind == LaunchKind.VERIFY)
     key = Key(-1, launch.step, step=launch.number)
     gone = WrittenPlace(MemoryRegion.INTERMEDIATE, 1)
     kept = tuple(place for place in of.subject.typed("commit.written", WriteSet)[key] if place != gone)

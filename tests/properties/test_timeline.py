@@ -63,7 +63,7 @@ def test_every_round_and_phase_is_there_in_order_with_its_engine_steps():
     order = [(mark.request, mark.round, PHASES.index(mark.phase)) for mark in marks]
     assert order == sorted(set(order))
     assert {mark.request for mark in marks} == {-1, 0, 1, 2, 3}
-    for row in of.rows:
+    for row in of.schedule.rows:
         mine = [mark for mark in marks if (mark.request, mark.round) == (row.request, row.round)]
         assert mine
         assert all(mark.step <= row.step <= mark.last_step for mark in mine)

@@ -39,7 +39,7 @@ def test_the_pairs_really_differ() -> None:
     moved = evidence("pages_permuted")
     assert moved.subject.channel("round.table") != moved.varied.channel("round.table")  # type: ignore[union-attr]
     wider = evidence("other_bucket")
-    assert {row.size for row in wider.rows if row.phase} == {2}
+    assert {row.size for row in wider.schedule.rows if row.phase} == {2}
     assert 3 in {row.size for row in wider.varied.channel("round.rows").values()}  # type: ignore[union-attr,index]
     permuted = evidence("rows_permuted")
     assert permuted.subject.channel("round.rows") != permuted.varied.channel("round.rows")  # type: ignore[union-attr]

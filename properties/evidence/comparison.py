@@ -1,0 +1,67 @@
+"""Which values of the reference and of a subject are comparable: all, but for what may be left out and real ties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draftproof.properties.contracts.bounds import tied
+from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Key, Observation, Trace
+
+Values = Mapping[Key, Datum]
+Ties = Mapping[int, tuple[int, ...]]
+"""request -> order of its first choice that differs within twice the logit bound."""
+
+
+def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties) -> Ties:
+    """Return the ties of a real model, those already known among them."""
+    ties = dict(known)
+    for channel in ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal"):
+        got = subject.channel(channel)
+        for key, one in reference.channel(channel).items():
+            if tied(scenario, one, got.get(key)):
+                order = Observation(channel, key, 0).order
+                ties[key.request] = min(order, ties.get(key.request, order))
+    return ties
+
+
+def before_ties(channel: str, values: Values, ties: Ties) -> Values:
+    """Return the values before the first tie of each request: what follows belongs to another continuation."""
+    kept = {}
+    for key, value in values.items():
+        tie = ties.get(key.request)
+        if tie is None or Observation(channel, key, 0).order[:5] < tie[:5]:
+            kept[key] = value
+    return kept
+
+
+def without_margins(expected: Values, got: Values) -> Values:
+    """Return the choices with the reference's margin where the token is the same: a real model's are floats."""
+    return {key: _same_margin(expected.get(key), value) for key, value in got.items()}
+
+
+def _same_margin(expected: Datum | None, got: Datum) -> Datum:
+    both = isinstance(expected, tuple) and isinstance(got, tuple)
+    return expected if both and expected[0] == got[0] else got  # type: ignore[index,return-value]
+
+
+def without_optional_extends(script: Script, expected: Values, got: Values) -> tuple[Values, Values]:
+    """Return both sides of an extend without what a subject need not compute.
+
+    These are the entries of the round in which a request ends, and those that `may_leave_out` allows.
+    """
+    if got.keys() == expected.keys():
+        return expected, got
+    ends = {request: len(of.rounds) for request, of in enumerate(script.requests)}
+    got = {key: value for key, value in got.items() if key in expected or ends.get(key.request) != key.round}
+    return {key: value for key, value in expected.items() if key in got or not may_leave_out(script, key)}, got
+
+
+def may_leave_out(script: Script, key: Key) -> bool:
+    """Return whether an extend need not compute an entry: in layer j of a chain, those below n - j had true tokens."""
+    rounds = script.requests[key.request].rounds
+    if key.row < 0 or not 0 < key.round <= len(rounds):
+        return False
+    return key.row < rounds[key.round - 1].context - key.layer

@@ -11,7 +11,8 @@ import torch
 
 from draftproof import kernels
 from draftproof.engine.models.base import CacheShape, RecurrentWeights, VerifyRows, Where
-from draftproof.engine.probes import FULL, LINEAR, Probes
+from draftproof.engine.models.config_fields import FULL, LINEAR
+from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
 
 

@@ -10,9 +10,6 @@ import torch
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, Launch, Proposal, StepPlan
 
-FULL, LINEAR = 0, 1
-"""Layer types, as probes name them."""
-
 
 class Taps:
     """Taps that are off: nothing of them is in a graph."""
@@ -53,8 +50,8 @@ class Probes:
     def before_launch(self, kind: str) -> None:
         """A launch of this kind comes next: of a graph, "capture", or what an eager launch is called in Launch."""
 
-    def routed(self, layer_type: int) -> None:
-        """The next layer of the target runs, as FULL or LINEAR."""
+    def routed(self, layer_type: str) -> None:
+        """The next layer of the target runs, as a layer of this type (config_fields.FULL or LINEAR)."""
 
     def launched(self, launch: Launch) -> None: ...
 

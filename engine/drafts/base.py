@@ -98,6 +98,8 @@ class Draft(ABC):
     back: int = 0
     proposer: Callable[[Views], Outputs] | None = None
     extenders: tuple[Callable[[Views], Outputs], ...] = ()
+    token_memory: tuple[str, ...] = ()
+    """Tensors of `memory` that hold token ids."""
 
     def __init__(self, model: Any, lent: Lent) -> None:
         self.model, self.lent, self.needs = model, lent, self.needed(model)
@@ -151,6 +153,11 @@ class Draft(ABC):
 
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:  # noqa: B027
         """After the extenders: remember what the next round starts from."""
+
+    def match(self, request: int) -> tuple[int, int] | None:
+        """Return the length of the suffix that a draft looked up for a request's next round, and the place of the
+        token after its earlier occurrence; None for a draft that does not look up."""
+        return None
 
     def held(self) -> tuple[int, ...]:
         """Requests of which it keeps something on the host, ascending."""

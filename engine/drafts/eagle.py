@@ -19,6 +19,8 @@ from draftproof.engine.stages import Launch, PrefillRow
 class Eagle(Draft):
     """A `Draft`. Each request's first draft and handed-on state are known from its last extend."""
 
+    token_memory = ("first",)
+
     def __init__(self, model: Head, lent: Lent) -> None:
         super().__init__(model, lent)
         assert lent.cache is not None

@@ -24,6 +24,8 @@ from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 class Mtp(Draft):
     """A `Draft`: one graph for each layer, over buffers in which each finds what the one before it left."""
 
+    token_memory = ("proposals", "history")
+
     def __init__(self, model: Chain, lent: Lent) -> None:
         super().__init__(model, lent)
         assert lent.cache is not None

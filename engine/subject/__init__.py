@@ -11,7 +11,7 @@ from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
-from draftproof.engine.subject.recorder import Recorder
+from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import KINDS, Draft, kind_of
@@ -42,8 +42,8 @@ class EngineSubject:
 
     def _run(self, scenario: Scenario, script: Script) -> Trace:
         models = build.models(scenario, self._device)
-        recorder = Recorder(scenario, script, RecordingTaps() if scenario.taps else None, self.announce)
-        recorder.configured(models.seen)
+        recorder = TraceRecorder(scenario, script, RecordingTaps() if scenario.taps else None, self.announce)
+        recorder.report_config(models.seen)
         engine = Engine(models.target, models.draft, build.config(scenario), self._device, recorder)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
@@ -58,12 +58,12 @@ class EngineSubject:
             steps += 1
             if steps > STEP_LIMIT:
                 raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
-        recorder.pool(steps)
-        recorder.fed_at_all()
-        recorder.configured((fingerprint(models.config),), first=len(models.seen))
+        recorder.report_pools(steps)
+        recorder.report_draft_config()
+        recorder.report_config((fingerprint(models.config),), first=len(models.seen))
         channels = _channels(scenario.draft)
         channels = channels if scenario.taps else channels - TAPPED
-        return Trace(self.name, channels, tuple(recorder.observations))
+        return Trace(self.name, channels, recorder.observations)
 
     def _backend(self) -> Backend:
         if self._device.type == "cuda":

@@ -22,8 +22,6 @@ _REGIONS = {
 _AXES = {"target": (0, 1), "draft": (0, 1), "states": (1, 1), "steps": (1, 2), "kept": (1, 1)}
 _STATE_AXES = {"states.inputs": (2, 1), "states.gates": (2, 1), "states.cursor": (0, 1)}
 _INDICES = ("table", "states.cursor")
-# What a draft keeps of a request's tokens: poisoned with tokens.
-_TOKENS = ("first", "proposals", "history")
 
 
 class MemoryWatch:
@@ -63,7 +61,7 @@ class MemoryWatch:
         for row in range(1, table.shape[0]):
             self.poison_row(row)
         for region in self._arena.regions:
-            if region.name in _TOKENS:
+            if region.name in self._engine.draft.token_memory:
                 self._arena[region.name].fill_(self._poison)
         if self._engine.states:
             self.poison_states(tuple(range(self._engine.config.request_slots + 1)))

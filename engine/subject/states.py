@@ -1,7 +1,7 @@
 """States as a trace has them: of each linear layer the convolution's window, then the matrices of all value heads.
 
 `L` linear layers, `B` requests, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size. All return
-order of the layer among the linear ones -> a vector for each request.
+a list of the linear layers, each with a vector for each request.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.subject.vectors import vectors
-from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.observed import Vector
 
-Layers = dict[int, list[Datum]]
+Layers = list[list[Vector]]
 
 
 def logical(states: StateCache, commits: Sequence[Commit]) -> Layers:
@@ -47,7 +47,7 @@ def kept(states: StateCache, commits: Sequence[Commit]) -> Layers:
     return _layers(states.kept_conv[:, slots], states.kept_ssm[:, slots])
 
 
-def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Datum]:
+def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Vector]:
     """The states after verify rows 0 .. count-1 of one row of the batch."""
     conv, ssm = states.steps_conv[layer, row, :count], states.steps_ssm[layer, row, :count]
     return vectors(_flat(conv, ssm))
@@ -59,7 +59,7 @@ def _slots(states: StateCache, commits: Sequence[Commit]) -> torch.Tensor:
 
 def _layers(conv: torch.Tensor, ssm: torch.Tensor) -> Layers:
     """conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""
-    return {layer: vectors(_flat(conv[layer], ssm[layer])) for layer in range(conv.shape[0])}
+    return [vectors(_flat(conv[layer], ssm[layer])) for layer in range(conv.shape[0])]
 
 
 def _flat(conv: torch.Tensor, ssm: torch.Tensor) -> torch.Tensor:

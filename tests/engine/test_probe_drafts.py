@@ -13,8 +13,9 @@ import torch
 from draftproof.engine.cache import PagedCache, TargetCache
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models.base import CacheShape, Kept, Where
+from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.models.probe import LinearShape, ProbeTarget, standalone
-from draftproof.engine.probes import FULL, Probes
+from draftproof.engine.probes import Probes
 from draftproof.properties.values.probe import dflash_weights, mtp_weights, standalone_weights, target_weights
 from draftproof.properties.values.scenario import Linear, ProbeModel
 from tests.engine.naive_drafts import (
@@ -270,7 +271,7 @@ def test_a_cache_writes_without_attending_and_sees_what_it_is_told(whose: type[P
     sizes, routed = CacheShape(2, 1, 2, 3, torch.int64), []
 
     class Watch(Probes):
-        def routed(self, layer_type: int) -> None:
+        def routed(self, layer_type: str) -> None:
             routed.append(layer_type)
 
     paged = cache_of(sizes)

@@ -1,0 +1,40 @@
+"""The configuration as it was seen, and what target and draft were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from draftproof.engine.cache import PagedCache
+from draftproof.engine.subject.observations import ObservationLog
+from draftproof.properties.values.observed import ConfigSeen, DraftNeeds, LayerKind
+from draftproof.properties.values.trace import Key
+
+
+class ConfigRecorder:
+    """Reports config.*; `hidden_sizes` are the widths of what the draft was handed (0: nothing)."""
+
+    def __init__(self, log: ObservationLog) -> None:
+        self._log = log
+        self._num_layers, self._is_complete = 0, False
+        self.hidden_sizes: set[int] = set()
+
+    def report_seen(self, fingerprints: Sequence[tuple[int, ...]], first: int) -> None:
+        """Report fingerprints of the configuration at points `first`, first + 1, .. of the run."""
+        for point, (crc, layers, *kinds) in enumerate(fingerprints, start=first):
+            seen = ConfigSeen(crc, layers, tuple(map(LayerKind, kinds)))
+            self._log.add("config.seen", Key(-1, 0, step=point), seen)
+
+    def report_layer(self, layer_type: str) -> None:
+        """Report the next layer of the first prefill."""
+        if not self._is_complete:
+            self._log.add("config.routing", Key(-1, 0, layer=self._num_layers), LayerKind[layer_type.upper()])
+            self._num_layers += 1
+
+    def end_layers(self) -> None:
+        """The first prefill is over."""
+        self._is_complete = True
+
+    def report_draft(self, cache: PagedCache | None) -> None:
+        """Report the width of the hidden states that the draft was handed, and the layers of its entries."""
+        needs = DraftNeeds(max(self.hidden_sizes, default=0), len(cache.keys) if cache else 0)
+        self._log.add("config.draft", Key(-1, 0), needs)

@@ -1,0 +1,133 @@
+"""What taps recorded inside of launches: the inputs and choices of target and draft, row by row.
+
+`W` verify width, `T` packed prompt tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from draftproof.engine.stages import Commit, DecodeRow, PrefillRow
+from draftproof.engine.subject.observations import ObservationLog
+from draftproof.engine.subject.taps import Tapped
+from draftproof.engine.subject.vectors import vectors
+from draftproof.properties.values.observed import Choice, Datum
+from draftproof.properties.values.trace import Key
+
+Columns = dict[str, list[Any]]
+"""Last word of a channel -> its value for every packed token."""
+
+
+class TapRecorder:
+    """Reports draft.*, verify.* and extend.*; `back` is how many entries an extend computes again."""
+
+    def __init__(self, log: ObservationLog, back: int) -> None:
+        self._log, self._back = log, back
+        self._extend: tuple[Tapped, int] = ({}, 0)
+        self._prompt_entries: dict[tuple[str, Key], Datum] = {}
+
+    def report_prefill(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
+        """Report the choice after each prompt that ends here."""
+        if tapped:
+            for row, choice in zip(batch, _choices("prefill", "choice", tapped), strict=True):
+                if row.tail < 0:
+                    self._log.add("verify.choice", Key(row.request, 0, row=0), choice)
+
+    def report_draft(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        """Report the steps or the block of a proposal."""
+        self._steps(batch, tapped, width)
+        self._block(batch, tapped, width)
+
+    def _steps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        """Steps of a chain: an EAGLE head's are one fewer than a row's drafts, a standalone draft's as many."""
+        for step in range(1, width):
+            columns = _columns("draft", tapped, step)
+            last = step + int("hidden_in" in columns)
+            for index, row in enumerate(batch):
+                if last <= row.drafts:
+                    self._add_row("draft.step", Key(row.request, row.round, step=step), columns, index)
+
+    def _block(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        columns = _columns("block", tapped)
+        for index, row in enumerate(batch):
+            for place in range(row.drafts + 1 if row.drafts else 0):
+                of_row = columns if place else {name: of for name, of in columns.items() if name != "proposal"}
+                self._add_row("draft.block", Key(row.request, row.round, row=place), of_row, index * width + place)
+
+    def report_verify(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        """Report the rows that were verified, of W a request those that it has."""
+        if not tapped:
+            return
+        columns = {
+            **{name: tapped[f"verify.{name}", -1].flatten().tolist() for name in ("ids", "positions", "slots")},
+            "hidden": vectors(tapped["verify.hidden", -1]),
+            "choice": _choices("verify", "choice", tapped),
+        }
+        for index, row in enumerate(batch):
+            for place in range(row.drafts + 1):
+                self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
+
+    def hold_extend(self, tapped: Tapped, width: int, layer: int) -> None:
+        """Keep what an extend launch recorded until all layers have run and its requests are known."""
+        self._extend = ((self._extend[0] if layer else {}) | tapped, width)
+
+    def report_extend(self, commits: tuple[Commit, ...]) -> None:
+        """Report the entries of the requests that go on."""
+        tapped, width = self._extend
+        entries = width + self._back
+        for layer, columns in _layers("extend", tapped):
+            proposals = columns.pop("proposal", None)
+            for index, commit in enumerate(commits):
+                for row, position in enumerate(range(max(0, commit.before - self._back), commit.context)):
+                    key = Key(commit.request, commit.round, layer=layer, row=position)
+                    self._add_row("extend", key, columns, index * entries + row)
+                if proposals:
+                    key = Key(commit.request, commit.round, layer=layer)
+                    self._log.add("extend.proposal", key, proposals[index])
+
+    def report_prompt(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
+        """Report entries of a prompt once its last chunk has run: a later chunk computes some of them again."""
+        for layer, columns in _layers("prompt", tapped):
+            proposals, at = columns.pop("proposal", None), 0
+            for index, row in enumerate(batch):
+                for position in range(max(0, row.start - self._back), row.end):
+                    key = Key(row.request, 0, layer=layer, row=position)
+                    for channel, values in columns.items():
+                        self._prompt_entries[f"extend.{channel}", key] = values[at]
+                    at += 1
+                if proposals:
+                    self._prompt_entries["extend.proposal", Key(row.request, 0, layer=layer)] = proposals[index]
+        for row in batch:
+            if row.tail < 0:
+                for place in [place for place in self._prompt_entries if place[1].request == row.request]:
+                    self._log.add(*place, self._prompt_entries.pop(place))
+
+    def _add_row(self, stage: str, key: Key, columns: Columns, at: int) -> None:
+        for channel, values in columns.items():
+            self._log.add(f"{stage}.{channel}", key, values[at])
+
+
+def _layers(name: str, tapped: Tapped) -> Iterator[tuple[int, Columns]]:
+    """Yield layers of an extend with what was tapped of each; a draft that runs them all at once counts as layer 0."""
+    for step in sorted({step for tap, step in tapped if tap == f"{name}.positions"}):
+        yield max(step, 0), _columns(name, tapped, step)
+
+
+def _columns(name: str, tapped: Tapped, step: int = -1) -> Columns:
+    columns: Columns = {}
+    for tap in ("ids", "positions", "slots", "visible"):
+        if (tensor := tapped.get((f"{name}.{tap}", step))) is not None:
+            columns[tap] = tensor.flatten().tolist()
+    if (hidden := tapped.get((f"{name}.hidden", step))) is not None:
+        columns["hidden_in"] = vectors(hidden)
+    if (f"{name}.proposal", step) in tapped:
+        columns["proposal"] = _choices(name, "proposal", tapped, step)
+    return columns
+
+
+def _choices(name: str, tap: str, tapped: Tapped, step: int = -1) -> list[Choice]:
+    margins = tapped[f"{name}.margin", step].to(torch.float64).tolist()
+    return list(zip(tapped[f"{name}.{tap}", step].tolist(), margins, strict=True))

@@ -21,7 +21,7 @@ from draftproof.engine.models.grouped import build_grouped
 from draftproof.engine.models.probe import ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_mtp import ProbeChain
 from draftproof.properties.values.drafts import Mtp
-from draftproof.properties.values.probe import mtp_weights, target_weights
+from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
 
 # Drafts of a round, and layers of every chain.
@@ -108,7 +108,7 @@ def probe_mtp(given: Setup) -> Built:
     shape = ProbeShape(*(sizes[name] for name in ("heads", "kv_heads", "key_dim", "value_dim")))
     weights = _probe_tensors(target_weights(model), given.device)
     target = ProbeTarget(weights, {"num_hidden_layers": 2}, shape, None, bits, model.agreement)
-    layers = _probe_tensors(mtp_weights(draft, model), given.device)
+    layers = _probe_tensors(draft_weights(draft, model), given.device)
     chain = ProbeChain(layers, shape, bits, chain=draft.chain, handed=draft.handed)
     return Built(target, DraftModel("mtp", chain), torch.int64)
 

@@ -15,7 +15,7 @@ from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import DRAFT_SETS, DraftSet
+from draftproof.properties.values.drafts import ALGORITHMS, DRAFT_SETS, DraftSet
 from draftproof.properties.values.names import did_you_mean
 
 FENCE = "+++"
@@ -42,7 +42,7 @@ class Fault(Value, frozen=True, kw_only=True):
     patches: Literal["engine", "eager", "triton"] = "engine"
     contract: str = ""
     channel: str = ""
-    draft: DraftSet = "eagle"
+    draft: DraftSet = ALGORITHMS[0]
     strategies: str = ""
     smoke: bool = False
     explained: str = ""
@@ -69,7 +69,7 @@ def read_fault(path: Path) -> FaultFile:
     head, diff = _split(text)
     try:
         raw = tomllib.loads(head)
-        if (draft := raw.get("draft", "eagle")) not in DRAFT_SETS:
+        if (draft := raw.get("draft", ALGORITHMS[0])) not in DRAFT_SETS:
             raise PatchError(f"draft is {draft!r}, allowed: {', '.join(DRAFT_SETS)}")
         if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
             raise PatchError(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")

@@ -6,13 +6,23 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args, get_type_hints
+from typing import NamedTuple
 
 import msgspec
 
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, unforced
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, CheckpointDraft, Draft, Ngram, algorithm
+from draftproof.properties.values.drafts import (
+    ALGORITHMS,
+    BY_NAME,
+    Algorithm,
+    CheckpointDraft,
+    Draft,
+    Ngram,
+    algorithm,
+    proposing,
+    read_from,
+)
 from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, Request, Scenario, States, Variant
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
@@ -22,9 +32,9 @@ from draftproof.reference.hybrid_config import HybridConfig
 from draftproof.reference.memo import Memo
 
 _MOST_STEPS = 64
-READ: tuple[Algorithm, ...] = get_args(get_type_hints(CheckpointDraft)["algorithm"])
-"""The drafts that are read from directories."""
-_FROM_FOLDER: tuple[Algorithm, ...] = ("eagle", "dflash", "standalone")
+_FROM_FOLDER = read_from("directory", "directory or seed")
+_READ = read_from("directory", "directory or seed", "target")
+_LOOKUP_TOKENS = 3
 
 
 class RealDraft(NamedTuple):
@@ -52,13 +62,13 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
     An EAGLE head comes from `folder`, is the checkpoint's own first MTP layer (`built_in`), or is made from the seed; a
     DFlash draft and a smaller model come from `folder`.
     """
-    if folder is None and name in ("dflash", "standalone"):
+    if folder is None and BY_NAME[name].checkpoint == "directory":
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     model = Checkpoint(path=str(path), vocab=read_target_config(path).vocab)
     first = with_steps(generate(seed, 1)[0], 1)
     _, built = build(_exchange(first, model, draft, "none"), Memo())
-    if name != "mtp":
+    if not BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
     layers = built.config()[1]
     return RealDraft(draft, layers, f"{layers} {'layer' if layers == 1 else 'layers'} of the checkpoint")
@@ -67,10 +77,10 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
 def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
     """Each draft that the checkpoint in `path`, and a draft's directory `folder`, allow. Raises ValueError if the
     checkpoint is bad, or the directory fits no draft."""
-    found = {"eagle": one_draft(path, "eagle", None, seed)}
+    found = {name: one_draft(path, name, None, seed) for name in read_from("directory or seed")}
     lacking: dict[Algorithm, str] = {}
     for name in ALGORITHMS:
-        if name == "eagle" and folder is None:
+        if name in found and folder is None:
             continue
         try:
             found[name] = one_draft(path, name, folder if name in _FROM_FOLDER else None, seed)
@@ -86,11 +96,12 @@ def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
 
 
 def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> tuple[Draft, str]:
-    if name == "ngram":
-        return Ngram(max_n=3), "of the request's own tokens"
-    if name not in READ:
-        raise ValueError(f"draft is {name}, allowed for a checkpoint: {', '.join((*READ, 'ngram'))}")
-    own = built_in or name == "mtp"
+    kind = BY_NAME[name]
+    if kind.proposes == "lookup":
+        return Ngram(max_n=_LOOKUP_TOKENS), "of the request's own tokens"
+    if name not in _READ:
+        raise ValueError(f"draft is {name}, allowed for a checkpoint: {', '.join((*_READ, *proposing('lookup')))}")
+    own = built_in or kind.checkpoint == "target"
     draft = CheckpointDraft(algorithm=name, path=str(folder) if folder else "", seed=seed, built_in=own)
     return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")
 
@@ -117,7 +128,7 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
 
 def _prepared(scenario: Scenario, chosen: RealDraft, turn: int) -> Scenario:
     """Prompts that an n-gram draft finds something in."""
-    if chosen.name != "ngram":
+    if BY_NAME[chosen.name].proposes != "lookup":
         return scenario
     return repeating(scenario, turn, scenario.model.vocab)
 

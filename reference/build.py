@@ -6,13 +6,13 @@ from importlib import import_module
 
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
-from draftproof.reference.drafts.base import Draft
+from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import ReferenceProbeTarget
 from draftproof.reference.protocols import ReferenceTarget
 
 
-def build(scenario: Scenario, memo: Memo) -> tuple[ReferenceTarget, Draft]:
+def build(scenario: Scenario, memo: Memo) -> tuple[ReferenceTarget, ReferenceDraft]:
     """Return the target and the draft of a scenario. Raises ValueError for a checkpoint that is bad or does not fit."""
     model, draft = scenario.model, scenario.draft
     if isinstance(model, ProbeModel):

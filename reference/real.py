@@ -17,7 +17,7 @@ from draftproof.reference.config import CheckpointError
 from draftproof.reference.dense import Dense
 from draftproof.reference.dflash_head import DFlashHead
 from draftproof.reference.drafts import dflash, eagle, mtp, ngram, standalone
-from draftproof.reference.drafts.base import Draft as Algorithm
+from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.eagle_head import EagleHead
 from draftproof.reference.hybrid import Hybrid
 from draftproof.reference.hybrid_checkpoint import read_target_config
@@ -72,7 +72,7 @@ class RealTarget:
         return whole
 
 
-def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RealTarget, Algorithm]:
+def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RealTarget, ReferenceDraft]:
     """Read both. Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's."""
     target = _target(model.path, _stamp(model.path))
     if target.config.vocab != model.vocab:
@@ -87,7 +87,7 @@ def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RealTarget, Algor
 
 
 # A draft, and the layers of the target whose outputs it is fed with.
-_Made = tuple[Algorithm, tuple[int, ...]]
+_Made = tuple[ReferenceDraft, tuple[int, ...]]
 
 
 def _eagle(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
@@ -97,18 +97,18 @@ def _eagle(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: M
         head = _mtp_layers(target, model)[0]
     else:
         head = EagleHead.load(target, draft.path) if draft.path else EagleHead.random(target, draft.seed)
-    return eagle.Eagle(RealHead(head, target.config.hidden, Named(draft, model), memo)), ()
+    return eagle.ReferenceEagle(RealHead(head, target.config.hidden, Named(draft, model), memo)), ()
 
 
 def _mtp(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
     _no_path(draft)
     chain = RealChain(_mtp_layers(target, model), target.config.hidden, Named(draft, model), memo)
-    return mtp.Mtp(chain), ()
+    return mtp.ReferenceMtp(chain), ()
 
 
 def _dflash(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
     block = RealBlock(DFlashHead.load(target, _directory(draft)), Named(draft, model), memo)
-    return dflash.DFlash(block), block.features
+    return dflash.ReferenceDFlash(block), block.features
 
 
 def _standalone(target: RealModel, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
@@ -122,7 +122,7 @@ def _standalone(target: RealModel, model: Checkpoint, draft: CheckpointDraft, me
     if config.vocab != target.config.vocab:
         wanted = target.config.vocab
         raise CheckpointError(f"{path}: vocab_size is {config.vocab}; allowed: {wanted}, that of the target")
-    return standalone.Standalone(RealTarget(_target(path, _stamp(path)), Named(draft, model), memo)), ()
+    return standalone.ReferenceStandalone(RealTarget(_target(path, _stamp(path)), Named(draft, model), memo)), ()
 
 
 _BUILD: dict[str, Callable[[RealModel, Checkpoint, CheckpointDraft, Memo], _Made]] = {

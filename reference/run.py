@@ -17,7 +17,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import Limits, Verification, verify
-from draftproof.reference.drafts.base import Draft, Said, vector
+from draftproof.reference.drafts.base import ReferenceDraft, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.solve import resolve
@@ -92,7 +92,7 @@ class Models(NamedTuple):
     """What a request runs on, and how the target's states are committed."""
 
     target: ReferenceTarget
-    draft: Draft
+    draft: ReferenceDraft
     states: States
 
 

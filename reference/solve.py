@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Request, Scenario, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
 from draftproof.reference.decode import Greedy, Limits, round_drafts, verify
-from draftproof.reference.drafts.base import Draft
+from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 
@@ -47,7 +47,7 @@ def resolve(
 class _Request:
     """One request on its own; no other request can change its tokens."""
 
-    def __init__(self, scenario: Scenario, request: Request, target: ReferenceTarget, draft: Draft) -> None:
+    def __init__(self, scenario: Scenario, request: Request, target: ReferenceTarget, draft: ReferenceDraft) -> None:
         self._scenario, self._request, self._target, self._draft = scenario, request, target, draft
         self._truth = Greedy(target, request.prompt)
         self._misled: dict[int, int] = {}

@@ -9,11 +9,8 @@ import numpy as np
 
 from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, ProbeDraft, Standalone
 from draftproof.properties.values.probe import (
-    dflash_weights,
-    head_weights,
-    mtp_weights,
+    draft_weights,
     standalone_model,
-    standalone_weights,
     target_weights,
 )
 from draftproof.properties.values.scenario import Linear, ProbeModel
@@ -122,7 +119,7 @@ def naive_target(spec: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list,
 
 def naive_standalone(draft: Standalone, target: ProbeModel, tokens: tuple[int, ...]) -> tuple[list, list, list, list]:
     """As `naive_target`."""
-    return naive_model(standalone_model(draft, target), lists(standalone_weights(draft, target)), tokens)
+    return naive_model(standalone_model(draft, target), lists(draft_weights(draft, target)), tokens)
 
 
 def naive_outputs(spec: ProbeModel, tokens: tuple[int, ...]) -> list[list[list[int]]]:
@@ -154,7 +151,7 @@ def naive_model(
 
 def naive_head(head: Eagle, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
     """(g, logits, entries)."""
-    w = lists(head_weights(head, spec))
+    w = lists(draft_weights(head, spec))
     xs = []
     for token, x_in in zip(tokens, hidden, strict=True):
         both = w["embed"][token] + x_in
@@ -172,7 +169,7 @@ def naive_chain_layer(
     draft: Mtp, target: ProbeModel, layer: int, tokens: tuple[int, ...], hidden: list
 ) -> tuple[list, list, list]:
     """(handed on, logits, entries) of a layer of a chain; entry i has the token of position i + 1 + layer."""
-    w = lists(mtp_weights(draft, target))
+    w = lists(draft_weights(draft, target))
     xs = []
     for token, x_in in zip(tokens, hidden, strict=True):
         both = w["embed"][token] + x_in
@@ -201,7 +198,7 @@ def naive_context(w: dict[str, list], layer: int, features: list) -> list[tuple[
 
 def naive_block(draft: DFlash, target: ProbeModel, ids: tuple[int, ...], features: list) -> tuple[list, list]:
     """(g, logits) of a block of ids behind the context of features; the id of a mask is the vocabulary's size."""
-    w, n = lists(dflash_weights(draft, target)), len(features)
+    w, n = lists(draft_weights(draft, target)), len(features)
     embed = [*w["embed"], w["mask"]]
     xs = [[dot(row, embed[token]) for row in w["in"]] for token in ids]
     group, carry = draft.heads // draft.kv_heads, []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.properties.values.drafts import BY_NAME, DRAFT_SETS, DraftSet, drafts_of
+from draftproof.properties.values.drafts import BY_NAME, DRAFT_SETS, DraftSet, drafts_of, read_from
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,6 +37,10 @@ Mtp = Annotated[
 ]
 
 
+_MADE_UP = read_from("directory or seed")
+_FROM_FOLDER = read_from("directory", "directory or seed")
+
+
 class Chosen(NamedTuple):
     """What the options say of target and drafts. `draft` is None where nothing was said."""
 
@@ -48,7 +52,7 @@ class Chosen(NamedTuple):
     @property
     def name(self) -> DraftSet:
         """The named draft, or what is run where none is named."""
-        return self.draft or ("eagle" if self.model else "all")
+        return self.draft or (_MADE_UP[0] if self.model else "all")
 
     @property
     def folders(self) -> dict[str, Path]:
@@ -75,14 +79,14 @@ def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp
     if model is None and (folder or mtp):
         given = "--mtp" if mtp else f"--draft-model '{folder}'"
         raise inputs.InputError(f"invalid {given}: expected only together with --model")
-    if mtp and found.name != "eagle":
-        raise inputs.InputError(f"invalid --mtp with --draft {found.name}: expected --draft eagle")
+    if mtp and found.name not in _MADE_UP:
+        raise inputs.InputError(f"invalid --mtp with --draft {found.name}: expected --draft {_MADE_UP[0]}")
     if mtp and folder:
         raise inputs.InputError(f"invalid --draft-model '{folder}': expected a directory or --mtp, not both")
-    if folder and found.name in ("mtp", "ngram"):
-        takers = "eagle, dflash, standalone or all"
+    if folder and found.name not in (*_FROM_FOLDER, "all"):
+        takers = f"{', '.join(_FROM_FOLDER)} or all"
         raise inputs.InputError(f"invalid --draft-model with --draft {found.name}: expected --draft {takers}")
-    if model and not folder and found.name in ("dflash", "standalone"):
+    if model and not folder and found.name in read_from("directory"):
         raise inputs.InputError(f"invalid --draft {found.name!r}: expected --draft-model with its checkpoint")
     return found
 

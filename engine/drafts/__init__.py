@@ -1,16 +1,34 @@
-"""Draft algorithms, each in the module of its name, which calls its `Draft` ALGORITHM."""
+"""Draft algorithms, each in the module of its name.
+
+A module calls its `Draft` ALGORITHM, and has `probe(spec, parts)`, which makes the model of a probe scenario's draft.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 from draftproof.engine.drafts.base import Draft
+from draftproof.engine.models.probe import ProbeParts
 
 
-def algorithm(name: str) -> type[Draft]:
-    """The class of a draft algorithm. Raises ValueError for a name that no module has."""
-    try:
-        found: type[Draft] = import_module(f"{__name__}.{name}").ALGORITHM
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"draft algorithm is {name!r}, allowed: a module of engine/drafts that has one") from error
+def algorithm(name: str) -> type[Draft[Any]]:
+    """Return the class of a draft algorithm. Raises ValueError for a name that no module has."""
+    found: type[Draft[Any]] = _module(name).ALGORITHM
     return found
+
+
+def probe_model(name: str, spec: Any, parts: ProbeParts) -> Any:
+    """Return the model that a draft runs in a probe scenario. Raises ValueError for a name that no module has."""
+    return _module(name).probe(spec, parts)
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        module = import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        raise ValueError(f"draft algorithm is {name!r}, allowed: a module of engine/drafts that has one") from error
+    if not hasattr(module, "ALGORITHM"):
+        raise ValueError(f"draft algorithm is {name!r}, allowed: a module of engine/drafts that has one")
+    return module

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
@@ -21,6 +21,7 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, PrefillRow
 
+M = TypeVar("M")
 Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 
@@ -86,7 +87,7 @@ class Accepted:
     tokens: tuple[tuple[int, ...], ...]
 
 
-class Draft(ABC):
+class Draft(ABC, Generic[M]):
     """A draft algorithm on memory of its own: what its graphs are made of, and what it does between them.
 
     Class methods say what an engine has to allocate, before there is one. `back` is how many entries before those of a
@@ -101,22 +102,22 @@ class Draft(ABC):
     token_memory: tuple[str, ...] = ()
     """Tensors of `memory` that hold token ids."""
 
-    def __init__(self, model: Any, lent: Lent) -> None:
+    def __init__(self, model: M, lent: Lent) -> None:
         self.model, self.lent, self.needs = model, lent, self.needed(model)
         self.tapping = Tapping(lent.probes)
 
     @classmethod
-    def needed(cls, model: Any) -> Needs:
+    def needed(cls, model: M) -> Needs:
         """What it takes of the target: nothing."""
         return Needs()
 
     @classmethod
-    def entries(cls, model: Any) -> CacheShape | None:
+    def entries(cls, model: M) -> CacheShape | None:
         """Its own KV entries, if it has any."""
         return None
 
     @classmethod
-    def memory(cls, model: Any, target: Target, rows: int) -> Shapes:
+    def memory(cls, model: M, target: Target, rows: int) -> Shapes:
         """What it keeps of each request besides: arena tensors whose first dimension is the request row."""
         return {}
 
@@ -151,19 +152,18 @@ class Draft(ABC):
         """What goes into them."""
         return {}
 
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:  # noqa: B027
+    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """After the extenders: remember what the next round starts from."""
 
-    def match(self, request: int) -> tuple[int, int] | None:
-        """Return the length of the suffix that a draft looked up for a request's next round, and the place of the
-        token after its earlier occurrence; None for a draft that does not look up."""
-        return None
+    def origin(self, request: int) -> Mapping[str, tuple[int, ...]]:
+        """Return how it came by the proposals of a request's round: values by the name of a `propose` channel."""
+        return {}
 
     def held(self) -> tuple[int, ...]:
         """Requests of which it keeps something on the host, ascending."""
         return ()
 
-    def released(self, request: int) -> None:  # noqa: B027
+    def released(self, request: int) -> None:
         """A request has ended. What is in its row the next owner of that overwrites."""
 
 

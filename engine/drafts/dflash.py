@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place_rows
 from draftproof.engine.models.base import Block, CacheShape, Where
+from draftproof.engine.models.probe import ProbeParts
+from draftproof.engine.models.probe_dflash import ProbeBlock
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import Launch, PrefillRow
 
 
-class DFlash(Draft):
+class DFlashDraft(Draft[Block]):
     """A `Draft`."""
 
     def __init__(self, model: Block, lent: Lent) -> None:
@@ -101,4 +104,9 @@ class DFlash(Draft):
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))
 
 
-ALGORITHM = DFlash
+def probe(spec: Any, parts: ProbeParts) -> ProbeBlock:
+    """Return the model of a probe's draft, built from its specification."""
+    return ProbeBlock(parts.weights, parts.shape, parts.logit_bits, spec.features)
+
+
+ALGORITHM = DFlashDraft

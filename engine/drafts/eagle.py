@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place, place_rows
 from draftproof.engine.models.base import CacheShape, Head, Target, Where
+from draftproof.engine.models.probe import ProbeHead, ProbeParts
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import Launch, PrefillRow
 
 
-class Eagle(Draft):
+class EagleDraft(Draft[Head]):
     """A `Draft`. Each request's first draft and handed-on state are known from its last extend."""
 
     token_memory = ("first",)
@@ -137,4 +139,9 @@ class Eagle(Draft):
         return place(self.lent, rows, positions, torch.where(counts > step, 0, -1))
 
 
-ALGORITHM = Eagle
+def probe(spec: Any, parts: ProbeParts) -> ProbeHead:
+    """Return the model of a probe's draft, built from its specification."""
+    return ProbeHead(parts.weights, parts.config, parts.shape, parts.logit_bits)
+
+
+ALGORITHM = EagleDraft

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place, place_rows
 from draftproof.engine.models.base import CacheShape, Chain, Target, Where
+from draftproof.engine.models.probe import ProbeParts
+from draftproof.engine.models.probe_mtp import ProbeChain
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 
 
-class Mtp(Draft):
+class MtpDraft(Draft[Chain]):
     """A `Draft`: one graph for each layer, over buffers in which each finds what the one before it left."""
 
     token_memory = ("proposals", "history")
@@ -206,4 +209,9 @@ def _rows(values: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     return values.gather(1, columns.unsqueeze(2).expand(*columns.shape, values.shape[2]))
 
 
-ALGORITHM = Mtp
+def probe(spec: Any, parts: ProbeParts) -> ProbeChain:
+    """Return the model of a probe's draft, built from its specification."""
+    return ProbeChain(parts.weights, parts.shape, parts.logit_bits, chain=spec.chain, handed=spec.handed)
+
+
+ALGORITHM = MtpDraft

@@ -7,14 +7,15 @@ Source: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from draftproof.engine.drafts.base import Accepted, Draft, Lent
 from draftproof.engine.models.base import Where
+from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.runner import Outputs
 from draftproof.engine.stages import DecodeRow, PrefillRow
 
@@ -66,7 +67,7 @@ class NgramIndex:
         return self._tokens[place : place + most] if place >= 0 else []
 
 
-class Ngram(Draft):
+class NgramDraft(Draft[NgramSettings]):
     """A `Draft`."""
 
     def __init__(self, model: NgramSettings, lent: Lent) -> None:
@@ -76,6 +77,10 @@ class Ngram(Draft):
     def match(self, request: int) -> Match:
         """The match that a request's next round starts from."""
         return self._indices[request].match()
+
+    def origin(self, request: int) -> Mapping[str, tuple[int, ...]]:
+        """Return the match."""
+        return {"match": tuple(self.match(request))}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
         """As many as were found of those that each row may have; [R, steps], zero behind them."""
@@ -106,4 +111,9 @@ class Ngram(Draft):
         del self._indices[request]
 
 
-ALGORITHM = Ngram
+def probe(spec: Any, parts: ProbeParts) -> NgramSettings:
+    """Return the settings; there is no model."""
+    return NgramSettings(spec.max_n, spec.min_n)
+
+
+ALGORITHM = NgramDraft

@@ -10,17 +10,19 @@ Decoding" (2023); docs/semantics.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import Accepted, Draft, Lent, Shapes, place, place_rows
 from draftproof.engine.models.base import CacheShape, Target, Where
+from draftproof.engine.models.probe import ProbeParts, standalone
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import Launch, PrefillRow
 
 
-class Standalone(Draft):
+class StandaloneDraft(Draft[Target]):
     """A `Draft`."""
 
     def __init__(self, model: Target, lent: Lent) -> None:
@@ -91,4 +93,9 @@ class Standalone(Draft):
         probes.launched(Launch("extend_prompt", 0, len(batch), 0))
 
 
-ALGORITHM = Standalone
+def probe(spec: Any, parts: ProbeParts) -> Target:
+    """Return the model of a probe's draft, built from its specification."""
+    return standalone(parts.weights, parts.shape, parts.logit_bits)
+
+
+ALGORITHM = StandaloneDraft

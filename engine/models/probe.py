@@ -32,6 +32,19 @@ class ProbeShape:
         return CacheShape(layers, self.kv_heads, self.key_dim, self.value_dim, torch.int64)
 
 
+NO_HEADS = ProbeShape(0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class ProbeParts:
+    """What a probe's draft is built from. `shape` has its heads, if it has any; `config` is its target's."""
+
+    weights: Mapping[str, torch.Tensor]
+    shape: ProbeShape
+    config: Any
+    logit_bits: int
+
+
 @dataclass(frozen=True)
 class LinearShape:
     """Sizes of a probe's linear layers."""
@@ -143,7 +156,7 @@ def standalone(weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bit
 
 
 class ProbeHead:
-    """The EAGLE head; weights as `properties.values.probe.head_weights` names them, as int64 tensors."""
+    """The EAGLE head; weights as `properties.values.probe.draft_weights` names them, as int64 tensors."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], config: Any, shape: ProbeShape, logit_bits: int) -> None:
         self.layer_types = layer_types(draft_fields(config))

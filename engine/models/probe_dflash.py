@@ -17,7 +17,7 @@ from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, m
 
 
 class ProbeBlock:
-    """A `Block`; weights as `properties.values.probe.dflash_weights` names them, as int64 tensors: in [D, L], mask [L],
+    """A `Block`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: in [D, L], mask [L],
     layers.i.* with layers.i.{k,v}.context [.., F], out [L, D]. The masked token is number V."""
 
     def __init__(

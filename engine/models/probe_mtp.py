@@ -18,7 +18,7 @@ HANDED = ("after_norm", "before_norm")
 
 
 class ProbeChain:
-    """A `Chain`; weights as `properties.values.probe.mtp_weights` names them, as int64 tensors: fc.j [D, 2L] over
+    """A `Chain`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: fc.j [D, 2L] over
     (embedding, hidden), layers.j.*, out.j [L, D]. A layer hands on what its logits are of, or with `handed`
     "before_norm" the same before its mix, but for the carry. Raises ValueError for anything else."""
 

@@ -11,32 +11,14 @@ import torch
 
 from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.drafts import probe_model
 from draftproof.engine.drafts.base import DraftModel
-from draftproof.engine.drafts.ngram import NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
-from draftproof.engine.models.probe import LinearShape, ProbeHead, ProbeShape, ProbeTarget, standalone
-from draftproof.engine.models.probe_dflash import ProbeBlock
-from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.engine.models.probe import NO_HEADS, LinearShape, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
-from draftproof.properties.values.drafts import (
-    CheckpointDraft,
-    DFlash,
-    Draft,
-    Eagle,
-    Mtp,
-    Ngram,
-    ProbeDraft,
-    Standalone,
-    algorithm,
-)
-from draftproof.properties.values.probe import (
-    dflash_weights,
-    head_weights,
-    mtp_weights,
-    standalone_weights,
-    target_weights,
-)
+from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
+from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
@@ -67,20 +49,12 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
 
 
 def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device) -> Any:
-    """What the draft's algorithm runs: a model, or what the scenario says of it."""
-    bits = model.logit_bits
-    if isinstance(draft, Eagle):
-        return ProbeHead(_tensors(head_weights(draft, model), device), shared, _shape(draft), bits)
-    if isinstance(draft, Mtp):
-        weights = _tensors(mtp_weights(draft, model), device)
-        return ProbeChain(weights, _shape(draft), bits, chain=draft.chain, handed=draft.handed)
-    if isinstance(draft, DFlash):
-        return ProbeBlock(_tensors(dflash_weights(draft, model), device), _shape(draft), bits, draft.features)
-    if isinstance(draft, Standalone):
-        return standalone(_tensors(standalone_weights(draft, model), device), _shape(draft), bits)
-    if isinstance(draft, Ngram):
-        return NgramSettings(draft.max_n, draft.min_n)
-    return draft
+    """Return the model that the draft's algorithm runs. Raises ValueError for a draft of a real model."""
+    if isinstance(draft, CheckpointDraft):
+        raise ValueError("invalid draft.kind 'checkpoint': expected the draft of a probe, as the model is one")
+    shape = _shape(draft) if hasattr(draft, "heads") else NO_HEADS
+    parts = ProbeParts(_tensors(draft_weights(draft, model), device), shape, shared, model.logit_bits)
+    return probe_model(algorithm(draft), draft, parts)
 
 
 def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:

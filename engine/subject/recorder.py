@@ -20,12 +20,12 @@ from draftproof.engine.subject.paged_recorder import PagedRecorder
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
+from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import (
     BatchRow,
     LaunchKind,
     LaunchRecord,
     MemoryRegion,
-    NgramMatch,
     StepsInForce,
     TokenIds,
     WriteSet,
@@ -154,9 +154,8 @@ class TraceRecorder(Probes):
     def _proposed(self, row: DecodeRow, tokens: TokenIds) -> None:
         key = Key(row.request, row.round)
         self._log.add("propose.tokens", key, tokens)
-        match = self._engine.draft.match(row.request)
-        if match is not None:
-            self._log.add("propose.match", key, NgramMatch(*match))
+        for name, values in self._engine.draft.origin(row.request).items():
+            self._log.add(f"propose.{name}", key, CHANNELS[f"propose.{name}"].value(*values))
 
     def fed(self, hidden: torch.Tensor | None) -> None:
         self._config.hidden_sizes.add(0 if hidden is None else hidden.shape[-1])

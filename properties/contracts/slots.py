@@ -15,7 +15,7 @@ from draftproof.properties.values.observed import Datum, MemoryRegion, WriteSet,
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
-_STAGES = ("draft.step", "draft.block", "verify", "extend")
+_STAGES = tuple(name.removesuffix(".slots") for name in CHANNELS if name.endswith(".slots"))
 
 
 def _slots(evidence: Evidence) -> Iterator[Divergence]:

@@ -12,17 +12,21 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 
 from draftproof.properties.coverage.impossible import impossible, reason
-from draftproof.properties.coverage.points import CROSSES, POINTS, REQUEST_POINTS, ROUND_POINTS, name_of, split
+from draftproof.properties.coverage.points import (
+    CROSSES,
+    POINTS,
+    REQUEST_POINTS,
+    ROUND_POINTS,
+    drafts_with,
+    name_of,
+    split,
+)
 from draftproof.properties.coverage.read import read_samples
 from draftproof.properties.coverage.samples import BatchSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 
 __all__ = ["CROSSES", "POINTS", "bins", "holes", "impossible", "split", "universe"]
-
-# Points, and values of one, that some drafts have and others do not.
-_ONLY: dict[str, tuple[Algorithm, ...]] = {"chain": ("mtp",), "block": ("dflash",), "match": ("ngram",)}
-_OF_NGRAM = ("limit", "found")
 
 
 def _field(point: str) -> str:
@@ -73,20 +77,14 @@ def _universe(drafts: frozenset[Algorithm]) -> tuple[str, ...]:
     for cross, points in CROSSES.items():
         for values in itertools.product(*(POINTS[point] for point in points)):
             pairs = dict(zip(points, values, strict=True))
-            if _reached(pairs, drafts) and not reason(pairs):
+            if _is_reached(pairs, drafts) and not reason(pairs):
                 found.append(name_of(cross, values))
     return tuple(found)
 
 
-def _reached(values: Mapping[str, str], drafts: frozenset[Algorithm]) -> bool:
-    """Whether one of the drafts has these values at all."""
-    able = drafts if "draft" not in values else drafts & {values["draft"]}
-    for point, value in values.items():
-        if point in _ONLY:
-            able &= frozenset(_ONLY[point])
-        if (point, value) == _OF_NGRAM:
-            able &= frozenset({"ngram"})
-    return bool(able)
+def _is_reached(values: Mapping[str, str], drafts: frozenset[Algorithm]) -> bool:
+    """Return whether one of the drafts can have these values together."""
+    return bool(drafts.intersection(*(drafts_with(point, value) for point, value in values.items())))
 
 
 def universe(drafts: Sequence[Algorithm]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from draftproof.properties.coverage.points import POINTS, split
+from draftproof.properties.values.drafts import proposing
 
 
 class Rule(NamedTuple):
@@ -20,12 +21,12 @@ class Rule(NamedTuple):
     where: Mapping[str, tuple[str, ...]]
 
     def excludes(self, values: Mapping[str, str]) -> bool:
-        """Whether a bin with these values is impossible by this rule."""
+        """Return whether a bin with these values is impossible by this rule."""
         return all(values.get(point) in excluded for point, excluded in self.where.items())
 
 
 def _but(point: str, *values: str) -> tuple[str, ...]:
-    """All values of a point but these."""
+    """Return all values of a point but these."""
     return tuple(value for value in POINTS[point] if value not in values)
 
 
@@ -63,7 +64,7 @@ RULES: tuple[Rule, ...] = (
     Rule("with drafts there is a block", {"accept": _but("accept", *_NONE), "block": ("none",)}),
     Rule("what was not found is not verified", {"accept": _but("accept", *_NONE), "match": ("nothing",)}),
     Rule("what was found is verified", {"accept": _NONE, "match": _but("match", "nothing")}),
-    Rule("only n-gram drafts find fewer", {"draft": _but("draft", "ngram"), "limit": ("found",)}),
+    Rule("only n-gram drafts find fewer", {"draft": _but("draft", *proposing("lookup")), "limit": ("found",)}),
     Rule("rows of which one has no drafts are equal or have zero among them", {"accept": _NONE, "mix": ("unequal",)}),
     Rule("without padding the size is the number of rows", {"rows": _UNBOUND, "bucket": _SAME_SIZE}),
     Rule("rows that fill their size are no fewer than before in it", {"rows": ("exact",), "bucket": ("fewer rows",)}),
@@ -80,10 +81,10 @@ RULES: tuple[Rule, ...] = (
 
 @lru_cache(maxsize=4096)
 def impossible(name: str) -> str:
-    """Why a bin cannot be hit; "" if it can. Raises ValueError for what is no bin's name."""
+    """Return why a bin cannot be hit, "" if it can. Raises ValueError for what is no bin's name."""
     return reason(split(name)[1])
 
 
 def reason(values: Mapping[str, str], rules: Sequence[Rule] = RULES) -> str:
-    """The first rule by which values of points exclude each other; "" if none does."""
+    """Return the reason of the first rule by which values of points exclude each other, "" if none does."""
     return next((rule.because for rule in rules if rule.excludes(values)), "")

@@ -7,8 +7,9 @@ A bin is named "<cross>: <point>=<value>, <point>=<value>"; a coverpoint by itse
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Proposes, proposing
 from draftproof.properties.values.scenario import VARIANTS
 
 _FIRST = "first round"
@@ -108,6 +109,17 @@ CROSSES: dict[str, tuple[str, ...]] = {
     **{" x ".join(points): points for points in _CROSSED},
 }
 """cross -> its points."""
+
+_PROPOSED_BY: dict[str, Proposes] = {"chain": "chain", "block": "block", "match": "lookup"}
+
+
+def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
+    """Return the drafts that can have this value of a point."""
+    if point == "draft":
+        return (cast(Algorithm, value),)
+    if (point, value) == ("limit", "found"):
+        return proposing("lookup")
+    return proposing(_PROPOSED_BY[point]) if point in _PROPOSED_BY else ALGORITHMS
 
 
 def name_of(cross: str, values: tuple[str, ...]) -> str:

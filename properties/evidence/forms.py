@@ -1,4 +1,4 @@
-"""The form that a draft runs in, as far as launches and memory show it; read off the channels of its kind.
+"""The form that a draft runs in, as far as launches and memory show it: what its kind declares, and its layers.
 
 `K` drafts of a round, n the context length before it, a of the drafts accepted, `N` layers of a chain.
 """
@@ -11,7 +11,7 @@ from draftproof.properties.values.drafts import KINDS, CheckpointDraft, Draft, D
 from draftproof.properties.values.observed import DraftNeeds
 
 DRAFTED = frozenset(name for kind in KINDS for name in kind.tapped)
-"""What some draft reports and another does not."""
+"""Channels that some drafts report and others do not."""
 
 
 class Form(NamedTuple):
@@ -22,28 +22,28 @@ class Form(NamedTuple):
 
     @property
     def steps(self) -> bool:
-        """Whether it proposes token by token, in forwards of its own."""
-        return "draft.step.ids" in self.kind.tapped
+        """Return whether it proposes token by token, in forwards of its own."""
+        return self.kind.proposes == "steps"
 
     @property
     def block(self) -> bool:
-        """Whether it proposes a block in one pass."""
-        return "draft.block.ids" in self.kind.tapped
+        """Return whether it proposes a block in one pass."""
+        return self.kind.proposes == "block"
 
     @property
     def extends(self) -> bool:
-        """Whether it keeps entries of what was committed."""
-        return "extend.positions" in self.kind.tapped
+        """Return whether it keeps entries of what was committed."""
+        return self.kind.extends
 
     @property
     def chained(self) -> bool:
-        """Whether layers take turns: each gives one proposal when it extends, in a launch of its own."""
-        return self.extends and not self.steps and not self.block
+        """Return whether layers take turns: each gives one proposal when it extends, in a launch of its own."""
+        return self.kind.proposes == "chain"
 
     @property
     def matches(self) -> bool:
-        """Whether it proposes what it finds, which may be fewer tokens than a round could have."""
-        return "propose.match" in self.kind.tapped
+        """Return whether it proposes what it finds, which may be fewer tokens than a round could have."""
+        return self.kind.proposes == "lookup"
 
     @property
     def extend_launches(self) -> int:
@@ -51,27 +51,28 @@ class Form(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """How many positions before n an extend may compute again: entries made with a guess."""
+        """Return how many positions before n an extend may compute again: entries made with a guess."""
         return self.layers - 1 if self.chained else 0
 
     @property
     def repeats(self) -> bool:
-        """Whether an extend may compute an entry again from the same inputs: of a real model it then may or may not
-        change in its last bits."""
+        """Return whether an extend may compute an entry again from the same inputs.
+
+        The last bits of a real model's entry may then change."""
         return self.reach > 0 or (self.steps and self.kind.hidden == "none")
 
     def graphs(self, drafts: bool) -> int:
-        """How many graphs there are of one size and width; `drafts`: whether rounds of that width have drafts."""
+        """Return how many graphs there are of one size and width; `drafts`: rounds of that width have drafts."""
         return 1 + int(drafts and (self.steps or self.block)) + self.extend_launches
 
     def forwards(self, drafts: int) -> int:
-        """Draft steps of a round: one a proposal, less that which the extend before gave."""
+        """Return the draft steps of a round: one a proposal, less that which the extend before gave."""
         if not self.steps:
             return 0
-        return max(drafts - int("extend.proposal" in self.kind.tapped), 0)
+        return max(drafts - int(self.kind.proposes_at_extend), 0)
 
     def entries(self, drafts: int) -> int:
-        """Positions n, n+1, .. that the draft launch of a round writes."""
+        """Return how many positions n, n+1, .. that the draft launch of a round writes."""
         return drafts + 1 if self.block and drafts else self.forwards(drafts)
 
 

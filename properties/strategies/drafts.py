@@ -7,11 +7,11 @@ A probe scenario is drawn with an EAGLE draft of pairwise distinct sizes; every 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Draft, Eagle, Mtp, Ngram
+from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 
@@ -22,108 +22,72 @@ _LAYERS = (1, 2, 1, 3)
 _LONGEST = (3, 2, 4, 1)
 _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
-# One in so many of a draft has one step, and a verify width of two.
+# Every 7th scenario of a draft has one step, and a verify width of two.
 _ONE_STEP = 7
-# One in so many n-gram scenarios has a request with a long history, of so many tokens more.
+# Every 4th scenario of a lookup has a request with a history of 20 tokens more.
 _LONG, _MORE_TOKENS = 4, 20
 
 
-class _Sizes(TypedDict):
-    """What an EAGLE draft hands on to another one."""
+def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
+    """Return the scenario with a draft of another algorithm in the place of its EAGLE draft; a pure function.
 
-    seed: int
-    heads: int
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-    lanes: int
-
-
-class _Place(NamedTuple):
-    """What a draft is made from: the scenario and the sizes of its EAGLE draft."""
-
-    scenario: Scenario
-    sizes: _Sizes
-
-
-def with_draft(scenario: Scenario, algorithm: Algorithm, turn: int) -> Scenario:
-    """The scenario with a draft of `algorithm` in the place of its EAGLE draft; a pure function.
-
-    An n-gram draft brings a model of few tokens along, prompts that repeat themselves, and rounds that force nothing.
+    A lookup brings a model of few tokens along, prompts that repeat themselves, and rounds that force nothing.
     Raises ValueError for an unknown algorithm, and for a scenario of another draft or of a real model.
     """
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"draft is {algorithm!r}, allowed: {', '.join(ALGORITHMS)}")
-    draft = scenario.draft
+    if name not in BY_NAME:
+        raise ValueError(f"draft is {name!r}, allowed: {', '.join(BY_NAME)}")
+    draft, kind = scenario.draft, BY_NAME[name]
     if not isinstance(draft, Eagle) or not isinstance(scenario.model, ProbeModel):
-        kind = draft.__struct_config__.tag
-        raise ValueError(f"draft.kind is {kind}, allowed: eagle, that of a probe, to be exchanged for another")
-    if algorithm == "eagle":
+        tag = draft.__struct_config__.tag
+        raise ValueError(f"draft.kind is {tag}, allowed: eagle, that of a probe, to be exchanged for another")
+    if name == algorithm(draft):
         return scenario
-    if algorithm == "ngram":
+    if kind.proposes == "lookup":
         scenario = _of_few_tokens(scenario, turn)
     elif turn % _ONE_STEP == 5:
         scenario = _lasting(with_steps(scenario, 1))
-    if algorithm == "mtp" and turn % 3 == 1:
+    if kind.proposes == "chain" and turn % 3 == 1:
         # Chunks shorter than what a chain of four layers and more makes again.
         scenario = msgspec.structs.replace(scenario, schedule=msgspec.structs.replace(scenario.schedule, chunk=2))
-    sizes = _Sizes(
-        seed=draft.seed,
-        heads=draft.heads,
-        kv_heads=draft.kv_heads,
-        key_dim=draft.key_dim,
-        value_dim=draft.value_dim,
-        lanes=draft.lanes,
-    )
-    make = _MAKE.get(algorithm) or _of_sizes(algorithm)
-    return validate(msgspec.structs.replace(scenario, draft=make(_Place(scenario, sizes), turn)))
+    made = {field: _value(field, kind, scenario, turn) for field in SPECS[name].__struct_fields__}
+    return validate(msgspec.structs.replace(scenario, draft=SPECS[name](**made)))
 
 
 def _turn(options: Sequence[T], turn: int) -> T:
     return options[turn % len(options)]
 
 
-def _mtp(place: _Place, turn: int) -> Mtp:
-    """A layer a proposal, sometimes with layers to spare; one in four does not chain. A single step mostly has a single
-    layer."""
-    more = _turn(_MORE_LAYERS, turn) if place.scenario.steps > 1 else _turn((0, 0, 0, 1), turn // _ONE_STEP)
-    return Mtp(
-        **place.sizes,
-        layers=place.scenario.steps + more,
-        chain=turn % 4 != 3,
-        handed=_turn(("after_norm", "before_norm", "after_norm"), turn),
-    )
+def _value(field: str, kind: DraftKind, scenario: Scenario, turn: int) -> Any:
+    """Return the value of a field of a draft's specification: the EAGLE draft's, unless a turn says it."""
+    make = _layers_for_drafts if field == "layers" and kind.layer_a_draft else _FIELDS.get(field)
+    return getattr(scenario.draft, field) if make is None else make(scenario, turn)
 
 
-def _dflash(place: _Place, turn: int) -> DFlash:
-    """Features of one to three layers of the target, in any order."""
-    count = place.scenario.model.layers  # type: ignore[union-attr]  # a probe's
+def _layers_for_drafts(scenario: Scenario, turn: int) -> int:
+    """Return a layer a draft, sometimes with layers to spare. A single step mostly has a single layer."""
+    more = _turn(_MORE_LAYERS, turn) if scenario.steps > 1 else _turn((0, 0, 0, 1), turn // _ONE_STEP)
+    return scenario.steps + more
+
+
+def _features(scenario: Scenario, turn: int) -> tuple[int, ...]:
+    """Return one to three layers of the target, in any order."""
+    count = scenario.model.layers  # type: ignore[union-attr]  # a probe's
     order = [(turn + layer) % count for layer in range(count)]
     if turn // 2 % 2:
         order.reverse()
-    return DFlash(**place.sizes, layers=_turn(_LAYERS, turn), features=tuple(order[: _turn((2, 1, 3), turn)]))
+    return tuple(order[: _turn((2, 1, 3), turn)])
 
 
-def _ngram(_place: _Place, turn: int) -> Ngram:
-    """Mostly down to one token, so that most rounds find something."""
-    longest = _turn(_LONGEST, turn)
-    return Ngram(max_n=longest, min_n=1 if turn % 3 else 1 + turn // 3 % longest)
-
-
-def _of_sizes(algorithm: Algorithm) -> Callable[[_Place, int], Draft]:
-    """A draft that has nothing but sizes, and perhaps one to three layers: what its specification lacks is left out."""
-    made: type[Draft] = _SPECIFICATIONS[algorithm]
-
-    def make(place: _Place, turn: int) -> Draft:
-        known: dict[str, Any] = {**place.sizes, "layers": _turn(_LAYERS, turn)}
-        return made(**{name: value for name, value in known.items() if name in made.__struct_fields__})
-
-    return make
-
-
-_SPECIFICATIONS: dict[str, type[Draft]] = {one.__struct_config__.tag: one for one in Draft.__args__}  # type: ignore[attr-defined]
-# The others are made from sizes.
-_MAKE: dict[str, Callable[[_Place, int], Draft]] = {"mtp": _mtp, "dflash": _dflash, "ngram": _ngram}
+# How a turn makes the fields that an EAGLE draft has not. Three in four chain; a lookup mostly goes down to one token,
+# so that most rounds find something.
+_FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
+    "layers": lambda _, turn: _turn(_LAYERS, turn),
+    "chain": lambda _, turn: turn % 4 != 3,
+    "handed": lambda _, turn: _turn(("after_norm", "before_norm", "after_norm"), turn),
+    "features": _features,
+    "max_n": lambda _, turn: _turn(_LONGEST, turn),
+    "min_n": lambda _, turn: 1 if turn % 3 else 1 + turn // 3 % _turn(_LONGEST, turn),
+}
 
 
 def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:

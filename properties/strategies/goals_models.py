@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from draftproof.properties.coverage.points import drafts_with
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.models import models
-from draftproof.properties.values.drafts import Algorithm, Eagle, Ngram, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm, kind_of
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, States, pages_needed
 from draftproof.properties.variants import NEED_SIZES
 
@@ -22,18 +23,15 @@ Wanted = Mapping[str, str]
 MODELS = frozenset(
     {"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "chain", "tie", "checkpoint"}
 )
-# Points that say which draft is meant.
-_IMPLIED: dict[str, Algorithm] = {"chain": "mtp", "block": "dflash", "match": "ngram"}
 # What plans decide is best aimed at where nothing else changes how many drafts there are.
 _FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie"})
 _TURNS = 60
 
 
 def implied(wanted: Wanted) -> Algorithm | None:
-    """The draft that these values ask for, if they ask for one."""
-    if wanted.get("limit") == "found":
-        return "ngram"
-    return wanted.get("draft") or next((name for point, name in _IMPLIED.items() if point in wanted), None)  # type: ignore[return-value]
+    """Return a draft that can have all these values, None if every draft can."""
+    able = [name for name in ALGORITHMS if all(name in drafts_with(*pair) for pair in wanted.items())]
+    return able[0] if 0 < len(able) < len(ALGORITHMS) else None
 
 
 def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -71,10 +69,10 @@ def _replace(scenario: Scenario, part: str, **changes: Any) -> Scenario:
 def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
     """With an EAGLE draft of the sizes that the draft has, to be exchanged for another."""
     draft = scenario.draft
-    if isinstance(draft, Ngram):
-        made = draw(models(False))[1]
-    else:
+    if set(Eagle.__struct_fields__) <= set(draft.__struct_fields__):
         made = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
+    else:
+        made = draw(models(False))[1]
     return msgspec.structs.replace(scenario, draft=made)
 
 
@@ -174,12 +172,12 @@ def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:
     model = scenario.model
     if "tie" in wanted:
         model = msgspec.structs.replace(model, logit_bits=2 if wanted["tie"] == "yes" else 23)
-    ngram = isinstance(scenario.draft, Ngram)
-    if ngram and (wanted.get("end", "").startswith("stop") or wanted.get("cut") == "stop"):
+    lookup = kind_of(scenario.draft).proposes == "lookup"
+    if lookup and (wanted.get("end", "").startswith("stop") or wanted.get("cut") == "stop"):
         # More tokens, so that the one to stop at does not come at once.
         model = msgspec.structs.replace(model, vocab=37, logit_bits=23, agreement=192)
     own = {"all": 256, "none": 0, "partial": 128}.get(wanted.get("accept", ""))
-    if wanted.get("proposals") == "own" and own is not None and not ngram:
+    if wanted.get("proposals") == "own" and own is not None and not lookup:
         model = msgspec.structs.replace(model, agreement=own)
     return msgspec.structs.replace(scenario, model=model)
 

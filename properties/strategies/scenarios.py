@@ -21,7 +21,7 @@ from draftproof.properties.strategies.plans import plans
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, Profile
 from draftproof.properties.strategies.profiles import ROTATION as _ROTATION
 from draftproof.properties.strategies.wide import widened
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Ngram
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, kind_of
 from draftproof.properties.values.scenario import (
     VARIANTS,
     Adaptive,
@@ -66,7 +66,7 @@ def _drafted(draw: Draw, profiles: st.SearchStrategy[Profile], drafts: st.Search
     return with_draft(scenario, draw(drafts), draw(st.integers(0, 59)))
 
 
-def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ("eagle",)) -> list[Scenario]:
+def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1]) -> list[Scenario]:
     """`count` scenarios, a function of the arguments and of the version only: nothing is read from a database or from
     sources. Several drafts take turns.
 
@@ -128,7 +128,7 @@ def unforced(scenario: Scenario) -> Scenario:
     seldom right, whatever the model: there some rounds still force what moves the controller.
     """
     requests, model = scenario.requests, scenario.model
-    if scenario.adaptive is None or isinstance(scenario.draft, Ngram):
+    if scenario.adaptive is None or kind_of(scenario.draft).proposes == "lookup":
         requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
     else:
         requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario),)) for one in requests)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
-
+from draftproof.properties.values.channel import PHASES, Channel
+from draftproof.properties.values.drafts import KINDS
 from draftproof.properties.values.observed import (
     BatchRow,
     Choice,
@@ -12,7 +11,6 @@ from draftproof.properties.values.observed import (
     DraftNeeds,
     LaunchRecord,
     LayerKind,
-    NgramMatch,
     PoolReport,
     StatePoolReport,
     StepsInForce,
@@ -20,52 +18,6 @@ from draftproof.properties.values.observed import (
     Vector,
     WriteSet,
 )
-
-PHASES = ("plan", "draft", "propose", "verify", "accept", "commit", "extend", "control", "graph", "pool")
-
-
-@dataclass(frozen=True)
-class Channel:
-    """One named observable.
-
-    `keys` are those beside request and round, `value` is the type of every value (see observed.py), `scope` says
-    whether it belongs to a request or to the whole engine: then the request is -1 and the round mostly the engine
-    step. `commit` names the one way to commit states that has it.
-    """
-
-    name: str
-    phase: str
-    rank: int
-    keys: tuple[str, ...]
-    value: Any
-    unit: str
-    scope: Literal["request", "engine"] = "request"
-    commit: Literal["", "snapshot", "replay"] = ""
-
-    @property
-    def order(self) -> tuple[int, int]:
-        return (PHASES.index(self.phase), self.rank)
-
-    @property
-    def is_tapped(self) -> bool:
-        """Whether it takes taps inside of launches; a host sees the rest anyway."""
-        return self.phase in ("draft", "verify", "extend")
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether it names pages or slots, which a subject chooses."""
-        return self.unit in ("page", "pages", "KV slot", "slots", "state slot", "state slots")
-
-    @property
-    def is_of_launches(self) -> bool:
-        """Whether it reports each launch of an engine step."""
-        return self.scope == "engine" and self.phase in ("commit", "graph")
-
-    @property
-    def is_float(self) -> bool:
-        """Whether its values are, or hold, floats of a real model."""
-        return self.value in (Vector, Choice)
-
 
 _TABLE = (
     Channel("round.rows", "plan", 1, ("step",), BatchRow, "rows"),
@@ -85,7 +37,6 @@ _TABLE = (
     Channel("draft.block.slots", "draft", 3, ("row",), int, "KV slot"),
     Channel("draft.block.visible", "draft", 4, ("row",), int, "token"),
     Channel("draft.block.proposal", "draft", 5, ("row",), Choice, "id"),
-    Channel("propose.match", "propose", 1, (), NgramMatch, "tokens"),
     Channel("propose.tokens", "propose", 2, (), TokenIds, "id"),
     Channel("verify.ids", "verify", 1, ("row",), int, "id"),
     Channel("verify.positions", "verify", 2, ("row",), int, "token"),
@@ -120,5 +71,8 @@ _TABLE = (
     Channel("pool.states", "pool", 3, (), StatePoolReport, "state slots", scope="engine"),
     Channel("pool.drafts", "pool", 4, (), tuple[int, ...], "requests", scope="engine"),
 )
-CHANNELS: dict[str, Channel] = {channel.name: channel for channel in _TABLE}
+_OF_DRAFTS = tuple(channel for kind in KINDS for channel in kind.channels)
+CHANNELS: dict[str, Channel] = {
+    channel.name: channel for channel in sorted((*_OF_DRAFTS, *_TABLE), key=lambda channel: PHASES.index(channel.phase))
+}
 TAPPED = frozenset(channel.name for channel in _TABLE if channel.is_tapped)

@@ -1,7 +1,7 @@
 """Drafts: what each algorithm is made of, and what a subject that runs it reports.
 
-A new draft is a line of `KINDS`, with a specification of its own unless one that is here will do; the engine finds it
-in engine/drafts/, the reference in reference/drafts/, both under its name.
+A new draft is a specification and a row of `KINDS`; everything that generates, runs, measures or judges drafts reads
+that row. The engine finds the algorithm in engine/drafts/, the reference in reference/drafts/, both under its name.
 Sources: EAGLE, Li et al. (2024); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3 (2024); DFlash, sgl-project/
 sglang#25029; n-gram, Saxena, "Prompt Lookup Decoding" (2023); standalone, Leviathan et al. (2023).
 """
@@ -13,12 +13,16 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.channel import Channel
+from draftproof.properties.values.observed import NgramMatch
 
 Small = Annotated[int, Meta(ge=1, le=64)]
 Lanes = Annotated[int, Meta(ge=2, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
+Proposes = Literal["steps", "block", "chain", "lookup"]
+CheckpointSource = Literal["directory", "directory or seed", "target", "not needed", "unsupported"]
 
 
 class Eagle(Value, frozen=True, kw_only=True, tag="eagle", tag_field="kind"):
@@ -30,6 +34,10 @@ class Eagle(Value, frozen=True, kw_only=True, tag="eagle", tag_field="kind"):
     key_dim: Small
     value_dim: Small
     lanes: Lanes
+
+    def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
+        """Return the weights beside those of layers: fc over (embedding, hidden), out."""
+        return {"head.fc": (self.lanes, 2 * lanes), "head.out": (lanes, self.lanes)}
 
 
 class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
@@ -49,6 +57,11 @@ class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
     chain: bool = True
     handed: Literal["after_norm", "before_norm"] = "after_norm"
 
+    def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
+        """Return the weights beside those of layers: for each layer j fc.j over (embedding, hidden), and out.j."""
+        fc = {f"mtp.fc.{layer}": (self.lanes, 2 * lanes) for layer in range(self.layers)}
+        return fc | {f"mtp.out.{layer}": (lanes, self.lanes) for layer in range(self.layers)}
+
 
 class DFlash(Value, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
     """A block of masked tokens proposed in one pass over features of the context, which are the outputs of the target's
@@ -62,6 +75,10 @@ class DFlash(Value, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
     value_dim: Small
     lanes: Lanes
     features: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
+    def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
+        """Return the weights beside those of layers: in, mask (the embedding of a masked token), out."""
+        return {"dflash.in": (self.lanes, lanes), "dflash.mask": (lanes,), "dflash.out": (lanes, self.lanes)}
 
 
 class Standalone(Value, frozen=True, kw_only=True, tag="standalone", tag_field="kind"):
@@ -105,49 +122,81 @@ _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slot
 
 
 class DraftKind(NamedTuple):
-    """An algorithm: `tapped` are the channels of its own that it reports, `hidden` what it takes of the target's states
-    (none, those after the final norm, or the outputs of chosen layers), and `minimum` the counts (counts.py) of its own
-    scenarios without which a check of it proves nothing, beside those that every draft needs."""
+    """An algorithm, as everybody who does not implement it has to know it.
+
+    `hidden` is what it takes of the target's hidden states: none, those after the final norm, or the outputs of chosen
+    layers. `proposes`: "steps" in forwards of its own, "block" in one pass over masked tokens, "chain" a token each
+    time that a layer extends, "lookup" what it finds, which may be fewer. `tapped` are the channels that not every
+    draft reports, `channels` those of them that no other draft has.
+    `extends`: it keeps entries of what was committed. `proposes_at_extend`: the extend gives the first proposal of the
+    next round. `layer_a_draft`: it needs as many layers as a round has drafts.
+    `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,
+    in the target's directory; a draft without weights needs none. `minimum` are the counts (coverage/counts.py) of its
+    own scenarios without which a check of it proves nothing, beside those that every draft needs.
+    """
 
     name: Algorithm
     hidden: Literal["none", "last", "layers"]
+    proposes: Proposes
     tapped: frozenset[str]
     minimum: tuple[str, ...] = ()
+    channels: tuple[Channel, ...] = ()
+    extends: bool = True
+    proposes_at_extend: bool = False
+    layer_a_draft: bool = False
+    checkpoint: CheckpointSource = "unsupported"
 
 
 KINDS: tuple[DraftKind, ...] = (
     DraftKind(
         "eagle",
         "last",
+        "steps",
         _STEPS | _ENTRIES | {"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "extend.proposal"},
         ("second_draft_steps", "all_accepted_then_draft", "zero_tails"),
+        proposes_at_extend=True,
+        checkpoint="directory or seed",
     ),
     DraftKind(
         "mtp",
         "last",
+        "chain",
         _ENTRIES | {"extend.ids", "extend.hidden_in", "extend.proposal"},
         ("layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one", "zero_tails"),
+        proposes_at_extend=True,
+        layer_a_draft=True,
+        checkpoint="target",
     ),
     DraftKind(
         "dflash",
         "layers",
+        "block",
         _BLOCK | _ENTRIES | {"extend.hidden_in"},
         ("blocks", "blocks_cut", "all_accepted_then_draft"),
+        checkpoint="directory",
     ),
     DraftKind(
         "ngram",
         "none",
+        "lookup",
         frozenset({"propose.match"}),
         ("matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"),
+        (Channel("propose.match", "propose", 1, (), NgramMatch, "tokens"),),
+        extends=False,
+        checkpoint="not needed",
     ),
     DraftKind(
         "standalone",
         "none",
+        "steps",
         _STEPS | _ENTRIES | {"extend.ids"},
         ("second_draft_steps", "all_accepted_then_draft"),
+        checkpoint="directory",
     ),
 )
 BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in KINDS}
+SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Draft.__args__}  # type: ignore[attr-defined]
+"""The specification of each draft, by its tag."""
 
 DraftSet = Algorithm | Literal["all"]
 DRAFT_SETS: tuple[DraftSet, ...] = (*ALGORITHMS, "all")
@@ -159,12 +208,22 @@ def drafts_of(name: DraftSet) -> tuple[Algorithm, ...]:
 
 
 def algorithm(draft: Draft) -> Algorithm:
-    """The name of a draft's algorithm."""
+    """Return the name of a draft's algorithm."""
     if isinstance(draft, CheckpointDraft):
         return draft.algorithm
     return draft.__struct_config__.tag  # type: ignore[return-value]
 
 
 def kind_of(draft: Draft) -> DraftKind:
-    """The row of `KINDS` that a draft belongs to."""
+    """Return the row of `KINDS` that a draft belongs to."""
     return BY_NAME[algorithm(draft)]
+
+
+def read_from(*sources: CheckpointSource) -> tuple[Algorithm, ...]:
+    """Return the algorithms whose drafts of real models come from one of these."""
+    return tuple(kind.name for kind in KINDS if kind.checkpoint in sources)
+
+
+def proposing(how: Proposes) -> tuple[Algorithm, ...]:
+    """Return the algorithms that propose in this way."""
+    return tuple(kind.name for kind in KINDS if kind.proposes == how)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, ProbeDraft, Standalone
+from draftproof.properties.values.drafts import DFlash, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Linear, ProbeModel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -116,44 +116,32 @@ def _constant(target: ProbeModel) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def head_weights(head: Eagle, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Of an EAGLE head: fc [D, 2L] over (embedding, hidden), layers.0.*, out [L, D]; shared with its target embed,
-    unembed and carry.position [1]."""
-    weights = _shared(target) | {
-        "fc": draw(head.seed, "head.fc", head.lanes, 2 * target.lanes),
-        "out": draw(head.seed, "head.out", target.lanes, head.lanes),
-    }
-    return weights | _layer(head.seed, "layers.0", head)
+def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Return the weights of a probe's draft: those that its specification lists (`shapes`), layers.i.* of its attention
+    layers, and of its target embed, unembed and carry.position [1]. A standalone draft is a model of its own.
 
-
-@lru_cache(maxsize=64)
-def mtp_weights(draft: Mtp, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Of every layer j of a chain: fc.j [D, 2L] over (embedding, hidden), layers.j.*, out.j [L, D]; shared as for
-    `head_weights`."""
+    A block draft has over F = L * len(features) lanes of context layers.i.{k,v}.context [.., F] besides.
+    """
+    if isinstance(draft, Standalone):
+        return _standalone_weights(draft, target)
+    if isinstance(draft, Ngram):
+        return {}
     weights = _shared(target)
-    for layer in range(draft.layers):
-        weights[f"fc.{layer}"] = draw(draft.seed, f"mtp.fc.{layer}", draft.lanes, 2 * target.lanes)
-        weights[f"out.{layer}"] = draw(draft.seed, f"mtp.out.{layer}", target.lanes, draft.lanes)
+    for name, shape in draft.shapes(target.lanes).items():
+        weights[name.partition(".")[2]] = draw(draft.seed, name, *shape)
+    for layer in range(getattr(draft, "layers", 1) if hasattr(draft, "heads") else 0):
         weights |= _layer(draft.seed, f"layers.{layer}", draft)
-    return weights
+    return _with_context(weights, draft, target) if isinstance(draft, DFlash) else weights
 
 
-@lru_cache(maxsize=64)
-def dflash_weights(draft: DFlash, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Of a block draft over F = L * len(features) lanes of context: in [D, L], mask [L] (the embedding of a masked
-    token), layers.i.*, layers.i.{k,v}.context [.., F], out [L, D]; shared as for `head_weights`.
+def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Add what makes entries of the context, and the carry.
 
     Lane 0 of a block row is its embedding's. In layer 0 the first query head is gated to zero, and its first value
     copies lane 0 of a block row or of the first feature, with the target's constant: what it sums up is the carry.
     """
-    weights = _shared(target) | {
-        "in": draw(draft.seed, "dflash.in", draft.lanes, target.lanes),
-        "mask": draw(draft.seed, "dflash.mask", target.lanes),
-        "out": draw(draft.seed, "dflash.out", target.lanes, draft.lanes),
-    }
     lanes = target.lanes * len(draft.features)
     for layer in range(draft.layers):
-        weights |= _layer(draft.seed, f"layers.{layer}", draft)
         for name, size in (("k", draft.key_dim), ("v", draft.value_dim)):
             shape = (draft.kv_heads * size, lanes)
             weights[f"layers.{layer}.{name}.context"] = draw(draft.seed, f"dflash.{layer}.{name}.context", *shape)
@@ -181,8 +169,7 @@ def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
     )
 
 
-@lru_cache(maxsize=64)
-def standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.ndarray]:
+def _standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.ndarray]:
     """Those of `target_weights` for `standalone_model`, but for what makes the carry: lane 0 of embed, and its
     constant, are the target's."""
     own = target_weights(standalone_model(draft, target))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.values.drafts import ALGORITHMS, CheckpointDraft, DFlash, Mtp, Ngram, ProbeDraft
+from draftproof.properties.values.drafts import ALGORITHMS, CheckpointDraft, DFlash, Ngram, ProbeDraft, kind_of
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, pages_needed
 
 
@@ -65,7 +65,7 @@ def _draft(scenario: Scenario) -> None:
         raise InvalidScenarioError(f"draft.kind is {kind}, allowed: one of a probe, {allowed}")
     if not isinstance(draft, Ngram) and hasattr(draft, "heads"):
         _grouped("draft", draft)
-    if isinstance(draft, Mtp):
+    if kind_of(draft).layer_a_draft:
         steps = scenario.steps
         _require(draft.layers >= steps, "draft.layers", draft.layers, f"at least steps = {steps}, a layer a proposal")
     if isinstance(draft, DFlash):

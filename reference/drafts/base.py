@@ -1,8 +1,8 @@
 """What a draft is to the reference: a function of tokens and of the target's pass over them, with no memory of its own.
 
 Tokens t_0 .. t_n, of which t_n is pending; h the target's hidden states. A module of this package is named for its
-algorithm and has `probe(spec, target, memo) -> Draft`, which makes the draft of a probe from the specifications of
-both. What only the subject can know (slots) is not said.
+algorithm and has `probe(spec, target, memo)`, which makes the draft of a probe from the specifications of both. What
+only the subject can know (slots) is not said.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Said(NamedTuple):
     row: int = -1
 
 
-class Proposal(NamedTuple):
+class ReferenceProposal(NamedTuple):
     """The tokens d_1 .. d_K that a draft itself proposes, and what there is to say of how it came by them."""
 
     tokens: tuple[int, ...]
     said: tuple[Said, ...]
 
 
-class Draft(Protocol):
+class ReferenceDraft(Protocol):
     """A draft algorithm on a model of its own, if it has one."""
 
     def config(self) -> tuple[int, int]:
         """Width of the hidden states that it is fed with in every round, and layers of its own pool of entries."""
         ...
 
-    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """Up to `count` drafts after t_0 .. t_n; `whole` is the target's pass over t_0 .. t_{n-1}."""
         ...
 

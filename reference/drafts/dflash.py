@@ -10,34 +10,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.values.drafts import DFlash as Spec
+from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
-from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.block import ReferenceProbeBlock
 from draftproof.reference.protocols import ReferenceBlock
 
 
-def probe(spec: Spec, target: ProbeModel, memo: Memo) -> DFlash:
+def probe(spec: DFlash, target: ProbeModel, memo: Memo) -> ReferenceDFlash:
     """The draft of a probe scenario."""
-    return DFlash(ReferenceProbeBlock(spec, target, memo))
+    return ReferenceDFlash(ReferenceProbeBlock(spec, target, memo))
 
 
-class DFlash:
+class ReferenceDFlash:
     """A draft that runs one block a round."""
 
     def __init__(self, block: ReferenceBlock) -> None:
         self._block = block
 
     def config(self) -> tuple[int, int]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         return self._block.width, self._block.layers
 
-    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
-        """See `Draft`."""
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
+        """See `ReferenceDraft`."""
         if not count:
-            return Proposal((), ())
+            return ReferenceProposal((), ())
         n, ids = len(tokens) - 1, (tokens[-1], *(self._block.mask,) * count)
         choices = choose_rows(self._block.forward(ids, self._features(whole)).logits)
         said: list[Said] = []
@@ -47,10 +47,10 @@ class DFlash:
             said.append(Said("draft.block.visible", n + count, row=row))
             if row:
                 said.append(Said("draft.block.proposal", (choice.token, choice.margin), row=row))
-        return Proposal(tuple(choice.token for choice in choices[1:]), tuple(said))
+        return ReferenceProposal(tuple(choice.token for choice in choices[1:]), tuple(said))
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         features = self._features(whole)[first:]
         layers, said = self._block.entries(features, first), list[Said]()
         for position, f in enumerate(features, start=first):

@@ -9,34 +9,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.values.drafts import Eagle as Spec
+from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
-from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.protocols import ReferenceHead
 
 
-def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Eagle:
+def probe(spec: Eagle, target: ProbeModel, memo: Memo) -> ReferenceEagle:
     """The draft of a probe scenario."""
-    return Eagle(ProbeEagleHead(spec, target, memo))
+    return ReferenceEagle(ProbeEagleHead(spec, target, memo))
 
 
-class Eagle:
+class ReferenceEagle:
     """A draft that runs one head again and again."""
 
     def __init__(self, head: ReferenceHead) -> None:
         self._head = head
 
     def config(self) -> tuple[int, int]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         return self._head.width, 1
 
-    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
-        """See `Draft`."""
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
+        """See `ReferenceDraft`."""
         if not count:
-            return Proposal((), ())
+            return ReferenceProposal((), ())
         ids, hidden, said = tokens[1:], whole.hidden, list[Said]()
         entries = self._head.forward(ids, hidden)
         proposals = [choose(entries.logits[-1]).token]
@@ -50,10 +50,10 @@ class Eagle:
             said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
             said.append(Said("draft.step.proposal", (choice.token, choice.margin), step=k))
             proposals.append(choice.token)
-        return Proposal(tuple(proposals), tuple(said))
+        return ReferenceProposal(tuple(proposals), tuple(said))
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
-        """See `Draft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""
+        """See `ReferenceDraft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""
         entries, said = self._head.forward(tokens[1:], whole.hidden), list[Said]()
         for position in range(first, len(whole.hidden)):
             said.append(Said("extend.ids", tokens[position + 1], layer=0, row=position))

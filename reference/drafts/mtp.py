@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from draftproof.properties.values.drafts import Mtp as Spec
+from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import Choice, choose
-from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ReferenceProbeChain
 from draftproof.reference.protocols import ReferenceChain
 
 
-def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Mtp:
+def probe(spec: Mtp, target: ProbeModel, memo: Memo) -> ReferenceMtp:
     """The draft of a probe scenario."""
-    return Mtp(ReferenceProbeChain(spec, target, memo))
+    return ReferenceMtp(ReferenceProbeChain(spec, target, memo))
 
 
 class _Layer(NamedTuple):
@@ -38,22 +38,22 @@ class _Layer(NamedTuple):
     choice: Choice
 
 
-class Mtp:
+class ReferenceMtp:
     """A draft that runs each layer of a chain once."""
 
     def __init__(self, chain: ReferenceChain) -> None:
         self._chain = chain
 
     def config(self) -> tuple[int, int]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         return self._chain.width, self._chain.layers
 
-    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
-        """See `Draft`. The proposals are those of the extend before, so there is nothing to say of them."""
-        return Proposal(tuple(layer.choice.token for layer in self._layers(tokens, whole, count)), ())
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
+        """See `ReferenceDraft`. The proposals are those of the extend before, so there is nothing to say of them."""
+        return ReferenceProposal(tuple(layer.choice.token for layer in self._layers(tokens, whole, count)), ())
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         said: list[Said] = []
         window = range(max(0, first - (self._chain.layers - 1)), len(whole.hidden))
         for index, layer in enumerate(self._layers(tokens, whole, self._chain.layers)):

@@ -8,32 +8,32 @@ Source: Leviathan et al., "Fast Inference from Transformers via Speculative Deco
 
 from __future__ import annotations
 
-from draftproof.properties.values.drafts import Standalone as Spec
+from draftproof.properties.values.drafts import Standalone
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
-from draftproof.reference.drafts.base import Proposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import standalone
 from draftproof.reference.protocols import ReferenceTarget
 
 
-def probe(spec: Spec, target: ProbeModel, memo: Memo) -> Standalone:
+def probe(spec: Standalone, target: ProbeModel, memo: Memo) -> ReferenceStandalone:
     """The draft of a probe scenario."""
-    return Standalone(standalone(spec, target, memo))
+    return ReferenceStandalone(standalone(spec, target, memo))
 
 
-class Standalone:
+class ReferenceStandalone:
     """A draft that decodes with a smaller model."""
 
     def __init__(self, model: ReferenceTarget) -> None:
         self._model = model
 
     def config(self) -> tuple[int, int]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         return 0, self._model.layer_types.count("full_attention")
 
-    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> Proposal:
-        """See `Draft`."""
+    def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
+        """See `ReferenceDraft`."""
         ids, said = tokens, list[Said]()
         for k in range(1, count + 1):
             choice = choose(self._model.forward(ids).logits[-1])
@@ -41,10 +41,10 @@ class Standalone:
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
             said.append(Said("draft.step.proposal", (choice.token, choice.margin), step=k))
             ids = (*ids, choice.token)
-        return Proposal(ids[len(tokens) :], tuple(said))
+        return ReferenceProposal(ids[len(tokens) :], tuple(said))
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
-        """See `Draft`."""
+        """See `ReferenceDraft`."""
         said, layers = list[Said](), self._model.forward(tokens[:-1]).kv
         for position in range(first, len(tokens) - 1):
             said.append(Said("extend.ids", tokens[position], layer=0, row=position))

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
-from draftproof.properties.values.probe import dflash_weights
+from draftproof.properties.values.probe import draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.ring import mix, turned
@@ -104,7 +104,7 @@ class ReferenceProbeBlock:
 
 @lru_cache(maxsize=64)
 def _parts(spec: DFlash, target: ProbeModel) -> _Parts:
-    weights = dflash_weights(spec, target)
+    weights = draft_weights(spec, target)
     prefixes = [f"layers.{layer}" for layer in range(spec.layers)]
     return _Parts(
         embed=np.concatenate((weights["embed"], weights["mask"][None])),

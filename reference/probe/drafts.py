@@ -14,10 +14,8 @@ import numpy as np
 
 from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
 from draftproof.properties.values.probe import (
-    head_weights,
-    mtp_weights,
+    draft_weights,
     standalone_model,
-    standalone_weights,
 )
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
@@ -122,15 +120,15 @@ def standalone(spec: Standalone, target: ProbeModel, memo: Memo) -> ReferencePro
 
 @lru_cache(maxsize=64)
 def _head(spec: Eagle, target: ProbeModel) -> _Entries:
-    return _Entries.of(spec, target, 0, head_weights(spec, target))
+    return _Entries.of(spec, target, 0, draft_weights(spec, target))
 
 
 @lru_cache(maxsize=64)
 def _chain(spec: Mtp, target: ProbeModel) -> tuple[_Entries, ...]:
-    weights = mtp_weights(spec, target)
+    weights = draft_weights(spec, target)
     return tuple(_Entries.of(spec, target, layer, weights, f".{layer}") for layer in range(spec.layers))
 
 
 @lru_cache(maxsize=64)
 def _language_model(spec: Standalone, target: ProbeModel) -> Parts:
-    return Parts.of((spec, target), standalone_weights(spec, target), standalone_model(spec, target))
+    return Parts.of((spec, target), draft_weights(spec, target), standalone_model(spec, target))

@@ -14,7 +14,7 @@ from draftproof.engine.models.probe import ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_dflash import ProbeBlock
 from draftproof.engine.models.probe_mtp import ProbeChain
 from draftproof.properties.values import drafts
-from draftproof.properties.values.probe import dflash_weights, mtp_weights, target_weights
+from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
 from tests.naive_probe import MASK, dot, lists, naive_layer, naive_mix
 
@@ -43,11 +43,11 @@ def target() -> ProbeTarget:
 
 
 def chain(handed: str = "after_norm") -> ProbeChain:
-    return ProbeChain(tensors(mtp_weights(MTP, TARGET)), shape(MTP), 20, chain=True, handed=handed)
+    return ProbeChain(tensors(draft_weights(MTP, TARGET)), shape(MTP), 20, chain=True, handed=handed)
 
 
 def block() -> ProbeBlock:
-    return ProbeBlock(tensors(dflash_weights(DFLASH, TARGET)), shape(DFLASH), 20, DFLASH.features)
+    return ProbeBlock(tensors(draft_weights(DFLASH, TARGET)), shape(DFLASH), 20, DFLASH.features)
 
 
 def cache_of(sizes: CacheShape) -> PagedCache:
@@ -90,7 +90,7 @@ def numbers(seed: int, *sizes: int) -> torch.Tensor:
 
 def naive_chain(layer: int, ids: list[int], hidden: list[list[int]], before_norm: bool) -> tuple[list, list, list]:
     """(states, handed on, entries) of entries 0, 1, .. of a layer."""
-    w = lists(mtp_weights(MTP, TARGET))
+    w = lists(draft_weights(MTP, TARGET))
     rows = [w["embed"][token] + x for token, x in zip(ids, hidden, strict=True)]
     xs = [[naive_mix(dot(row, both)) for row in w[f"fc.{layer}"]] for both in rows]
     xs, entries, _ = naive_layer(w, f"layers.{layer}", MTP, xs)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ class Request:
 
     def naive(self) -> tuple[list, list]:
         """(states of the block's rows, entries by layer and position)."""
-        w, n, kv = lists(dflash_weights(DFLASH, TARGET)), self.context, []
+        w, n, kv = lists(draft_weights(DFLASH, TARGET)), self.context, []
         embedded = [[*w["embed"], w["mask"]][token] for token in self.ids]
         xs, first = [[dot(row, e) for row in w["in"]] for e in embedded], []
         for layer in range(DFLASH.layers):

@@ -14,7 +14,7 @@ from draftproof.engine.arena import Arena
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, Draft, Lent
-from draftproof.engine.drafts.mtp import Mtp
+from draftproof.engine.drafts.mtp import MtpDraft
 from draftproof.engine.drafts.ngram import Match, NgramIndex, NgramSettings
 from draftproof.engine.models.base import CacheShape
 from draftproof.engine.probes import Probes
@@ -85,7 +85,7 @@ class Target:
 
 def lent() -> Lent:
     """Memory for a chain in request rows 1 and 2: of row 1 tokens 10, 11 and states 100, 101 are kept; of row 2 one."""
-    shapes = {**Mtp.memory(Chain(), Target(), 3), "table": ((3, 4), torch.int64)}  # type: ignore[arg-type]
+    shapes = {**MtpDraft.memory(Chain(), Target(), 3), "table": ((3, 4), torch.int64)}  # type: ignore[arg-type]
     arena = Arena(shapes, torch.device("cpu"))
     arena["history"][1:] = torch.tensor([[10, 11], [-1, 20]])
     arena["recent"][1:] = torch.tensor([[[100, 100], [101, 101]], [[-1, -1], [200, 200]]])
@@ -111,7 +111,7 @@ def accepted() -> Accepted:
 
 
 def test_a_chain_begins_two_entries_early_or_where_the_request_begins() -> None:
-    values = Mtp(Chain(), lent()).extend_values(accepted())
+    values = MtpDraft(Chain(), lent()).extend_values(accepted())
     assert values["positions"].tolist() == [3, 0]
     assert values["last"].tolist() == [3, 3]
     assert values["ids"][0, :4].tolist() == [10, 11, 12, 13]
@@ -122,7 +122,7 @@ def test_a_chain_begins_two_entries_early_or_where_the_request_begins() -> None:
 
 def test_a_chain_remembers_its_last_entries_and_nothing_rejected() -> None:
     memory = lent()
-    draft = Mtp(Chain(), memory)
+    draft = MtpDraft(Chain(), memory)
     draft.keep(accepted(), tuple({"token": torch.tensor([layer, layer + 5])} for layer in range(3)))
     assert memory.arena["proposals"][1:].tolist() == [[0, 1, 2], [5, 6, 7]]
     assert memory.arena["history"][1:].tolist() == [[12, 13], [22, 23]]

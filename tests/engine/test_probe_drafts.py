@@ -16,7 +16,7 @@ from draftproof.engine.models.base import CacheShape, Kept, Where
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.models.probe import LinearShape, ProbeTarget, standalone
 from draftproof.engine.probes import Probes
-from draftproof.properties.values.probe import dflash_weights, mtp_weights, standalone_weights, target_weights
+from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import Linear, ProbeModel
 from tests.engine.naive_drafts import (
     DFLASH,
@@ -67,7 +67,7 @@ def test_a_chain_is_its_definition_in_every_layer_and_in_pieces(handed: str) -> 
             assert unsigned(states[row]) == expected[0], (layer, row)
             assert unsigned(out[row]) == expected[1], (layer, row)
             assert [entry(cache, layer, row, p) for p in range(len(ids[row]))] == expected[2], (layer, row)
-            logits = [naive_logits(lists(mtp_weights(MTP, TARGET)), state, 20, 256) for state in expected[0]]
+            logits = [naive_logits(lists(draft_weights(MTP, TARGET)), state, 20, 256) for state in expected[0]]
             assert model.logits(states[row]).tolist() == logits
         taken = out
 
@@ -141,7 +141,7 @@ def test_a_block_is_its_definition_with_fewer_rows_for_some_of_a_batch() -> None
     for request, got in zip(batch.requests, states, strict=True):
         count, (expected, kv) = request.drafts + 1, request.naive()
         assert unsigned(got[:count]) == expected
-        logits = [naive_logits(lists(dflash_weights(DFLASH, TARGET)), state, 20, 256) for state in expected]
+        logits = [naive_logits(lists(draft_weights(DFLASH, TARGET)), state, 20, 256) for state in expected]
         assert model.logits(got[:count]).tolist() == logits
         for layer, of_layer in enumerate(kv):
             assert [entry(batch.cache, layer, request.row, p) for p in range(len(of_layer))] == of_layer
@@ -247,7 +247,7 @@ def test_linear_layers_are_told_of_too() -> None:
 
 
 def test_a_standalone_model_is_a_probe_of_its_own_that_agrees_with_the_target() -> None:
-    weights = standalone_weights(STANDALONE, TARGET)
+    weights = draft_weights(STANDALONE, TARGET)
     model, (tokens, _) = standalone(tensors(weights), shape(STANDALONE), 20), greedy(TEXT[:3], 5)
     assert model.layer_types == ("full_attention",) * 2
     assert model.state_shape is None

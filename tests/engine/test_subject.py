@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftproof.engine.drafts.eagle import Eagle
+from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -108,13 +108,13 @@ def test_unsteered_rounds_verify_the_proposal_itself():
 
 
 def test_a_write_between_launches_is_held_against_the_next(monkeypatch: pytest.MonkeyPatch):
-    keep = Eagle.keep
+    keep = EagleDraft.keep
 
-    def astray(self: Eagle, *of: Any) -> None:
+    def astray(self: EagleDraft, *of: Any) -> None:
         keep(self, *of)
         self.lent.arena["target.v.0"][-1] += 1
 
-    monkeypatch.setattr(Eagle, "keep", astray)
+    monkeypatch.setattr(EagleDraft, "keep", astray)
     engine = trace(SETTINGS["graphs"])
     last = SETTINGS["graphs"].memory
     place = WrittenPlace(MemoryRegion.TARGET, (last.pages + 1) * last.page_size - 1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import KINDS, Ngram, algorithm, kind_of
+from draftproof.properties.values.drafts import KINDS, Ngram, kind_of
 from draftproof.properties.values.observed import (
     GRAPHED,
     BatchRow,
@@ -31,18 +31,12 @@ from draftproof.properties.values.scenario import Scenario, drafts_allowed, page
 from draftproof.properties.values.script import RoundScript, Script, forced
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.control import observations, start, update
-from draftproof.reference.drafts.ngram import Ngram as Matcher
+from draftproof.reference.drafts.ngram import ReferenceNgram
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve
 
 SHARED = frozenset(CHANNELS).difference(*(kind.tapped for kind in KINDS))
-# Positions n, n + 1, .. that the draft launch of a round of K drafts writes; the others have none.
-DRAFTED: dict[str, Callable[[int], int]] = {
-    "eagle": lambda drafts: max(drafts - 1, 0),
-    "standalone": lambda drafts: drafts,
-    "dflash": lambda drafts: drafts + 1 if drafts else 0,
-}
 
 
 def channels_of(scenario: Scenario) -> frozenset[str]:
@@ -99,10 +93,9 @@ class _Play:
         self.said: list[Observation] = []
         self.step, self.launched = 0, 0
         self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
-        self.drafted = DRAFTED.get(algorithm(scenario.draft))
-        chain = getattr(scenario.draft, "layers", 1) if algorithm(scenario.draft) == "mtp" else 1
-        extends = any(channel.startswith("extend.") for channel in kind_of(scenario.draft).tapped)
-        self.layers = range(chain if extends else 0)
+        self.form = form_of(scenario.draft)
+        self.drafts_in_launch = self.form.steps or self.form.block
+        self.layers = range(self.form.extend_launches)
 
     def say(self, channel: str, key: Key, value: Datum) -> None:
         self.said.append(Observation(channel, key, value))
@@ -153,7 +146,7 @@ class _Play:
         if not isinstance(draft, Ngram) or forced(script, live.rounds + 1, live.emitted, count) is not None:
             return count
         tokens = self.scenario.requests[live.request].prompt + script.tokens[: live.emitted]
-        match = Matcher(draft.max_n, draft.min_n).match(tokens)
+        match = ReferenceNgram(draft.max_n, draft.min_n).match(tokens)
         return len(tokens) - match.place if match.length else 0
 
     def grow(self, live: _Live, tokens: int, round_: int) -> None:
@@ -174,7 +167,7 @@ class _Play:
         size = next((size for size in sizes if size >= rows), 0)
         if size and (size, width) not in self.captured:
             self.captured.add((size, width))
-            for _ in range(1 + int(self.drafted is not None and width > 1) + len(self.layers)):
+            for _ in range(1 + int(self.drafts_in_launch and width > 1) + len(self.layers)):
                 self.tell(LaunchRecord(LaunchKind.CAPTURE, size, 0, 0, width, 0), set())
         graph = (kind, size, width, layer)
         self.replays[graph] += int(size > 0)
@@ -242,7 +235,7 @@ class _Play:
             self.say("round.rows", Key(live.request, live.rounds, step=0), BatchRow(place, count, 1, size, self.step))
             self.rows[live.request, live.rounds] = (self.step, count)
             places = [self.slot(live.request, live.rounds, n + row) for row in range(count + 1)]
-            drafted |= {(1, slot) for slot in places[: self.drafted(count) if self.drafted else 0]}
+            drafted |= {(1, slot) for slot in places[: self.form.entries(count)]}
             verified |= {(0, slot) for slot in places}
             first = place * (self.scenario.steps + 1)
             replay = self.scenario.states.commit == "replay"
@@ -256,7 +249,7 @@ class _Play:
                 for layer in self.layers:
                     again = {self.slot(live.request, live.rounds, position) for position in self.window(n, layer)}
                     extended[layer] |= {(1, slot) for slot in (*places[: len(round_.emitted)], *again)}
-        if any(counts) and self.drafted:
+        if any(counts) and self.drafts_in_launch:
             self.launch(LaunchKind.DRAFT, len(batch), drafted, width)
         self.launch(LaunchKind.VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
         if self.hybrid:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.observed import DraftNeeds
-from draftproof.properties.values.probe import dflash_weights
+from draftproof.properties.values.probe import draft_weights
 from draftproof.properties.values.scenario import LayerType, ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.build import build
@@ -61,7 +61,7 @@ def test_the_outputs_of_all_layers_equal_the_naive_twin(types: tuple[LayerType, 
 def test_equals_the_naive_twin(features: tuple[int, ...], layers: int) -> None:
     spec = draft(*features, layers=layers)
     f = features_of(5, spec)
-    w = lists(dflash_weights(spec, MODEL))
+    w = lists(draft_weights(spec, MODEL))
     for layer, entries in enumerate(block(spec).entries(f, 0)):
         assert entries.tolist() == [k + v for k, v in naive_context(w, layer, f.tolist())]
     for count in (1, 2, 4):

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.observed import DraftNeeds
-from draftproof.properties.values.probe import mtp_weights
+from draftproof.properties.values.probe import draft_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.build import build
@@ -86,10 +86,11 @@ def test_a_chain_of_one_layer_extends_as_an_eagle_head_of_its_weights(
     monkeypatch: pytest.MonkeyPatch, chain: bool
 ) -> None:
     one = draft(chain, layers=1)
-    weights = dict(mtp_weights(one, MODEL))
+    weights = dict(draft_weights(one, MODEL))
     weights |= {"fc": weights.pop("fc.0"), "out": weights.pop("out.0")}
-    monkeypatch.setattr("draftproof.reference.probe.drafts.head_weights", lambda *_: weights)
     head = msgspec.structs.replace(HEAD, seed=77)
+    own = {one: draft_weights(one, MODEL), head: weights}
+    monkeypatch.setattr("draftproof.reference.probe.drafts.draft_weights", lambda spec, _: own[spec])
     for last in (1, 5, 9):
         for first in (0, last - 1):
             mine = mtp_draft.probe(one, MODEL, without()).extend(*known(last), first)

@@ -15,7 +15,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.build import build
 from draftproof.reference.drafts.base import Said
-from draftproof.reference.drafts.ngram import Ngram
+from draftproof.reference.drafts.ngram import ReferenceNgram
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
@@ -44,7 +44,7 @@ def test_equals_the_brute_force() -> None:
     def check(lookup: tuple[tuple[int, ...], Spec], count: int) -> None:
         tokens, spec = lookup
         length, place = brute_match(tokens, spec)
-        got = Ngram(spec.max_n, spec.min_n).propose(tokens, NOTHING, count)
+        got = ReferenceNgram(spec.max_n, spec.min_n).propose(tokens, NOTHING, count)
         assert got.said == (Said("propose.match", NgramMatch(length, place)),)
         wanted = [tokens[place + k] for k in range(count) if place + k < len(tokens)] if length else []
         assert list(got.tokens) == wanted
@@ -74,7 +74,7 @@ def test_equals_the_brute_force() -> None:
     ],
 )
 def test_by_hand(tokens: tuple[int, ...], most: int, least: int, match: tuple, found: tuple[int, ...]) -> None:
-    draft = Ngram(most, least)
+    draft = ReferenceNgram(most, least)
     assert draft.match(tokens) == match
     for count in (*range(5), 40):
         assert draft.propose(tokens, NOTHING, count).tokens == found[:count]

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from draftproof.properties.values.drafts import Standalone
 from draftproof.properties.values.observed import DraftNeeds
-from draftproof.properties.values.probe import standalone_weights, target_weights
+from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.reference.choose import choose
@@ -53,7 +53,7 @@ def test_a_memo_keeps_it_apart_from_a_target_of_its_form() -> None:
     spec = ProbeModel(
         seed=SMALL.seed, layers=2, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6, vocab=61, agreement=256
     )
-    assert target_weights(spec).keys() == standalone_weights(SMALL, MODEL).keys()
+    assert target_weights(spec).keys() == draft_weights(SMALL, MODEL).keys()
     passes = [made.forward(TOKENS) for made in (ReferenceProbeTarget(spec, memo), standalone(SMALL, MODEL, memo))]
     assert (passes[0].kv[0] != passes[1].kv[0]).any(axis=1).all()
     assert (standalone(SMALL, MODEL, memo).forward(TOKENS).hidden == passes[1].hidden).all()

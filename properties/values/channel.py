@@ -1,0 +1,53 @@
+"""Channel: one named observable, as the table (channels.py) and drafts (drafts.py) declare them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from draftproof.properties.values.observed import Choice, Vector
+
+PHASES = ("plan", "draft", "propose", "verify", "accept", "commit", "extend", "control", "graph", "pool")
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One named observable.
+
+    `keys` are those beside request and round, `value` is the type of every value (see observed.py), `scope` says
+    whether it belongs to a request or to the whole engine: then the request is -1 and the round mostly the engine
+    step. `commit` names the one way to commit states that has it.
+    """
+
+    name: str
+    phase: str
+    rank: int
+    keys: tuple[str, ...]
+    value: Any
+    unit: str
+    scope: Literal["request", "engine"] = "request"
+    commit: Literal["", "snapshot", "replay"] = ""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return (PHASES.index(self.phase), self.rank)
+
+    @property
+    def is_tapped(self) -> bool:
+        """Whether it takes taps inside of launches; a host sees the rest anyway."""
+        return self.phase in ("draft", "verify", "extend")
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it names pages or slots, which a subject chooses."""
+        return self.unit in ("page", "pages", "KV slot", "slots", "state slot", "state slots")
+
+    @property
+    def is_of_launches(self) -> bool:
+        """Whether it reports each launch of an engine step."""
+        return self.scope == "engine" and self.phase in ("commit", "graph")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its values are, or hold, floats of a real model."""
+        return self.value in (Vector, Choice)

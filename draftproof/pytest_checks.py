@@ -226,7 +226,7 @@ def _hold(executor: Executor, scenario: Scenario) -> Found | None:
     answer = executor.examine(Order(number=0, scenario=scenario, measured=False))
     identity = answer.identity
     if answer.first is not None and identity is not None:
-        text = f"{identity.contract}: {sentence(answer.first, answer.output_changed)}"
+        text = f"{identity.contract}: {sentence(answer.first)}"
         return Found(Outcome.FAIL, identity, text, "")
     if answer.outcome is Outcome.PASS:
         return None

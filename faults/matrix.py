@@ -33,7 +33,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
     """One row of the matrix. `examples_to_detect` and `seconds_to_detect` have one number a seed, null where the fault
     was not noticed; `median` is that of the examples.
 
-    `divergence` is that of the first seed, `output_changed` says whether the emitted tokens changed there.
+    `divergence` is that of the first seed.
     `usual`: what the usual tests saw, if they ran. `whole`: what became of a kernel's fault in whole scenarios, if it
     met them. `explained`: why it survives where it does.
     """
@@ -55,7 +55,6 @@ class FaultResult(Value, frozen=True, kw_only=True):
     whole: FaultOutcome | None = None
     inert_hunks: tuple[str, ...] = ()
     divergence: Divergence | None = None
-    output_changed: bool = False
     detail: str = ""
     explained: str = ""
     seconds: float = 0.0

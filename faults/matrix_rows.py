@@ -81,7 +81,6 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
         whole=min((seed.outcome for seed in whole.result.seeds), key=_WORST_FIRST.index) if whole else None,
         inert_hunks=result.inert,
         divergence=found,
-        output_changed=shown.output_changed,
         detail=shown.detail,
         explained=fault.explained,
         seconds=result.seconds,

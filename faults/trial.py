@@ -54,8 +54,7 @@ class SeedResult(Value, frozen=True, kw_only=True):
     """What one seed's scenarios showed. `examples`: how many ran until the fault was noticed, null if it never was.
 
     `seconds`: what the subject's runs and judging took until then; the reference is solved before, once for all faults.
-    `divergence` is what was noticed (by the named contract, if it did), `output_changed` whether the emitted tokens
-    differed in that example, `detail` the crash.
+    `divergence` is what was noticed (by the named contract, if it did), `detail` the crash.
     """
 
     seed: int
@@ -63,7 +62,6 @@ class SeedResult(Value, frozen=True, kw_only=True):
     examples: int | None = None
     seconds: float | None = None
     divergence: Divergence | None = None
-    output_changed: bool = False
     detail: str = ""
 
 
@@ -89,9 +87,9 @@ def trial(
         judged = judge(ran)
         hit = aim.hit(judged)
         if hit is not None:
-            return _noticed(seed, FaultOutcome.DETECTED, number, began, hit, ran)
+            return _noticed(seed, FaultOutcome.DETECTED, number, began, hit)
         if judged.first is not None and other is None:
-            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, began, judged.first, ran)
+            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, began, judged.first)
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
 
 
@@ -129,7 +127,6 @@ def _noticed(
     number: int,
     began: float,
     divergence: Divergence,
-    ran: Evidence | None = None,
 ) -> SeedResult:
     return SeedResult(
         seed=seed,
@@ -137,7 +134,6 @@ def _noticed(
         examples=number,
         seconds=_since(began),
         divergence=divergence,
-        output_changed=ran is not None and ran.output_changed,
     )
 
 

@@ -54,7 +54,6 @@ class Finding(Value, frozen=True, kw_only=True):
     scenario: int
     case: str
     first: Divergence | None = None
-    output_changed: bool = False
     detail: str = ""
 
 
@@ -155,7 +154,6 @@ class Checker:
             scenario=answer.number,
             case=str(path),
             first=answer.first,
-            output_changed=answer.output_changed,
             detail=answer.detail,
         )
 

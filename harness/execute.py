@@ -146,7 +146,6 @@ def _described(order: Order, ran: Evidence, judged: Judgement) -> Answer:
         judged=tuple(judged.results),
         failed=tuple(name for name, found in judged.results.items() if found),
         first=judged.first,
-        output_changed=ran.output_changed,
     )
     try:
         return _measured(answer, order, ran)

@@ -69,15 +69,9 @@ def identity_of(found: Divergence) -> Identity:
         contract=found.contract,
         channel=found.channel,
         phase=found.phase,
-        relation=general(found.relation),
-        exact=found.relation,
+        relation=found.relation.general,
+        exact=found.relation.exact,
     )
-
-
-def general(relation: str) -> str:
-    """Remove the numbers of a relation: "row 0 of request 1" and "row 2 of request 0" are one."""
-    words = re.split(r"[:;(]", relation)[0]
-    return re.sub(r"(0x[0-9a-f]+|[A-Z]=\d+|\d+)", "#", words).strip()
 
 
 def slug(text: str, length: int = 60) -> str:

@@ -10,6 +10,7 @@ from draftproof.properties.kernels.cases import CASES
 from draftproof.properties.kernels.contract import Difference, check
 from draftproof.properties.kernels.table import OPS, PREFIX
 from draftproof.properties.strategies.examples import examples
+from draftproof.properties.values.relations import InMemory
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 from draftproof.reference import ops
 
@@ -53,10 +54,9 @@ def _divergence(found: Difference) -> Divergence:
         index=-1,
         expected=f"{found.argument}{list(found.index)} = {found.expected}",
         got=str(found.got),
-        relation=found.relation or found.place,
+        relation=found.relation or InMemory(found.place),
         margin=found.margin,
         count=found.count,
-        extent=f"{found.count} elements",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.contracts.base import Contract, place_of
 from draftproof.properties.contracts.registry import ALL
@@ -91,7 +91,7 @@ def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, D
     for contract in contracts:
         if contract.applies(evidence):
             found = next(iter(sorted(contract.check(evidence), key=_order)), None)
-            results[contract.name] = found and _noted(evidence, found)
+            results[contract.name] = found and replace(found, output_changed=evidence.output_changed)
     return results
 
 
@@ -213,11 +213,3 @@ def _engine_step(evidence: Evidence, key: Key) -> int:
     if steps:
         return min(steps)
     return evidence.schedule.spans[key.request][1] + 1 if key.request in evidence.schedule.spans else key.round
-
-
-def _noted(evidence: Evidence, found: Divergence) -> Divergence:
-    """A fault of the draft costs acceptance only, if all is well besides: say which."""
-    if found.note or found.phase not in ("draft", "propose", "extend"):
-        return found
-    changed = "changed" if evidence.output_changed else "did not change"
-    return msgspec.structs.replace(found, note=f"output tokens {changed}")

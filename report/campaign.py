@@ -101,7 +101,7 @@ def _found(finding: Finding, every: Sequence[Finding], run: Path) -> ReportedFin
         requests=finding.requests,
         rounds=finding.rounds,
         place=finding.place,
-        said=sentence(first, bool(finding.output_changed)) if first else _last_line(finding.detail),
+        said=sentence(first) if first else _last_line(finding.detail),
         also=tuple(other.identity for other in merged),
     )
 

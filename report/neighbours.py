@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.diagnosis.compare import first_index, shown
+from draftproof.properties.diagnosis.compare import first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.trace import Key
@@ -39,12 +39,13 @@ def _row(
     index = first_index(expected, got)
     wanted = shown(expected, index) if judged else first.expected if here else ""
     where = tuple("" if field < 0 else str(field) for field in key[1:])
-    return (">" if here else "*" if differs else "", *where, _short(wanted), _short(shown(got, index)))
+    return (
+        ">" if here else "*" if differs else "",
+        *where,
+        shortened(wanted, LONGEST),
+        shortened(shown(got, index), LONGEST),
+    )
 
 
 def _plain(value: Datum | None) -> object:
     return value.tobytes() if isinstance(value, np.ndarray) else value
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

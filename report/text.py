@@ -1,59 +1,80 @@
-"""A divergence in words."""
+"""A divergence in words: as a block of lines, as one line, as a sentence."""
 
 from __future__ import annotations
 
-import re
+import textwrap
 
+from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.observed import Vector
+from draftproof.properties.values.relations import InMemory, KernelRelation, OtherLayer, Stride, WrongFeature
 from draftproof.properties.values.verdict import Divergence
+from draftproof.report.channels import NOUN, WHAT
+from draftproof.report.relations import phrase
 
-_NOUNS = {
-    "positions": "position ",
-    "ids": "token ",
-    "slots": "slot ",
-    "bonus": "token ",
-    "correct_len": "",
-    "length": "length ",
-    "proposal": "token ",
-    "choice": "token ",
-    "visible": "positions up to ",
-}
+_WIDTH, _INDENT = 110, 13
 # What layers of a chain are given: those of any other draft have layer 0 only.
 _CHAINED = {"extend.hidden_in": "hidden input", "extend.ids": "token"}
 _POINTS = ("as handed in", "after the target was built", "after the draft was built", "at the end of the run")
-_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_ACCEPTANCE = "; at worst drafts are rejected and acceptance falls"
 
 
-def describe(found: Divergence) -> str:
-    """One divergence as a sentence: where, expected, got, how they are related, where else."""
-    margin = f", margin {found.margin:g}" if found.margin is not None else ""
-    relation = f" ({_relation(found.relation)}{margin})" if found.relation else ""
-    extent = f", {found.extent}" if found.extent else ""
-    fed = _fed(found)
-    said = f" {fed} ({_values(found)})" if fed else f": {_values(found)}{relation}"
-    return f"{where(found)}{said}{extent}; first seen in {found.channel}"
+def block(found: Divergence, *, of: str = "", replay: str = "") -> str:
+    """Return one failure on several lines; `of` names what failed, `replay` is the command that repeats it."""
+    extent = _extent(found)
+    rows = {
+        "what": f"{what(found)} ({found.channel})",
+        "where": f"{where(found)} ({extent})" if extent else where(found),
+        "expected": _value(found, found.expected),
+        "got": _got(found),
+        "impact": impact(found),
+        "cause": cause(found),
+    }
+    lines = [f"FAIL {found.contract}{f'  {of}' if of else ''}"]
+    lines += [_row(name, text) for name, text in rows.items() if text]
+    return "\n".join([*lines, f"  {'replay':<{_INDENT - 2}}{replay}"] if replay else lines)
 
 
-def _values(found: Divergence) -> str:
-    """What was expected, and what was got."""
-    noun = _NOUNS.get(found.channel.split(".")[-1], "")
-    lane = f" in lane {found.index}" if found.index >= 0 and found.expected.startswith(("0x", "-", "0.", "nan")) else ""
-    return f"expected {noun}{found.expected}, got {found.got}{lane}"
+def line(found: Divergence) -> str:
+    """Return one failure as one line: where, expected, got, relation, extent, cause."""
+    extent, because = _extent(found), cause(found)
+    values = f"expected {_value(found, found.expected)}, got {_got(found)}"
+    told = f"{where(found)}: {values}{f', {extent}' if extent else ''}"
+    return f"{told}; first seen in {found.channel}{f'; {because}' if because else ''}"
 
 
-def _fed(found: Divergence) -> str:
-    """What a layer of a chain was given instead of what the layer before it has; "" if the relation does not say."""
-    given, before = re.fullmatch(r"value of layer (\d+)", found.relation), found.layer - 1
-    source = int(given[1]) if given and found.channel in _CHAINED else -1
-    if found.layer < 1 or source not in (0, before):
+def sentence(found: Divergence) -> str:
+    """Return the line, and whether the bug shows in the text; a kernel on its own has none."""
+    text = impact(found)
+    return f"{line(found)}. {text[0].upper()}{text[1:]}." if text else f"{line(found)}."
+
+
+def what(found: Divergence) -> str:
+    """Return what is wrong."""
+    if found.phase == "kernel":
+        return f"argument {found.channel.removeprefix('kernel.')} of the kernel"
+    return WHAT.get(found.channel, "")
+
+
+def impact(found: Divergence) -> str:
+    """Return whether the bug shows in the text; "" of a kernel on its own."""
+    if found.output_changed is None:
         return ""
-    if found.channel == "extend.ids":
-        return f"is layer {source}'s instead of the next one"
-    got = f"layer {source - 1}'s output" if source else "the target's"
-    return f"is {got} instead of layer {before}'s output"
+    if found.output_changed:
+        return "the output tokens changed"
+    return f"the output tokens did not change{_ACCEPTANCE if found.phase in ('draft', 'propose', 'extend') else ''}"
+
+
+def cause(found: Divergence) -> str:
+    """Return what explains the wrong value; "" if the relation says no more than how far it is off."""
+    relation = found.relation
+    if isinstance(relation, OtherLayer):
+        return _fed(found, relation.layer)
+    explains = isinstance(relation, Stride | WrongFeature | KernelRelation) and not isinstance(relation, InMemory)
+    return phrase(relation) if explains else ""
 
 
 def where(found: Divergence) -> str:
-    """The place of a divergence, its most telling part first."""
+    """Return the place of a divergence, its most telling part first."""
     if found.phase == "kernel":
         return f"kernel {found.contract.removeprefix('kernel.')}"
     if found.channel == "config.seen":
@@ -85,29 +106,54 @@ def where(found: Divergence) -> str:
     return f"{found.phase}, {place}"
 
 
+def _row(name: str, text: str) -> str:
+    first, *rest = textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
+    return "\n".join((f"  {name:<{_INDENT - 2}}{first}", *(f"{'':<{_INDENT}}{more}" for more in rest)))
+
+
+def _value(found: Divergence, text: str) -> str:
+    """Return a value with its noun; a vector's with its lane."""
+    noun = NOUN.get(found.channel.split(".")[-1], "") if text[:1].isdigit() else ""
+    vector = found.channel in CHANNELS and CHANNELS[found.channel].value == Vector and found.index >= 0
+    return f"{noun}{text}{f' in lane {found.index}' if vector and text == found.expected else ''}"
+
+
+def _got(found: Divergence) -> str:
+    """Return the value that was got, and how it relates to the right one."""
+    notes = [] if cause(found) else [phrase(found.relation)]
+    if found.phase == "kernel" and found.margin is not None:
+        notes.append(f"over the bound by {found.margin:.3g}")
+    told = ", ".join(note for note in notes if note)
+    return f"{_value(found, found.got)}{f' ({told})' if told else ''}"
+
+
+def _extent(found: Divergence) -> str:
+    """Return where else it is wrong."""
+    if found.phase == "kernel":
+        return f"{found.count} elements differ"
+    if not found.total:
+        return ""
+    keys = CHANNELS[found.channel].keys if found.channel in CHANNELS else ()
+    if found.count == found.total:
+        return "at every step" if "step" in keys else "in every row" if "row" in keys else "in every round"
+    return f"in {found.count} of {found.total} places"
+
+
 def _of_layer(found: Divergence, place: str) -> str:
-    """A place in a layer of the draft: only a chain has tokens, hidden inputs and proposals above layer 0."""
+    """Return a place in a layer of the draft: only a chain has tokens, hidden inputs and proposals above layer 0."""
     if found.channel in _CHAINED:
-        return f"mtp layer {found.layer}, {place}: {_CHAINED[found.channel]} of position {found.row}"
+        return f"MTP layer {found.layer}, {place}, {_CHAINED[found.channel]} of position {found.row}"
     if found.channel == "extend.proposal":
-        return f"mtp layer {found.layer}, {place}"
+        return f"MTP layer {found.layer}, {place}"
     return f"extend of layer {found.layer} at position {found.row}, {place}"
 
 
-def sentence(found: Divergence, output_changed: bool) -> str:
-    """A divergence, and whether it shows in the text; a kernel on its own has none."""
-    told = f"{describe(found)}."
-    return told if found.phase == "kernel" else f"{told} {output(output_changed)}"
-
-
-def output(changed: bool) -> str:
-    """Whether the bug shows in the text."""
-    return "The output tokens changed." if changed else "The output tokens did not change."
-
-
-def _relation(relation: str) -> str:
-    """ "1 ahead" reads "one ahead"."""
-    count, _, rest = relation.partition(" ")
-    if count.isdigit() and int(count) < len(_NUMBERS) and rest in ("ahead", "behind"):
-        return f"{_NUMBERS[int(count)]} {rest}"
-    return relation
+def _fed(found: Divergence, source: int) -> str:
+    """Return what a layer of a chain was given instead of the output of the layer before it; "" of anything else."""
+    before = found.layer - 1
+    if found.channel not in _CHAINED or found.layer < 1 or source not in (0, before):
+        return ""
+    if found.channel == "extend.ids":
+        return f"the layer was given the token of layer {source} instead of the next one"
+    got = f"layer {source - 1}'s output" if source else "the target's hidden state"
+    return f"the layer was given {got} instead of layer {before}'s output"

@@ -18,7 +18,7 @@ from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict, worst
-from draftproof.report.text import describe, sentence
+from draftproof.report.text import block, line
 
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 KERNEL_CALLS = 12
@@ -112,8 +112,7 @@ def show(report: CheckReport, seconds: float, again: str) -> None:
         console.print(drafts.table(report.drafts))
     for verdict in report.contracts:
         if verdict.divergence is not None:
-            note = f". {_sentence(verdict.divergence.note)}" if verdict.divergence.note else "."
-            screen.line(f"FAIL {verdict.name}: {describe(verdict.divergence)}{note}", "red")
+            screen.line(f"FAIL {verdict.name}: {line(verdict.divergence)}.", "red")
     for finding in report.findings:
         _show_finding(finding)
     if report.verdict is Outcome.INCONCLUSIVE:
@@ -125,12 +124,12 @@ def show(report: CheckReport, seconds: float, again: str) -> None:
 
 
 def _show_finding(finding: Finding) -> None:
+    replay = f"draftproof replay {shlex.quote(finding.case)}"
+    screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all:")
     if finding.first is not None:
-        noticed = f"{finding.first.contract}: {sentence(finding.first, finding.output_changed)}"
+        screen.line(block(finding.first, replay=replay))
     else:
-        noticed = finding.detail.strip()
-    screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all {noticed}")
-    screen.line(f"  replay: draftproof replay {shlex.quote(finding.case)}")
+        screen.line(f"{finding.detail.strip()}\n  replay     {replay}")
 
 
 def _remark(verdict: Verdict) -> str:
@@ -139,9 +138,3 @@ def _remark(verdict: Verdict) -> str:
     if verdict.divergence is not None:
         return f"first in {verdict.divergence.channel}"
     return verdict.reason
-
-
-def _sentence(text: str) -> str:
-    """A note as a sentence."""
-    whole = text if text.startswith("the ") else f"the {text}"
-    return whole[0].upper() + whole[1:] + "."

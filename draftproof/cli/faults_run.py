@@ -10,7 +10,7 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
-from draftproof.report.text import sentence
+from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
@@ -130,8 +130,7 @@ def _show_fault(fault: FaultResult, brief: bool) -> None:
     from draftproof.faults.trial import FaultOutcome
 
     if fault.divergence is not None and (not brief or fault.outcome is not FaultOutcome.DETECTED):
-        found = fault.divergence
-        screen.line(f"{fault.id}: FAIL {found.contract}: {sentence(found, fault.output_changed)}")
+        screen.line(block(fault.divergence, of=fault.id))
     if fault.detail and not (brief and fault.outcome is FaultOutcome.ABSENT):
         screen.line(f"{fault.id}: {fault.outcome.value}: {fault.detail}")
     if fault.inert_hunks and fault.outcome is not FaultOutcome.STALE:

@@ -14,7 +14,7 @@ from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, 
 from draftproof.fuzz.bisect.revision import Seen, named
 from draftproof.properties.values.names import is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES
-from draftproof.report.text import sentence
+from draftproof.report.text import block
 
 TIMEOUT = 120.0
 
@@ -110,7 +110,7 @@ def show(report: HistoryReport) -> None:
         screen.line(f"  {one.hash} {one.date} {one.subject}")
     bad = report.bad
     if bad.first is not None:
-        screen.line(f"FAIL {bad.first.contract}: {sentence(bad.first, bad.output_changed)}", "red")
+        screen.line(block(bad.first), "red")
     else:
         screen.line(f"{named(report.identity)}\n{bad.detail.rstrip()}", "red")
 

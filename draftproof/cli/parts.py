@@ -21,7 +21,7 @@ from draftproof.harness.workers.pool import Pool
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
-from draftproof.report.text import sentence
+from draftproof.report.text import block
 
 SLOWER, START = 10, 60.0
 """How many times longer a scenario may take with naive twins, and the seconds that a process may take to start."""
@@ -148,7 +148,7 @@ def _show(found: Bisection) -> None:
     for note in found.notes:
         screen.line(f"{note}.")
     if found.answer.first is not None:
-        screen.line(f"FAIL {found.answer.first.contract}: {sentence(found.answer.first, found.answer.output_changed)}")
+        screen.line(block(found.answer.first))
     screen.line(f"{said(found.needed)} ({found.runs} sets of parts tried.)", "red")
 
 

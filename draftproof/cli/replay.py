@@ -24,7 +24,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Divergence, Outcome
 from draftproof.report.neighbours import neighbours
-from draftproof.report.text import describe, sentence
+from draftproof.report.text import block, line
 
 CaseFile = subjects.CaseFile
 
@@ -36,7 +36,6 @@ class Replay(Value, frozen=True, kw_only=True):
     case: str
     failed: tuple[str, ...] = ()
     first: Divergence | None = None
-    output_changed: bool = False
     detail: str = ""
 
 
@@ -109,19 +108,18 @@ def _brief(value: Any) -> str:
 
 def _judged(ran: Evidence, judged: Judgement, case: Path) -> Replay:
     failed = tuple(name for name, found in judged.results.items() if found)
-    changed = ran.output_changed
     if judged.first is not None:
-        _show(ran, judged.first, changed)
+        _show(ran, judged.first)
         for name in failed:
             found = judged.results[name]
             if found is not None and name != judged.first.contract:
-                screen.line(f"FAIL {name}: {describe(found)}.")
+                screen.line(f"FAIL {name}: {line(found)}.")
     verdict = Outcome.FAIL if failed else Outcome.PASS if judged.results else Outcome.INCONCLUSIVE
-    return Replay(verdict=verdict, case=str(case), failed=failed, first=judged.first, output_changed=changed)
+    return Replay(verdict=verdict, case=str(case), failed=failed, first=judged.first)
 
 
-def _show(ran: Evidence, first: Divergence, changed: bool) -> None:
-    screen.line(f"FAIL {first.contract}: {sentence(first, changed)}", "red")
+def _show(ran: Evidence, first: Divergence) -> None:
+    screen.line(block(first), "red")
     rows = neighbours(ran, first)
     if not rows:
         return

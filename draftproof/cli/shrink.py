@@ -27,7 +27,7 @@ from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
-from draftproof.report.text import sentence
+from draftproof.report.text import block
 
 TIMES = 3
 Time = Annotated[str, typer.Option("--time", help="Most time to spend, such as 60s or 10m.")]
@@ -202,7 +202,7 @@ def _show(report: ShrinkReport, path: Path, again: list[str]) -> None:
         screen.line(f"Rounds of each request: {', '.join(map(str, report.rounds))}.")
     screen.line(f"{_many(report.tried, 'scenario')} tried in {report.seconds:.1f} s; {ended}.")
     if answer.first is not None:
-        screen.line(f"FAIL {answer.first.contract}: {sentence(answer.first, answer.output_changed)}", "red")
+        screen.line(block(answer.first), "red")
     else:
         place = f" in the {answer.place}" if answer.place else ""
         screen.line(f"{answer.outcome} {answer.error}{place}", "red")

@@ -64,7 +64,7 @@ class Plan(Value, frozen=True, kw_only=True):
 class Seen(Value, frozen=True, kw_only=True):
     """What was seen of a commit: of `runs` runs `failing` failed. `reason` says why it was skipped.
 
-    `identity`, `first`, `output_changed` and `detail` are of the failure that decided, or that was another one.
+    `identity`, `first` and `detail` are of the failure that decided, or that was another one.
     """
 
     commit: str
@@ -75,7 +75,6 @@ class Seen(Value, frozen=True, kw_only=True):
     failing: int = 0
     identity: Identity | None = None
     first: Divergence | None = None
-    output_changed: bool = False
     detail: str = ""
     seconds: float = 0.0
 
@@ -271,7 +270,6 @@ def _decide(plan: Plan, answers: list[Answer], blank: Seen) -> Seen:
         seen,
         identity=shown.identity,
         first=shown.first,
-        output_changed=shown.output_changed,
         detail=shown.detail,
     )
     if told is not None:

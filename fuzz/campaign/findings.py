@@ -82,7 +82,6 @@ def _told(answer: Answer, scenario: Scenario) -> dict[str, str | int]:
     """What an answer says of a finding, and how large its scenario is."""
     return {
         "divergence": "" if answer.first is None else msgspec.json.encode(answer.first).decode(),
-        "output_changed": int(answer.output_changed),
         "place": str(answer.place) if answer.place else "",
         "detail": answer.detail or (f"digest of the trace: {answer.digest}" if answer.digest else ""),
         "requests": len(scenario.requests),
@@ -378,6 +377,6 @@ def _lines(finding: Finding) -> Iterator[str]:
         yield f"during {finding.place}\n"
     found = divergence_of(finding)
     if found is not None:
-        yield f"expected {found.expected}, got {found.got} in {found.channel}: {found.relation}\n"
+        yield f"expected {found.expected}, got {found.got} in {found.channel}\n"
     if finding.detail:
         yield f"\n{finding.detail.rstrip()}\n"

@@ -21,8 +21,8 @@ CREATE TABLE IF NOT EXISTS again(number INTEGER PRIMARY KEY, sign TEXT, scenario
 CREATE TABLE IF NOT EXISTS bins(name TEXT PRIMARY KEY, hits INTEGER, first INTEGER, at REAL);
 CREATE TABLE IF NOT EXISTS entries(number INTEGER PRIMARY KEY, hash TEXT, bins TEXT, scenario TEXT);
 CREATE TABLE IF NOT EXISTS findings(identity TEXT PRIMARY KEY, slug TEXT, outcome TEXT, contract TEXT, channel TEXT,
-  phase TEXT, relation TEXT, state TEXT, hits INTEGER, first INTEGER, at REAL, divergence TEXT, output_changed INTEGER,
-  place TEXT, detail TEXT, runs TEXT, merged TEXT, requests INTEGER, rounds INTEGER);
+  phase TEXT, relation TEXT, state TEXT, hits INTEGER, first INTEGER, at REAL, divergence TEXT, place TEXT,
+  detail TEXT, runs TEXT, merged TEXT, requests INTEGER, rounds INTEGER);
 CREATE TABLE IF NOT EXISTS contracts(name TEXT PRIMARY KEY, judged INTEGER, failed INTEGER);
 CREATE TABLE IF NOT EXISTS minimums(contract TEXT, name TEXT, reached INTEGER, PRIMARY KEY(contract, name));
 CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value INTEGER);
@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS queued ON scenarios(number) WHERE state = 'queued';
 """
 FINDING = (
     *("identity", "slug", "outcome", "contract", "channel", "phase", "relation", "state", "hits", "first", "at"),
-    *("divergence", "output_changed", "place", "detail", "runs", "merged", "requests", "rounds"),
+    *("divergence", "place", "detail", "runs", "merged", "requests", "rounds"),
 )
 
 
@@ -82,7 +82,6 @@ class Finding:
     state: str = "new"
     hits: int = 1
     divergence: str = ""
-    output_changed: int = 0
     place: str = ""
     detail: str = ""
     runs: str = ""

@@ -206,7 +206,7 @@ class Store:
         if known.state != "new" or finding.first > known.first:
             return [self.keep(known)] if self._needed(finding.first) else [self.keep(known), drop]
         before = known.first
-        for name in ("first", "divergence", "output_changed", "place", "detail", "requests", "rounds"):
+        for name in ("first", "divergence", "place", "detail", "requests", "rounds"):
             setattr(known, name, getattr(finding, name))
         memory.kept[known.first] = scenario
         statements = [self.keep(known), (_KEEP, [(text(scenario), known.first)])]

@@ -75,7 +75,6 @@ class Answer(Value, frozen=True, kw_only=True):
     judged: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     first: Divergence | None = None
-    output_changed: bool = False
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     bins: tuple[str, ...] = ()
     seconds: float = 0.0

@@ -10,6 +10,7 @@ import msgspec
 from draftproof.properties.contracts.bounds import near
 from draftproof.properties.diagnosis.compare import Near, exactly, first_divergence
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.relations import Relation
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -71,14 +72,14 @@ def equals(name: str, *channels: str, **minimum: int) -> Contract:
     return Contract(name=name, needs=frozenset(channels), minimum={"scenarios": 1, **minimum}, check=check)
 
 
-def explained(contract: Contract, explain: Callable[[Evidence, Divergence, Key], str]) -> Contract:
-    """The same contract; how a wrong value came about is said by `explain` where that knows ("": it does not)."""
+def explained(contract: Contract, explain: Callable[[Evidence, Divergence, Key], Relation | None]) -> Contract:
+    """Return the same contract with the relation that `explain` gives to a wrong value, where it gives one."""
 
     def check(evidence: Evidence) -> Iterator[Divergence]:
         for found in contract.check(evidence):
             key = place_of(found)
             there = key in evidence.subject.channel(found.channel) and key in evidence.reference.channel(found.channel)
-            relation = explain(evidence, found, key) if there else ""
+            relation = explain(evidence, found, key) if there else None
             yield msgspec.structs.replace(found, relation=relation) if relation else found
 
     return replace(contract, check=check)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from draftproof.properties.contracts.base import Contract, equals
-from draftproof.properties.diagnosis.compare import Place, apart, first_of
+from draftproof.properties.diagnosis.compare import Mismatch, first_of
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.relations import off_by
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -28,7 +29,7 @@ def _drafts(evidence: Evidence) -> Iterator[Divergence]:
         yield found
 
 
-def _counts(evidence: Evidence) -> Iterator[Place]:
+def _counts(evidence: Evidence) -> Iterator[Mismatch]:
     for row in evidence.schedule.rows:
         rounds = evidence.script.requests[row.request].rounds
         if row.phase != 1 or not 0 < row.round <= len(rounds) or row.request in evidence.ties:
@@ -40,8 +41,8 @@ def _counts(evidence: Evidence) -> Iterator[Place]:
             drafts = drafts if found is None else min(drafts, found)
         if row.count != drafts:
             key = Key(row.request, row.round, step=row.chunk)
-            relation = apart(drafts, row.count)
-            yield Place("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
+            relation = off_by(drafts, row.count)
+            yield Mismatch("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
 
 
 CONTRACTS = (

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
-
 from draftproof.properties.contracts.base import Contract, equals, explained, nearness
-from draftproof.properties.diagnosis.compare import apart, first_divergence
+from draftproof.properties.diagnosis.compare import differing, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import Datum, NgramMatch
+from draftproof.properties.values.relations import Different, OtherLayer, OtherRow, Relation, WrongFeature, WrongMatch
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -43,20 +42,20 @@ def _later(values: Values) -> dict[Key, Datum]:
     return {key: value for key, value in values.items() if key.layer > 0}
 
 
-def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> str:
-    """Whether a layer of a chain was given what another layer was at the same position, or another request."""
+def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> Relation | None:
+    """Find out whether a layer of a chain was given what another layer was at the same position, or another request."""
     if key.layer <= 0:
-        return ""
+        return None
     expected, got = evidence.reference.channel(found.channel), evidence.subject.channel(found.channel)[key]
     near = nearness(evidence, found.channel)
     for layer in dict.fromkeys((key.layer - 1, 0)):
         right = expected.get(key._replace(layer=layer))
-        if right is not None and not first_divergence("", found.channel, {key: right}, {key: got}, near=near):
-            return f"value of layer {layer}"
-    return _proposed_by_another(evidence, key, got) if found.channel == "extend.ids" else ""
+        if right is not None and not differing({key: right}, {key: got}, near):
+            return OtherLayer(layer)
+    return _proposed_by_another(evidence, key, got) if found.channel == "extend.ids" else None
 
 
-def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> str:
+def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> OtherRow | None:
     """The last token of a layer is the proposal of the layer before: perhaps that of another row of the batch."""
     at = {(row.request, row.round): (row.step, row.phase) for row in evidence.schedule.rows}
     rows = (
@@ -65,46 +64,37 @@ def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> str:
     for row in rows:
         choice = evidence.reference.channel("extend.proposal").get(Key(row.request, row.round, layer=key.layer - 1))
         if isinstance(choice, tuple) and choice[0] == got:
-            return f"another row: request {row.request}"
-    return ""
+            return OtherRow(request=row.request)
+    return None
 
 
-def _feature(evidence: Evidence, found: Divergence, key: Key) -> str:
-    """Which of the features of a context entry is wrong, and what it is instead; of other drafts see `_handed_on`."""
+def _feature(evidence: Evidence, found: Divergence, key: Key) -> Relation | None:
+    """Name the feature of a context entry that is wrong, and what it is instead; of other drafts see `_handed_on`."""
     if evidence.form.kind.hidden != "layers":
         return _handed_on(evidence, found, key)
     hidden = evidence.reference.channel("verify.hidden")
     width = next((len(parts(value, 1)) for value in hidden.values()), 0)
     right, got = (parts(trace.channel(found.channel)[key], width) for trace in (evidence.reference, evidence.subject))
-    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not _alike(one, other)]
-    if len(right) != len(got) or not wrong or not found.relation.startswith("different"):
-        return ""
-    which = f"feature {wrong[0]} of {len(right)}"
-    for place, part in enumerate(right):
-        if _alike(part, got[wrong[0]]):
-            return f"{which} is feature {place}"
+    wrong = [place for place, (one, other) in enumerate(zip(right, got, strict=False)) if not same(one, other)]
+    if len(right) != len(got) or not wrong or not isinstance(found.relation, Different):
+        return None
+    number, count = wrong[0], len(right)
+    source = next((place for place, part in enumerate(right) if same(part, got[number])), None)
+    if source is not None:
+        return WrongFeature(number, count, "feature", source)
     n = evidence.script.requests[key.request].rounds[key.round - 1].context if key.round else key.row + 1
-    last = hidden.get(Key(key.request, key.round, row=key.row - n))
-    return f"{which} is the last hidden state" if last is not None and same(last, _datum(got[wrong[0]])) else which
+    last = parts(hidden.get(Key(key.request, key.round, row=key.row - n)), width)
+    return WrongFeature(number, count, "last" if last and same(last[0], got[number]) else "unknown")
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    return same(_datum(one), _datum(other))
-
-
-def _datum(lanes: np.ndarray) -> Datum:
-    return lanes.tobytes() if lanes.dtype.kind == "u" else lanes
-
-
-def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> str:
-    """What is wrong with a match (m, place)."""
+def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | None:
+    """Relate one match (m, place) to another."""
     expected, got = (trace.typed(found.channel, NgramMatch)[key] for trace in (evidence.reference, evidence.subject))
     if not expected.length or not got.length:
-        return "no match found" if expected.length else "a match where there is none"
+        return WrongMatch("lost" if expected.length else "invented")
     if expected.length != got.length:
-        more = got.length - expected.length
-        return f"a match of {abs(more)} token(s) {'more' if more > 0 else 'fewer'}"
-    return f"place {apart(expected.place, got.place)}"
+        return WrongMatch("length", got.length - expected.length)
+    return WrongMatch("place", got.place - expected.place)
 
 
 CONTRACTS = (

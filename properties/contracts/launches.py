@@ -10,10 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Place, apart, first_of
+from draftproof.properties.diagnosis.compare import Mismatch, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
+from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -24,7 +25,7 @@ def _graphs(evidence: Evidence) -> Iterator[Divergence]:
         yield found
 
 
-def _launches(evidence: Evidence) -> Iterator[Place]:
+def _launches(evidence: Evidence) -> Iterator[Mismatch]:
     """Every step launches what its rows need, in sizes that hold them; replays of each graph count up by one."""
     steps: dict[int, list[StepLaunch]] = defaultdict(list)
     for launch in evidence.schedule.launches:
@@ -34,7 +35,7 @@ def _launches(evidence: Evidence) -> Iterator[Place]:
     for step in sorted({*steps, *(row.step for row in evidence.schedule.rows)}):
         launches = steps.get(step, [])
         if [launch.number for launch in launches] != list(range(len(launches))):
-            yield Place("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, "missing")
+            yield Mismatch("graph.replay", Key(-1, step, step=0), "launches 0, 1, ..", None, Missing())
         for launch in launches:
             graph = (launch.kind, launch.size, launch.width, launch.layer)
             if launch.kind == LaunchKind.CAPTURE:
@@ -45,8 +46,8 @@ def _launches(evidence: Evidence) -> Iterator[Place]:
         yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != LaunchKind.CAPTURE])
 
 
-def _say(launch: StepLaunch, expected: str, got: str, relation: str = "different") -> Place:
-    return Place("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation)
+def _say(launch: StepLaunch, expected: str, got: str, relation: Relation | None = None) -> Mismatch:
+    return Mismatch("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation or Different())
 
 
 def _fitting(evidence: Evidence, rows: int) -> int:
@@ -61,10 +62,10 @@ def _widths(evidence: Evidence) -> frozenset[int]:
     return frozenset({1, *(count + 1 for count in (adaptive.steps if adaptive else (evidence.scenario.steps,)))})
 
 
-def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int) -> Iterator[Place]:
+def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int) -> Iterator[Mismatch]:
     """The size, the replay count and the width of a launch; every graph is captured once for a size and a width."""
     if launch.layer and launch.kind != LaunchKind.EXTEND:
-        yield _say(launch, "layer 0", f"layer {launch.layer}", apart(0, launch.layer))
+        yield _say(launch, "layer 0", f"layer {launch.layer}", off_by(0, launch.layer))
     if launch.kind == LaunchKind.CAPTURE:
         known = launch.size in evidence.scenario.graphs.sizes and launch.width in _widths(evidence)
         if not known or captures > evidence.form.graphs(drafts=launch.width > 1):
@@ -76,15 +77,15 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
     of_graph = launch.kind in GRAPHED
     size, width = (_fitting(evidence, launch.rows), evidence.plans.width(launch.step)) if of_graph else (0, 0)
     if launch.width != width:
-        yield _say(launch, f"width {width}", f"width {launch.width}", apart(width, launch.width))
+        yield _say(launch, f"width {width}", f"width {launch.width}", off_by(width, launch.width))
     if launch.size != size:
         yield _say(launch, f"size {size} for {launch.rows} rows", f"size {launch.size}")
     counted = replays if launch.size else 0
     if launch.replays != counted:
-        yield _say(launch, f"{counted} replays", f"{launch.replays} replays", apart(counted, launch.replays))
+        yield _say(launch, f"{counted} replays", f"{launch.replays} replays", off_by(counted, launch.replays))
 
 
-def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Place]:
+def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Mismatch]:
     """The launches of a step, each with as many rows as its batch has."""
     rows, expected = len(evidence.schedule.batches.get((step, 1), ())), _expected(evidence, step)
     for kind, counts in expected.items():
@@ -93,7 +94,7 @@ def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterato
     for launch in launches:
         idle = _may_idle(evidence) and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
         if launch.kind not in expected and not idle:
-            yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", "surplus")
+            yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", Surplus())
     yield from _order(launches, bool(evidence.schedule.ending(step, 1)))
 
 
@@ -118,20 +119,20 @@ def _may_idle(evidence: Evidence) -> bool:
     return evidence.form.steps and not evidence.form.forwards(1)
 
 
-def _of_kind(step: int, kind: int, wanted: list[int], found: list[StepLaunch], launches: int) -> Iterator[Place]:
+def _of_kind(step: int, kind: int, wanted: list[int], found: list[StepLaunch], launches: int) -> Iterator[Mismatch]:
     if len(found) != len(wanted):
-        relation = "missing" if len(found) < len(wanted) else "surplus"
+        relation: Relation = Missing() if len(found) < len(wanted) else Surplus()
         key = Key(-1, step, step=found[-1].number if found else launches)
-        yield Place("graph.replay", key, f"{len(wanted)} of kind {kind}", f"{len(found)}", relation)
+        yield Mismatch("graph.replay", key, f"{len(wanted)} of kind {kind}", f"{len(found)}", relation)
         return
     for layer, (launch, rows) in enumerate(zip(found, wanted, strict=True)):
         if launch.rows != rows:
-            yield _say(launch, f"{rows} rows", f"{launch.rows} rows", apart(rows, launch.rows))
+            yield _say(launch, f"{rows} rows", f"{launch.rows} rows", off_by(rows, launch.rows))
         if kind == LaunchKind.EXTEND and launch.layer != layer:
-            yield _say(launch, f"layer {layer}", f"layer {launch.layer}", apart(layer, launch.layer))
+            yield _say(launch, f"layer {layer}", f"layer {launch.layer}", off_by(layer, launch.layer))
 
 
-def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Place]:
+def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
     """What a decode batch commits comes after its verify, what ended requests hand over after that, then the extend."""
     last = {launch.kind: launch for launch in launches}
     if LaunchKind.EXTEND in last:
@@ -143,17 +144,17 @@ def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Place]:
     )
     for before, after in itertools.pairwise(last[kind] for kind in kinds if kind in last):
         if after.number < before.number:
-            yield _say(after, f"after kind {before.kind}", f"launch {after.number}", "out of order")
+            yield _say(after, f"after kind {before.kind}", f"launch {after.number}", OutOfOrder())
 
 
-def _sizes_of_rows(evidence: Evidence) -> Iterator[Place]:
+def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
     """A row's captured size is that of the verify launch of its step."""
     sizes = {launch.step: launch.size for launch in evidence.schedule.launches if launch.kind == LaunchKind.VERIFY}
     for row in evidence.schedule.rows:
         size = sizes.get(row.step, 0) if row.phase else 0
         if row.size != size:
             key = Key(row.request, row.round, step=row.chunk)
-            yield Place("round.rows", key, f"size {size}", f"size {row.size}", "different")
+            yield Mismatch("round.rows", key, f"size {size}", f"size {row.size}", Different())
 
 
 CONTRACTS = (

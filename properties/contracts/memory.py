@@ -7,10 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Place, first_of
+from draftproof.properties.diagnosis.compare import Mismatch, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row, StepLaunch
 from draftproof.properties.values.observed import GRAPHED, LaunchKind, MemoryRegion, WriteSet
+from draftproof.properties.values.relations import (
+    Missing,
+    OtherRow,
+    OutOfOrder,
+    OutsidePools,
+    Relation,
+    SlotOf,
+    StateSlotOf,
+    Surplus,
+    Unowned,
+)
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -63,7 +74,7 @@ def _check(evidence: Evidence) -> Iterator[Divergence]:
         yield found
 
 
-def _places(evidence: Evidence) -> Iterator[Place]:
+def _places(evidence: Evidence) -> Iterator[Mismatch]:
     """A slot must change when it is written for the first time: it held poison. A rewrite may repeat what is there."""
     reported = dict(evidence.subject.typed("commit.written", WriteSet))
     # Layers of a chain extend in turns, each in memory of its own.
@@ -76,18 +87,18 @@ def _places(evidence: Evidence) -> Iterator[Place]:
                 written -= released
         value = reported.pop(key, None)
         if value is None:
-            yield Place("commit.written", key, "slots", None, "missing")
+            yield Mismatch("commit.written", key, "slots", None, Missing())
             continue
         changed = {(one.region, one.place) for one in value}
         if [(one.region, one.place) for one in value] != sorted(changed):
-            yield Place("commit.written", key, "places once each, ascending", value, "out of order")
+            yield Mismatch("commit.written", key, "places once each, ascending", value, OutOfOrder())
         must, may = _sets(evidence, launch)
         layers = [launch.layer] if launch.kind == LaunchKind.EXTEND and launch.layer < len(known) else range(len(known))
         yield from _wrong(evidence, launch, key, changed, must - known[layers[0]], must | may)
         for layer in layers:
             known[layer] |= changed
     for key, value in reported.items():
-        yield Place("commit.written", key, None, value, "surplus")
+        yield Mismatch("commit.written", key, None, value, Surplus())
 
 
 def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
@@ -177,14 +188,14 @@ def _released(evidence: Evidence, start: int, end: int) -> _Places:
 
 def _wrong(
     evidence: Evidence, launch: StepLaunch, key: Key, changed: _Places, must: _Places, allowed: _Places
-) -> Iterator[Place]:
+) -> Iterator[Mismatch]:
     for region, slot in sorted(changed - allowed):
         expected = "only slots announced, and slot 0"
         got = _name(evidence, region, slot)
-        yield Place("commit.written", key, expected, got, _owner(evidence, launch, region, slot))
+        yield Mismatch("commit.written", key, expected, got, _owner(evidence, launch, region, slot))
     for region, slot in sorted(must - changed):
         expected = f"{_name(evidence, region, slot)} written"
-        yield Place("commit.written", key, expected, "unchanged", _owner(evidence, launch, region, slot))
+        yield Mismatch("commit.written", key, expected, "unchanged", _owner(evidence, launch, region, slot))
 
 
 def _name(evidence: Evidence, region: int, slot: int) -> str:
@@ -194,10 +205,10 @@ def _name(evidence: Evidence, region: int, slot: int) -> str:
     return f"{_NAMES[region]} {slot}" if region in _NAMES else f"byte {slot} of other memory"
 
 
-def _owner(evidence: Evidence, launch: StepLaunch, region: int, slot: int) -> str:
-    """Whose slot it is: of a row of this launch, of another request, of nobody."""
+def _owner(evidence: Evidence, launch: StepLaunch, region: int, slot: int) -> Relation:
+    """Relate a slot to its owner: a row of this launch, another request, nobody."""
     if region not in _NAMES:
-        return "outside the pools"
+        return OutsidePools()
     if region == MemoryRegion.INTERMEDIATE:
         return _row_of_batch(evidence, launch, slot)
     if region in (MemoryRegion.STATES, MemoryRegion.CHECKPOINTS):
@@ -209,22 +220,22 @@ def _owner(evidence: Evidence, launch: StepLaunch, region: int, slot: int) -> st
             continue
         position = evidence.tables.position(row.request, row.round, slot)
         if position is not None:
-            return f"slot of position {position}" if row.request in batch else f"another row: request {row.request}"
-    return "owned by nobody"
+            return SlotOf(position) if row.request in batch else OtherRow(request=row.request)
+    return Unowned()
 
 
-def _row_of_batch(evidence: Evidence, launch: StepLaunch, slot: int) -> str:
+def _row_of_batch(evidence: Evidence, launch: StepLaunch, slot: int) -> Relation:
     place, t = divmod(slot, evidence.scenario.steps + 1)
     batch = evidence.schedule.batches.get((launch.step, 1), ())
-    return f"row {t} of request {batch[place].request}" if place < len(batch) else "owned by nobody"
+    return StateSlotOf(batch[place].request, t) if place < len(batch) else Unowned()
 
 
-def _owner_of_state(evidence: Evidence, launch: StepLaunch, slot: int) -> str:
+def _owner_of_state(evidence: Evidence, launch: StepLaunch, slot: int) -> Relation:
     batch = {row.request for row in _state_rows(evidence, launch)}
     for request, (first, last) in evidence.schedule.spans.items():
         if first <= launch.step <= last and evidence.tables.state_slot(request, 0) == slot:
-            return f"of request {request}" if request in batch else f"another row: request {request}"
-    return "owned by nobody"
+            return StateSlotOf(request) if request in batch else OtherRow(request=request)
+    return Unowned()
 
 
 CONTRACTS = (

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Place, classify, first_divergence, first_of
+from draftproof.properties.diagnosis.compare import Mismatch, classify, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, Owner, PoolReport
+from draftproof.properties.values.relations import GuardOverwritten, Missing, Moved, OtherRow, SharedPage, Surplus
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -43,26 +44,26 @@ def _ownership(evidence: Evidence) -> Iterator[Divergence]:
         yield found
 
 
-def _shared(evidence: Evidence) -> Iterator[Place]:
+def _shared(evidence: Evidence) -> Iterator[Mismatch]:
     """Pages in the tables of two requests at a time, or twice in one; columns left out."""
     ran = {(row.request, row.round) for row in evidence.schedule.rows}
     for (request, round_), table in evidence.tables.pages.items():
         if (request, round_) not in ran:
             column = min(table)
-            yield Place("round.table", Key(request, round_, row=column), None, table[column], "surplus")
+            yield Mismatch("round.table", Key(request, round_, row=column), None, table[column], Surplus())
         if sorted(table) != list(range(len(table))):
             gap = next(column for column in range(len(table)) if column not in table)
-            yield Place("round.table", Key(request, round_, row=gap), "a page", None, "missing")
+            yield Mismatch("round.table", Key(request, round_, row=gap), "a page", None, Missing())
         pages = list(table.values())
         for column, page in table.items():
             if pages.count(page) > 1:
                 place = Key(request, round_, row=column)
-                yield Place("round.table", place, "a page of its own", page, "twice in one table")
+                yield Mismatch("round.table", place, "a page of its own", page, SharedPage())
     yield from _overlapping(evidence)
     yield from _short(evidence)
 
 
-def _overlapping(evidence: Evidence) -> Iterator[Place]:
+def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
     """The owner of a page must have ended in an earlier step than the next one gets it."""
     begins: dict[int, dict[int, Row]] = defaultdict(dict)
     for row in evidence.schedule.rows:
@@ -73,10 +74,10 @@ def _overlapping(evidence: Evidence) -> Iterator[Place]:
             if other.step <= evidence.schedule.spans[one.request][1]:
                 column = next(column for column, owned in evidence.tables.at(other).items() if owned == page)
                 key = Key(other.request, other.round, row=column)
-                yield Place("round.table", key, "a page of its own", page, f"another row: request {one.request}")
+                yield Mismatch("round.table", key, "a page of its own", page, OtherRow(request=one.request))
 
 
-def _short(evidence: Evidence) -> Iterator[Place]:
+def _short(evidence: Evidence) -> Iterator[Mismatch]:
     """A table must have a page for every position of its round, and keep the pages that it had."""
     for row in evidence.schedule.rows:
         last = evidence.contexts[row.request, row.round] + row.count if row.phase else row.count - 1
@@ -84,13 +85,13 @@ def _short(evidence: Evidence) -> Iterator[Place]:
             continue
         if evidence.tables.slot(row.request, row.round, last) is None:
             key = Key(row.request, row.round, row=last // evidence.page_size)
-            yield Place("round.table", key, "a page", None, "missing")
+            yield Mismatch("round.table", key, "a page", None, Missing())
         before = evidence.tables.pages.get((row.request, row.round - 1), {})
         now = evidence.tables.pages.get((row.request, row.round), {})
         for column in before.keys() & now.keys():
             if before[column] != now[column]:
                 key = Key(row.request, row.round, row=column)
-                yield Place("round.table", key, before[column], now[column], "moved")
+                yield Mismatch("round.table", key, before[column], now[column], Moved())
 
 
 def _balance(evidence: Evidence) -> Iterator[Divergence]:
@@ -120,9 +121,9 @@ def _guards(evidence: Evidence) -> Iterator[Divergence]:
         key = min(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
         value = got.get(key)
         damaged = key in expected and value is not None
-        relation = "guard bytes overwritten" if damaged else classify("pool.guards", key, expected, got)
+        relation = GuardOverwritten() if damaged else classify("pool.guards", key, expected, got)
         shown = f"damage at bytes {value!r}" if damaged else value
-        yield Place("pool.guards", key, "intact" if key in expected else None, shown, relation).divergence(
+        yield Mismatch("pool.guards", key, "intact" if key in expected else None, shown, relation).divergence(
             "memory.guards", count=sum(expected.get(key) != got.get(key) for key in expected.keys() | got.keys())
         )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract, equals, explained
-from draftproof.properties.diagnosis.compare import Place, apart
+from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import numbers
+from draftproof.properties.values.relations import ChoiceOf, NotGreedy
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -25,21 +26,21 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
             pairs = enumerate(zip(text, script.tokens, strict=False))
             first = next((i for i, (is_, must) in pairs if is_ != must), min(len(text), len(script.tokens)))
             key = emitted[first][1] if first < len(emitted) else Key(request, len(script.rounds))
-            place = Place("accept.emitted", key, script.tokens, text, "not plain greedy decoding")
+            place = Mismatch("accept.emitted", key, script.tokens, text, NotGreedy())
             yield place.divergence("output.lossless")
             return
 
 
-def _bonus(evidence: Evidence, found: Divergence, key: Key) -> str:
-    """Of which verify row a wrong bonus is the choice."""
+def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
+    """Return the nearest verify row that a wrong bonus is the choice after."""
     right = evidence.reference.channel("accept.correct_len").get(key)
     if found.channel != "accept.bonus" or not isinstance(right, int):
-        return ""
+        return None
     bonus = evidence.subject.channel(found.channel)[key]
     choices = evidence.reference.of("verify.choice", request=key.request, round=key.round)
     rows = [at.row for at, choice in choices if isinstance(choice, tuple) and choice[0] == bonus]
     nearest = min(rows, key=lambda row: abs(row - right), default=None)
-    return "" if nearest is None else f"choice of row {nearest}, {apart(right, nearest)}"
+    return None if nearest is None else ChoiceOf(nearest, nearest - right)
 
 
 CONTRACTS = (

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Place, apart, first_of
+from draftproof.properties.diagnosis.compare import Mismatch, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -20,7 +21,7 @@ def _schedule(evidence: Evidence) -> Iterator[Divergence]:
         yield found
 
 
-def _illegal(evidence: Evidence) -> Iterator[Place]:
+def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
     by_request: dict[int, list[Row]] = defaultdict(list)
     for row in sorted(evidence.schedule.rows, key=lambda row: (row.request, row.round, row.chunk)):
         by_request[row.request].append(row)
@@ -35,15 +36,15 @@ def _key(row: Row) -> Key:
     return Key(row.request, row.round, step=row.chunk)
 
 
-def _place(row: Row, expected: object, got: object, relation: str) -> Place:
-    return Place("round.rows", _key(row), str(expected), str(got), relation)
+def _place(row: Row, expected: object, got: object, relation: Relation) -> Mismatch:
+    return Mismatch("round.rows", _key(row), str(expected), str(got), relation)
 
 
-def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Place]:
+def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mismatch]:
     """Rounds without gaps, each with its drafts; a prompt covered exactly; steps ascending from the arrival on."""
     wanted, solved = evidence.scenario.requests[request], evidence.script.requests[request]
     for row in (row for row in rows if row.phase != int(row.round > 0)):
-        yield _place(row, f"phase {int(row.round > 0)}", f"phase {row.phase}", "different")
+        yield _place(row, f"phase {int(row.round > 0)}", f"phase {row.phase}", Different())
     chunks = [row for row in rows if row.round == 0]
     yield from _chunks(evidence, request, chunks)
     got = {row.round: row for row in rows if row.round > 0}
@@ -51,54 +52,54 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Plac
     for number, round_ in enumerate(solved.rounds, start=1):
         decoded = got.pop(number, None)
         if decoded is None and not tied:
-            yield Place("round.rows", Key(request, number, step=0), f"{round_.drafts} drafts", None, "missing")
+            yield Mismatch("round.rows", Key(request, number, step=0), f"{round_.drafts} drafts", None, Missing())
         elif decoded is not None and not tied and decoded.count != round_.drafts:
             expected = f"{round_.drafts} drafts"
-            yield _place(decoded, expected, f"{decoded.count} drafts", apart(round_.drafts, decoded.count))
+            yield _place(decoded, expected, f"{decoded.count} drafts", off_by(round_.drafts, decoded.count))
     for row in got.values():
         if not tied:
-            yield Place("round.rows", _key(row), None, f"round {row.round}", "surplus")
+            yield Mismatch("round.rows", _key(row), None, f"round {row.round}", Surplus())
     for before, row in itertools.pairwise(rows):
         if row.step <= before.step:
-            yield _place(row, f"after step {before.step}", f"step {row.step}", "out of order")
+            yield _place(row, f"after step {before.step}", f"step {row.step}", OutOfOrder())
     if rows and rows[0].step < wanted.arrival:
-        early = apart(wanted.arrival, rows[0].step)
+        early = off_by(wanted.arrival, rows[0].step)
         yield _place(rows[0], f"from step {wanted.arrival} on", f"step {rows[0].step}", early)
 
 
-def _chunks(evidence: Evidence, request: int, chunks: list[Row]) -> Iterator[Place]:
+def _chunks(evidence: Evidence, request: int, chunks: list[Row]) -> Iterator[Mismatch]:
     prompt, limit = len(evidence.scenario.requests[request].prompt), evidence.scenario.schedule.chunk
     if [row.chunk for row in chunks] != list(range(len(chunks))):
-        yield Place("round.rows", Key(request, 0, step=0), "chunks 0, 1, ..", None, "missing")
+        yield Mismatch("round.rows", Key(request, 0, step=0), "chunks 0, 1, ..", None, Missing())
     for row in chunks:
         if not 0 < row.count <= limit:
-            yield _place(row, f"1 .. {limit} tokens", f"{row.count} tokens", "out of range")
+            yield _place(row, f"1 .. {limit} tokens", f"{row.count} tokens", OutOfRange())
     covered = sum(row.count for row in chunks)
     if covered != prompt:
         key = _key(chunks[-1]) if chunks else Key(request, 0, step=0)
-        relation = apart(prompt, covered) if chunks else "missing"
-        yield Place("round.rows", key, f"{prompt} tokens", f"{covered} tokens", relation)
+        relation: Relation = off_by(prompt, covered) if chunks else Missing()
+        yield Mismatch("round.rows", key, f"{prompt} tokens", f"{covered} tokens", relation)
 
 
-def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Place]:
+def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Mismatch]:
     """Rows of one batch: places 0 .. R-1, not too many, all in one size that holds them."""
     for place, row in enumerate(rows):
         if row.place != place:
-            yield _place(row, f"place {place} of its batch", f"place {row.place}", apart(place, row.place))
+            yield _place(row, f"place {place} of its batch", f"place {row.place}", off_by(place, row.place))
         if row.size != rows[0].size or (row.size and row.size < len(rows)):
-            yield _place(row, f"a size that holds {len(rows)} rows", f"size {row.size}", "different")
+            yield _place(row, f"a size that holds {len(rows)} rows", f"size {row.size}", Different())
     limit = evidence.scenario.schedule.max_batch
     if phase and len(rows) > limit:
-        yield _place(rows[limit], f"at most {limit} rows", f"{len(rows)} rows", apart(limit, len(rows)))
+        yield _place(rows[limit], f"at most {limit} rows", f"{len(rows)} rows", off_by(limit, len(rows)))
 
 
-def _live(evidence: Evidence) -> Iterator[Place]:
+def _live(evidence: Evidence) -> Iterator[Mismatch]:
     """No more requests at a time than there are request rows."""
     slots = evidence.scenario.memory.request_slots
     for row in evidence.schedule.rows:
         live = sum(first <= row.step <= last for first, last in evidence.schedule.spans.values())
         if live > slots:
-            yield _place(row, f"at most {slots} live requests", f"{live} live requests", apart(slots, live))
+            yield _place(row, f"at most {slots} live requests", f"{live} live requests", off_by(slots, live))
 
 
 CONTRACTS = (

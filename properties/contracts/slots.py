@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Place, first_divergence, first_of
+from draftproof.properties.diagnosis.compare import Mismatch, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum, MemoryRegion, WriteSet, numbers
+from draftproof.properties.values.relations import OutOfRange
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -94,14 +95,14 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
         yield found
 
 
-def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Place]:
+def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Mismatch]:
     low, high = allowed(evidence, Key(0, 0))
     for key, value in evidence.subject.channel(channel).items():
         if not all(low <= item <= high for item in numbers(value)):
-            yield Place(channel, key, f"{low} .. {high}", value, "out of range")
+            yield Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
 
 
-def _written_outside(evidence: Evidence) -> Iterator[Place]:
+def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
     memory, steps = evidence.scenario.memory, evidence.scenario.steps
     kv, states = (memory.pages + 1) * memory.page_size, memory.request_slots + 1
     rows = evidence.scenario.schedule.max_batch * (steps + 1)
@@ -117,7 +118,7 @@ def _written_outside(evidence: Evidence) -> Iterator[Place]:
         wrong = next((one for one in places if not 0 <= one.place < ends.get(one.region, 0)), None)
         if wrong:
             allowed = f"slots 0 .. {ends[wrong.region] - 1}" if wrong.region in ends else "no other memory"
-            yield Place("commit.written", key, allowed, wrong, "out of range")
+            yield Mismatch("commit.written", key, allowed, wrong, OutOfRange())
 
 
 def _tabled(evidence: Evidence) -> bool:

@@ -7,18 +7,18 @@ delta rule's matrix.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-import msgspec
-
-from draftproof.properties.contracts.base import Contract, nearness
-from draftproof.properties.diagnosis.compare import Place, classify, differing, first_divergence, first_of
+from draftproof.properties.contracts.base import Contract, nearness, place_of
+from draftproof.properties.diagnosis.compare import Mismatch, differing, first_divergence, first_of, mismatch, of_round
 from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.origins import origin
 from draftproof.properties.diagnosis.strides import stride
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import Datum, Owner, StatePoolReport
+from draftproof.properties.values.relations import Different, Missing, Moved, OtherRow, OutOfRange, Relation, Surplus
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
@@ -38,68 +38,60 @@ def _checkpoints(evidence: Evidence) -> bool:
 
 
 def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Iterator[Divergence]:
-    """Every value is the reference's; a wrong state of a row says whose it is."""
+    """Compare with the reference; explain a wrong state of a row by the row whose state it is."""
     for channel in channels:
         expected, got = evidence.pair(channel)
         near = nearness(evidence, channel)
         found = first_divergence(name, channel, expected, got, near=near)
         if found and channel in _BY_ROW:
-            wrong = differing(expected, got, near)
-            step = _first_wrong(evidence, wrong)
-            yield _explained(evidence, _at(evidence, found, wrong, step), got, step)
+            yield _explained(evidence, found, differing(expected, got, near))
         elif found:
             yield found
 
 
-def _first_wrong(evidence: Evidence, wrong: list[Key]) -> int:
-    """The first engine step whose decode batch has a wrong state; -1 if none has. What comes later may follow."""
-    return min(
+def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Divergence:
+    """A wrong stride explains more than whatever lies where it leads; what is stale or poison is no other row's."""
+    expected, got = evidence.pair(found.channel)
+    key, step = _first_wrong(evidence, found, wrong)
+    at = mismatch(found.channel, key, expected, got)
+    relation = None
+    if not isinstance(at.relation, Missing | Surplus):
+        strided = stride(evidence, found.channel, step, got)
+        if strided:
+            relation, key = strided
+        elif isinstance(at.relation, Different | OtherRow):
+            relation = origin(evidence, key, got[key]) or _partly(evidence, found.channel, key, got[key])
+    place = mismatch(found.channel, key, expected, got)
+    place = replace(place, relation=relation or place.relation)
+    return place.divergence(found.contract, count=found.count, total=found.total)
+
+
+def _first_wrong(evidence: Evidence, found: Divergence, wrong: list[Key]) -> tuple[Key, int]:
+    """Return the first wrong key, and the first engine step whose decode batch has a wrong state (-1: none has).
+
+    Of two requests, the rounds of one may come later than those of the other: in decode rounds the step counts.
+    """
+    step = min(
         (evidence.schedule.decode_steps[key[:2]] for key in wrong if key[:2] in evidence.schedule.decode_steps),
         default=-1,
     )
-
-
-def _at(evidence: Evidence, found: Divergence, wrong: list[Key], step: int) -> Divergence:
-    """A divergence of decode rounds at the first place of an engine step: of two requests, the rounds of one may come
-    later than those of the other."""
     there = [key for key in wrong if evidence.schedule.decode_steps.get(key[:2]) == step]
+    first = place_of(found)
     if not found.round or not there:
-        return found
-    expected, got = evidence.pair(found.channel)
-    key = min(there, key=lambda key: Observation(found.channel, key, 0).order)
-    relation = classify(found.channel, key, expected, got)
-    place = Place(found.channel, key, expected.get(key), got.get(key), relation)
-    return place.divergence(found.contract, count=found.count, extent=found.extent)
+        return first, step
+    return min(there, key=lambda key: Observation(found.channel, key, 0).order), step
 
 
-def _explained(evidence: Evidence, found: Divergence, got: Mapping[Key, Datum], step: int) -> Divergence:
-    """A wrong stride explains more than whatever lies where it leads; what is stale or poison is no other row's."""
-    if found.relation in ("missing", "surplus"):
-        return found
-    channel, key = found.channel, Key(found.request, found.round, found.step, found.layer, found.row)
-    strided = stride(evidence, channel, step, got)
-    if strided:
-        relation, at = strided
-        place = Place(channel, at, evidence.reference.channel(channel).get(at), got[at], relation)
-        return place.divergence(found.contract, count=found.count, extent=found.extent)
-    if not found.relation.startswith(("different", "another row")):
-        return found
-    relation = origin(evidence, key, got[key]) or _partly(evidence, channel, key, got)
-    return msgspec.structs.replace(found, relation=relation) if relation else found
-
-
-def _partly(evidence: Evidence, channel: str, key: Key, got: Mapping[Key, Datum]) -> str:
-    """Another round of the request that one of the two parts of a state is of."""
-    value, expected = got[key], evidence.reference.channel(channel)
+def _partly(evidence: Evidence, channel: str, key: Key, value: Datum) -> Relation | None:
+    """Return another round of the request that one of the two parts of a state is of."""
+    expected = evidence.reference.channel(channel)
     rounds = [
         other.round
         for other, state in expected.items()
         if other._replace(round=key.round) == key and other != key and explains(state, value, expected.get(key))
     ]
-    if not rounds:
-        return ""
-    near = min(rounds, key=lambda number: abs(number - key.round))
-    return f"{'stale: ' if near < key.round else ''}value of round {near}, in part"
+    nearest = min(rounds, key=lambda number: abs(number - key.round), default=None)
+    return None if nearest is None else of_round(nearest, key.round, in_part=True)
 
 
 def _slots(evidence: Evidence) -> Iterator[Divergence]:
@@ -127,33 +119,33 @@ def _live(evidence: Evidence, step: int) -> dict[int, int]:
     return live
 
 
-def _reported(evidence: Evidence) -> Iterator[Place]:
+def _reported(evidence: Evidence) -> Iterator[Mismatch]:
     reported = dict(evidence.subject.channel("round.state"))
     most = evidence.scenario.memory.request_slots
     first: dict[int, int] = {}
     for key in dict.fromkeys(Key(row.request, row.round) for row in evidence.schedule.rows):
         slot = reported.pop(key, None)
         if not isinstance(slot, int):
-            yield Place("round.state", key, "a state slot", None, "missing")
+            yield Mismatch("round.state", key, "a state slot", None, Missing())
             continue
         if not 1 <= slot <= most:
-            yield Place("round.state", key, f"1 .. {most}", slot, "out of range")
+            yield Mismatch("round.state", key, f"1 .. {most}", slot, OutOfRange())
         if first.setdefault(key.request, slot) != slot:
-            yield Place("round.state", key, first[key.request], slot, "moved")
+            yield Mismatch("round.state", key, first[key.request], slot, Moved())
     for key, slot in reported.items():
-        yield Place("round.state", key, None, slot, "surplus")
+        yield Mismatch("round.state", key, None, slot, Surplus())
     yield from _shared(evidence, first)
 
 
-def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Place]:
+def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Mismatch]:
     """The owner of a slot must have ended in an earlier step than the next one gets it."""
     by_start = sorted(slots, key=lambda request: evidence.schedule.spans[request])
     for slot in sorted(set(slots.values())):
         owners = [request for request in by_start if slots[request] == slot]
         for one, other in pairwise(owners):
             if evidence.schedule.spans[other][0] <= evidence.schedule.spans[one][1]:
-                relation = f"another row: request {one}"
-                yield Place("round.state", Key(other, 0), "a state slot of its own", slot, relation)
+                relation = OtherRow(request=one)
+                yield Mismatch("round.state", Key(other, 0), "a state slot of its own", slot, relation)
 
 
 def _balance(evidence: Evidence) -> Iterator[Divergence]:
@@ -179,7 +171,7 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
     }
     for channel, (low, high) in allowed.items():
         places = (
-            Place(channel, key, f"{low} .. {high}", value, "out of range")
+            Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
             for key, value in evidence.subject.channel(channel).items()
             if not isinstance(value, int) or not low <= value <= high
         )

@@ -1,15 +1,31 @@
-"""Two readings of one channel: the first difference in the order of the channel table, and how it came about."""
+"""Compare two readings of a channel: the first difference in the order of the channel table, and its relation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
 
+from draftproof.properties.diagnosis.lanes import same
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum, Observed, numbers
+from draftproof.properties.values.relations import (
+    Different,
+    Missing,
+    OtherLayer,
+    OtherRow,
+    Poison,
+    Relation,
+    Resized,
+    SlotOf,
+    Stale,
+    Surplus,
+    TooEarly,
+    Zero,
+    off_by,
+)
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
@@ -20,7 +36,7 @@ POISON_WORDS = frozenset({b"\xff" * 8, b"\x5a" * 8, b"\xa5" * 8})
 
 
 def exactly(_key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
-    """Bitwise equality of float vectors; the default where no bound applies."""
+    """Compare float vectors bit for bit: the default where no bound applies."""
     return np.array_equal(expected, got)
 
 
@@ -33,26 +49,23 @@ def first_divergence(
     near: Near = exactly,
     position_of_slot: Callable[[Key, int], int | None] | None = None,
 ) -> Divergence | None:
-    """The first place where `got` differs, lacks something or has too much; None if there is none.
+    """Return the first place where `got` differs, lacks something or has too much; None if there is none.
 
-    `near` judges float vectors. `position_of_slot` names the position that a slot is of, for channels of slots.
+    `near` compares float vectors. `position_of_slot` returns the position of a KV slot, for channels of slots.
     """
-    places = differing(expected, got, near)
-    if not places:
+    keys = differing(expected, got, near)
+    if not keys:
         return None
-    key = min(places, key=lambda place: Observation(channel, place, 0).order)
-    one, other = expected.get(key), got.get(key)
-    relation = classify(channel, key, expected, got)
-    if position_of_slot and isinstance(other, int):
-        position = position_of_slot(key, other)
-        relation = relation if position is None else f"slot of position {position}"
-    found = Place(channel, key, expected=one, got=other, relation=relation)
-    total = len(expected.keys() | got.keys())
-    return found.divergence(contract, count=len(places), extent=extent(channel, len(places), total))
+    key = min(keys, key=lambda place: Observation(channel, place, 0).order)
+    found = mismatch(channel, key, expected, got)
+    if position_of_slot and isinstance(found.got, int):
+        position = position_of_slot(key, found.got)
+        found = found if position is None else replace(found, relation=SlotOf(position))
+    return found.divergence(contract, count=len(keys), total=len(expected.keys() | got.keys()))
 
 
 def differing(expected: Values, got: Values, near: Near = exactly) -> list[Key]:
-    """Keys where the two differ, in no order."""
+    """Return the keys where the two differ, in no order."""
     floats = isinstance(next(iter(expected.values()), None), np.ndarray)
     if not floats:
         if expected == got:
@@ -67,26 +80,18 @@ def _close(key: Key, one: Datum | None, other: Datum | None, near: Near) -> bool
     return one.shape == other.shape and near(key, one, other)
 
 
-def extent(channel: str, count: int, total: int) -> str:
-    """Where else: "at every step" if every place of the channel differs, else how many of them."""
-    keys = CHANNELS[channel].keys
-    if count == total:
-        return "at every step" if "step" in keys else "in every row" if "row" in keys else "at every round"
-    return f"in {count} of {total} places"
-
-
 @dataclass(frozen=True)
-class Place:
+class Mismatch:
     """One difference: where, what was expected (None: nothing), what was got, and how they are related."""
 
     channel: str
     key: Key
     expected: Datum | str | None
     got: Datum | str | None
-    relation: str
+    relation: Relation
 
-    def divergence(self, contract: str, *, count: int = 1, extent: str = "") -> Divergence:
-        """As a contract reports it."""
+    def divergence(self, contract: str, *, count: int = 1, total: int = 0) -> Divergence:
+        """Return what a contract reports: one of `count` differences among `total` places."""
         index = first_index(self.expected, self.got)
         margin = None
         if CHANNELS[self.channel].value == Choice and isinstance(self.expected, tuple):
@@ -105,19 +110,24 @@ class Place:
             got=shown(self.got, index),
             relation=self.relation,
             margin=margin,
-            extent=extent,
             count=count,
+            total=total,
         )
 
 
-def first_of(contract: str, places: Iterable[Place]) -> Divergence | None:
-    """The first of the places found, by the order of the channel table; the count is theirs together."""
-    found = sorted(places, key=lambda place: Observation(place.channel, place.key, 0).order)
+def mismatch(channel: str, key: Key, expected: Values, got: Values) -> Mismatch:
+    """Return the difference of two readings at a key."""
+    return Mismatch(channel, key, expected.get(key), got.get(key), classify(channel, key, expected, got))
+
+
+def first_of(contract: str, mismatches: Iterable[Mismatch]) -> Divergence | None:
+    """Return the first by the order of the channel table, with the number of all."""
+    found = sorted(mismatches, key=lambda one: Observation(one.channel, one.key, 0).order)
     return found[0].divergence(contract, count=len(found)) if found else None
 
 
 def first_index(expected: object, got: object) -> int:
-    """The first differing lane or element; -1 where values have none."""
+    """Return the first differing lane or element; -1 where values have none."""
     if isinstance(expected, bytes) and isinstance(got, bytes):
         lanes = range(0, max(len(expected), len(got)), 8)
         return next((at // 8 for at in lanes if expected[at : at + 8] != got[at : at + 8]), -1)
@@ -133,7 +143,7 @@ def first_index(expected: object, got: object) -> int:
 
 
 def shown(value: object, index: int) -> str:
-    """A value as a report shows it; of a vector the element at `index`."""
+    """Format a value; of a vector the element at `index`."""
     if value is None:
         return "nothing"
     if isinstance(value, bytes):
@@ -148,49 +158,46 @@ def shown(value: object, index: int) -> str:
     return str(value)
 
 
-def classify(channel: str, key: Key, expected: Values, got: Values) -> str:
-    """How a wrong value is related to the right one."""
+def shortened(text: str, longest: int) -> str:
+    """Cut a text to so many characters, with dots at its end."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def classify(channel: str, key: Key, expected: Values, got: Values) -> Relation:
+    """Relate the value at a key to what was expected there and elsewhere."""
     one, other = expected.get(key), got.get(key)
     if other is None:
-        return "missing"
+        return Missing()
     if one is None:
-        return "surplus"
-    if CHANNELS[channel].unit in ("token", "tokens") and isinstance(one, int) and isinstance(other, int):
-        return apart(one, other)
+        return Surplus()
     if isinstance(one, bytes | np.ndarray):
-        return _vector(key, one, other, expected)
+        return _empty(other) or _elsewhere(key, other, expected)
+    unit = CHANNELS[channel].unit
+    if unit in ("token", "tokens", "KV slot") and isinstance(one, int) and isinstance(other, int):
+        return off_by(one, other)
     if CHANNELS[channel].value != Choice and isinstance(one, tuple | Observed):
+        right, wrong = numbers(one), numbers(other)
         # A single token is somewhere else more often than it came from there.
-        told = _elsewhere(key, other, expected) if CHANNELS[channel].unit == "id" and len(numbers(other)) > 1 else ""
-        return _tuples(numbers(one), numbers(other)) or told or "different"
-    if CHANNELS[channel].unit == "KV slot":
-        return apart(one, other) if isinstance(one, int) and isinstance(other, int) else "different"
-    return _elsewhere(key, other, expected) or "different"
+        unlike = _elsewhere(key, other, expected) if unit == "id" and len(wrong) > 1 else Different()
+        return _tuples(right, wrong) or unlike
+    return Different() if unit == "KV slot" else _elsewhere(key, other, expected)
 
 
-def apart(expected: int, got: int) -> str:
-    """ "n ahead" or "n behind"."""
-    return f"{got - expected} ahead" if got > expected else f"{expected - got} behind"
-
-
-def _tuples(one: tuple, other: tuple) -> str:
+def _tuples(one: tuple, other: tuple) -> Relation | None:
     short = min(len(one), len(other))
     if one[:short] == other[:short]:
-        change = len(other) - len(one)
-        return f"longer by {change}" if change > 0 else f"shorter by {-change}"
+        return Resized(len(other) - len(one))
     gaps = {got - wanted for wanted, got in zip(one, other, strict=False)} if len(one) == len(other) > 1 else ()
-    return apart(one[0], other[0]) if len(gaps) == 1 else ""
+    return off_by(one[0], other[0]) if len(gaps) == 1 else None
 
 
-def _vector(key: Key, one: Datum, other: Datum, expected: Values) -> str:
-    words = _words(other)
+def _empty(vector: Datum) -> Relation | None:
+    words = _words(vector)
     if not any(word.strip(b"\0") for word in words):
-        return "zero"
+        return Zero()
     if any(word in POISON_WORDS for word in words):
-        return "poison"
-    if isinstance(other, np.ndarray) and not np.isfinite(other).all():
-        return "poison"
-    return _elsewhere(key, other, expected) or "different"
+        return Poison()
+    return Poison() if isinstance(vector, np.ndarray) and not np.isfinite(vector).all() else None
 
 
 def _words(value: Datum) -> list[bytes]:
@@ -198,30 +205,25 @@ def _words(value: Datum) -> list[bytes]:
     return [raw[at : at + 8] for at in range(0, len(raw), 8)]
 
 
-def _elsewhere(key: Key, value: Datum, expected: Values) -> str:
-    """Where else the reference has this value: another step or round of the request (stale), or another row."""
-    same = [other for other, datum in expected.items() if other != key and _equal(datum, value)]
-    if not same:
-        return ""
-    near = min(same, key=lambda other: (other.request != key.request, other.round != key.round, *_gaps(key, other)))
+def _elsewhere(key: Key, value: Datum, expected: Values) -> Relation:
+    """Relate a value to the nearest place where the reference has it; `Different` if there is none."""
+    others = [other for other, datum in expected.items() if other != key and same(datum, value)]
+    if not others:
+        return Different()
+    near = min(others, key=lambda other: (other.request != key.request, other.round != key.round, *_gaps(key, other)))
     if near.request != key.request:
-        return f"another row: request {near.request}"
+        return OtherRow(request=near.request)
     if near.round != key.round:
-        return f"stale: value of round {near.round}" if near.round < key.round else f"value of round {near.round}"
+        return of_round(near.round, key.round)
     if near.step != key.step:
-        return f"stale: value of step {near.step}" if near.step < key.step else f"value of step {near.step}"
-    if near.layer != key.layer:
-        return f"value of layer {near.layer}"
-    return f"another row: row {near.row}"
+        return Stale("step", near.step) if near.step < key.step else TooEarly("step", near.step)
+    return OtherLayer(near.layer) if near.layer != key.layer else OtherRow(row=near.row)
+
+
+def of_round(found: int, due: int, *, in_part: bool = False) -> Stale | TooEarly:
+    """Return the relation of a value of round `found` in place of that of round `due`."""
+    return Stale("round", found, in_part) if found < due else TooEarly("round", found, in_part)
 
 
 def _gaps(key: Key, other: Key) -> tuple[int, int, int]:
     return (abs(other.layer - key.layer), abs(other.step - key.step), abs(other.row - key.row))
-
-
-def _equal(one: Datum, other: Datum) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        both = isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.shape == other.shape
-        # Floats are never equal across implementations; a hint at where a value came from needs no more than this.
-        return both and np.allclose(one, other, rtol=1e-2, atol=1e-3)
-    return one == other

@@ -1,4 +1,4 @@
-"""States lane by lane: a state has two parts, the window and the matrix, and one of them may be well."""
+"""Compare states element by element: the conv window and the SSM matrix can be wrong independently."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import numpy as np
 from draftproof.properties.values.observed import Datum
 
 
+def same(one: Datum | None, other: Datum | None) -> bool:
+    """Return whether two values are equal, floats as near as those of two implementations can be."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.shape == other.shape and bool(_close(one, other).all())
+    return not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other
+
+
 def explains(state: Datum, value: Datum, right: Datum | None) -> bool:
-    """Whether a wrong value is another state wherever it is not right."""
+    """Return whether a wrong value equals another state wherever it is not right."""
     one, other = _lanes(state), _lanes(value)
     if one is None or other is None or one.shape != other.shape:
         return False
@@ -16,16 +23,8 @@ def explains(state: Datum, value: Datum, right: Datum | None) -> bool:
     return bool(wrong.any() and _close(one, other)[wrong].all())
 
 
-def same(one: Datum | None, other: Datum) -> bool:
-    """Whether two states are equal, as near as floats of two implementations can be."""
-    lanes, others = _lanes(one), _lanes(other)
-    if lanes is None or others is None or lanes.shape != others.shape:
-        return False
-    return bool(_close(lanes, others).all())
-
-
 def parts(value: Datum | None, width: int) -> list[np.ndarray]:
-    """A vector cut into vectors of `width` lanes; [] if it is not made of such."""
+    """Cut a vector into vectors of `width` lanes; [] if it is not made of such."""
     lanes = _lanes(value)
     if lanes is None or not width or lanes.size % width:
         return []
@@ -33,7 +32,7 @@ def parts(value: Datum | None, width: int) -> list[np.ndarray]:
 
 
 def wrong_words(value: Datum, right: Datum | None) -> set[bytes]:
-    """The words that a value has where it is not right."""
+    """Return the words of a value where it is not right."""
     lanes = _lanes(value)
     return set() if lanes is None else {lane.tobytes() for lane in lanes[_wrong(lanes, right)]}
 
@@ -52,5 +51,5 @@ def _lanes(value: Datum | None) -> np.ndarray | None:
 
 
 def _close(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Lane by lane; floats of two implementations are never equal, and a hint needs no more than a percent."""
+    """Compare lane by lane; to find out where a float came from, one percent is near enough."""
     return one == other if one.dtype.kind == "u" else np.isclose(one, other, rtol=1e-2, atol=1e-3)

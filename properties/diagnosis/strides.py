@@ -1,4 +1,4 @@
-"""Whether states after verify rows lie, or are looked for, at a wrong stride.
+"""Find the wrong stride at which the states after verify rows lie, or are looked for.
 
 `A` steps that intermediate states are allocated for (the largest step count + 1), `W` the verify width in force, `b`
 the place of a row in its batch, `t` a verify row. The state after row t of b belongs at b * A + t of a flat pool.
@@ -15,6 +15,7 @@ from draftproof.properties.diagnosis.lanes import explains, same, wrong_words
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, LaunchKind, MemoryRegion, WriteSet
+from draftproof.properties.values.relations import Pitch, Stride, VerifyRow
 from draftproof.properties.values.trace import Key
 
 Values = Mapping[Key, Datum]
@@ -23,7 +24,7 @@ _LEAST = 2
 _UNWRITTEN = POISON_WORDS | {bytes(8)}
 
 
-class Place(NamedTuple):
+class LiveRow(NamedTuple):
     """Verify row `t` of place `b` of a batch; request and round are -1 for padding and for rows beyond the drafts."""
 
     b: int
@@ -33,30 +34,30 @@ class Place(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """A state as it was got: where it is reported, whose it should be, what was got and what is right."""
+    """A reported state: where, the row whose state it should be, the value and the right one."""
 
     key: Key
-    at: Place
+    at: LiveRow
     got: Datum
     right: Datum | None
 
 
 class _Write(NamedTuple):
-    """The rows that a launch of a width left states of; if it is no verify it is a capture."""
+    """The rows whose states a launch of some width left: a verify, or else a capture."""
 
     verify: bool
     width: int
-    rows: tuple[Place, ...]
+    rows: tuple[LiveRow, ...]
 
 
 @dataclass(frozen=True)
 class _Account:
-    """What a stride explains: wrong states that are another row's, wrong states whose own row went elsewhere, and rows
-    that were seen to be written where others belong, each with that place."""
+    """The evidence for a stride: wrong states that are another row's (`moved`), wrong states whose own row went
+    elsewhere (`left`), and rows that were seen to be written where others belong, with that place (`astray`)."""
 
-    moved: dict[Key, tuple[Place, Place]]
-    left: dict[Key, Place]
-    astray: tuple[tuple[Place, int], ...]
+    moved: dict[Key, tuple[LiveRow, LiveRow]]
+    left: dict[Key, LiveRow]
+    astray: tuple[tuple[LiveRow, int], ...]
 
     @property
     def states(self) -> int:
@@ -64,7 +65,7 @@ class _Account:
 
     @property
     def places(self) -> int:
-        """Rows of the batch and rows of the pool; that all layers agree is no more evidence."""
+        """Number of rows of the batch and of the pool; that all layers agree is no more evidence."""
         read = {at for at, _ in self.moved.values()} | set(self.left.values())
         return len(read) + len(self.astray)
 
@@ -85,8 +86,8 @@ class _Batch:
         return self.evidence.scenario.steps + 1
 
     def account(self, written: int, read: int) -> _Account | None:
-        """What rows that lie `written` places apart and are looked for `read` apart explain (0: the width of each
-        launch); None if they contradict anything that was seen."""
+        """Return what is explained by rows that are written `written` places apart and read `read` apart (0: the
+        width of each launch); None if that contradicts anything that was seen."""
         astray = self._astray(written)
         if astray is None:
             return None
@@ -105,11 +106,11 @@ class _Batch:
                 found.left[reading.key] = at
         return found
 
-    def _pool(self, stride: int) -> dict[int, list[Place]]:
-        """Whose states lie at each place of the flat pool; of rows of one launch that overlap, any may be the last."""
-        pool: dict[int, list[Place]] = {}
+    def _pool(self, stride: int) -> dict[int, list[LiveRow]]:
+        """Return the rows whose states may lie at each place of the flat pool; rows of one launch may overlap."""
+        pool: dict[int, list[LiveRow]] = {}
         for write in self.writes:
-            now: dict[int, list[Place]] = {}
+            now: dict[int, list[LiveRow]] = {}
             for place in write.rows:
                 at = place.b * (stride or write.width) + place.t
                 # A capture may be that of another kind of launch, which leaves no states.
@@ -117,8 +118,8 @@ class _Batch:
             pool |= now
         return pool
 
-    def _astray(self, stride: int) -> tuple[tuple[Place, int], ...] | None:
-        """Live rows that the verify was seen to write where they do not belong, with the place; None if this stride
+    def _astray(self, stride: int) -> tuple[tuple[LiveRow, int], ...] | None:
+        """Return the live rows that the verify wrote where they do not belong, with the place; None if this stride
         does not lead to all of those. A state's two parts have pools of their own: one may be written well."""
         if not self.writes:
             return ()
@@ -127,44 +128,45 @@ class _Batch:
         led = {place.b * (stride or self.width) + place.t: place for place in self.writes[-1].rows}
         return None if odd - led.keys() else tuple((led[at], at) for at in sorted(odd) if led[at] in mine)
 
-    def _is_of(self, origin: Place, reading: _Reading) -> bool:
-        """Whether a wrong state is that of a row."""
+    def _is_of(self, origin: LiveRow, reading: _Reading) -> bool:
+        """Return whether a wrong state is that of a row."""
         key = Key(origin.request, origin.round, layer=reading.key.layer, row=origin.t)
         state = self.evidence.reference.channel("commit.intermediate").get(key)
         return state is not None and explains(state, reading.got, reading.right)
 
-    def tell(self, found: _Account, lies: str) -> tuple[str, Key]:
-        """One sentence on who reads whose row, or was written where, and the place it is about."""
+    def story(self, found: _Account) -> tuple[Key, VerifyRow, VerifyRow | None, VerifyRow | None, bool]:
+        """Return a place that shows the stride: (key, its row, whose place that was written to, whose state it reads,
+        whether that was left by an earlier round)."""
         if not found.moved:
             key = min(found.left, key=_order)
-            gone = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])
-            return self._written(*gone), key
+            at, there = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])
+            return key, self._row(at), self._owner(there), None, False
         now = {(row.request, row.round) for row in self.rows}
         key = min(found.moved, key=lambda one: (found.moved[one][1][2:] not in now, _order(one)))
         at, origin = found.moved[key]
-        whose = f"row {origin.t} of request {origin.request}"
-        if origin[2:] in now:
-            return f"row {at.t} of request {at.request} reads where {whose} {lies}", key
-        written = (f"{self._written(*one)} and" for one in found.astray if one[0] == at)
-        reader = next(written, f"row {at.t} of request {at.request}")
-        return f"{reader} reads what {whose} left in an earlier round", key
+        earlier = origin[2:] not in now
+        there = next((there for one, there in found.astray if one == at), -1) if earlier else -1
+        belongs = self._owner(there) if there >= 0 else None
+        return key, self._row(at), belongs, VerifyRow(origin.t, origin.request), earlier
 
-    def _written(self, origin: Place, at: int) -> str:
-        """What is said of a row of the batch that was written to another place of the pool."""
-        b, t = divmod(at, self.allocated)
-        whose = f"row {t} of " + (f"request {self.rows[b].request}" if b < len(self.rows) else f"batch place {b}")
-        return f"row {origin.t} of request {self.rows[origin.b].request} was written where {whose} belongs"
+    def _row(self, at: LiveRow) -> VerifyRow:
+        return VerifyRow(at.t, self.rows[at.b].request)
+
+    def _owner(self, there: int) -> VerifyRow:
+        """Return the verify row that a place of the flat pool belongs to."""
+        b, t = divmod(there, self.allocated)
+        return VerifyRow(t, self.rows[b].request) if b < len(self.rows) else VerifyRow(t, -1, b)
 
 
-def _contradicts(there: list[Place], reading: _Reading) -> bool:
-    """Whether it is known what lies where a wrong state would have been read, while something else was got."""
+def _contradicts(there: list[LiveRow], reading: _Reading) -> bool:
+    """Return whether something else lies where a wrong state would have been read."""
     if there:
         return all(place.request >= 0 for place in there)
     return not wrong_words(reading.got, reading.right) <= _UNWRITTEN
 
 
-def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[str, Key] | None:
-    """The wrong stride behind wrong states of an engine step's decode batch, in words, and a place that shows it.
+def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[Stride, Key] | None:
+    """Return the wrong stride behind wrong states of an engine step's decode batch, and a place that shows it.
 
     None unless it contradicts nothing, explains at least two places, and one of them holds, or took, another row's.
     """
@@ -178,11 +180,18 @@ def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[st
     account, (written, read) = max(found, key=lambda one: one[0].places, default=(None, (0, 0)))
     if account is None or account.places < _LEAST or not account.states or not (account.moved or account.astray):
         return None
-    pitch = (read if written == right else written) or batch.width
-    name = f"stride {'W=' if pitch == batch.width else ''}{pitch} instead of A={right}"
-    shown, key = batch.tell(account, "was written" if read == right else "lies")
-    wrong = sum(not same(reading.right, reading.got) for reading in batch.readings)
-    return f"{name}: {shown}; this explains {account.states} of {wrong} wrong states of the batch", key
+    wide = (read if written == right else written) or batch.width
+    key, row, belongs, source, earlier = batch.story(account)
+    relation = Stride(
+        Pitch(wide, right, "W" if wide == batch.width else "", "A"),
+        row,
+        explained=account.states,
+        wrong=sum(not same(reading.right, reading.got) for reading in batch.readings),
+        belongs=belongs,
+        source=source,
+        how="" if source is None else "earlier" if earlier else "written" if read == right else "lies",
+    )
+    return relation, key
 
 
 def _order(key: Key) -> tuple[int, ...]:
@@ -211,12 +220,12 @@ def _readings(evidence: Evidence, channel: str, rows: tuple[Row, ...], got: Valu
     batch = {(row.request, row.round): row.place for row in rows}
     for key, value in got.items():
         if key[:2] in batch:
-            at = Place(batch[key[:2]], row_of(evidence, key), key.request, key.round)
+            at = LiveRow(batch[key[:2]], row_of(evidence, key), key.request, key.round)
             yield _Reading(key, at, value, expected.get(key))
 
 
 def row_of(evidence: Evidence, key: Key) -> int:
-    """The verify row whose state a key is of: its own, or that of the step index."""
+    """Return the verify row of a state's key: its own, or that of the step index."""
     if key.row >= 0:
         return key.row
     index = evidence.reference.channel("commit.step_index").get(Key(key.request, key.round))
@@ -224,7 +233,7 @@ def row_of(evidence: Evidence, key: Key) -> int:
 
 
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
-    """The verifies up to that of an engine step, and the captures, which run over rows of padding."""
+    """Yield the verifies up to that of an engine step, and the captures, which run over rows of padding."""
     for launch in evidence.schedule.launches:
         if launch.kind in (LaunchKind.VERIFY, LaunchKind.CAPTURE):
             rows = evidence.schedule.batches.get((launch.step, 1), ()) if launch.kind == LaunchKind.VERIFY else ()
@@ -235,6 +244,6 @@ def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:
             return
 
 
-def _place(rows: tuple[Row, ...], b: int, t: int) -> Place:
+def _place(rows: tuple[Row, ...], b: int, t: int) -> LiveRow:
     row = next((row for row in rows if row.place == b and t <= row.count), None)
-    return Place(b, t, row.request, row.round) if row else Place(b, t)
+    return LiveRow(b, t, row.request, row.round) if row else LiveRow(b, t)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from draftproof.properties.contracts.base import nearness, place_of
-from draftproof.properties.diagnosis.compare import differing, first_index, shown
+from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, PHASES
@@ -156,8 +156,8 @@ def _mark(
         missing=tally.missing,
         channel=channel,
         place=place,
-        expected=_short(expected),
-        got=_short(got),
+        expected=shortened(expected, LONGEST),
+        got=shortened(got, LONGEST),
     )
 
 
@@ -185,7 +185,3 @@ def _fields(key: Key) -> Iterator[str]:
 
 def _phase(name: str) -> int:
     return PHASES.index(name) if name in PHASES else len(PHASES)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

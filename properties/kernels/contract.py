@@ -13,6 +13,7 @@ import torch
 from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
 from draftproof.properties.kernels.explain import explain
 from draftproof.properties.kernels.table import OPS
+from draftproof.properties.values.relations import KernelRelation, Part
 
 
 @dataclass(frozen=True)
@@ -21,24 +22,18 @@ class Difference:
 
     `index` is that of the tensor, or of the flat allocation where `place` is "around"; `margin` is by how much the
     bound is exceeded, None where the comparison is exact; `count` is how many elements of the argument differ;
-    `relation` says how wrong rows relate to right ones, "" if no relation is seen.
+    `relation` says how wrong rows relate to right ones, None if that is unknown.
     """
 
     op: str
     argument: str
-    place: str
+    place: Part
     index: tuple[int, ...]
     expected: float
     got: float
     margin: float | None
     count: int
-    relation: str = ""
-
-    def __str__(self) -> str:
-        relation = f"; {self.relation}" if self.relation else ""
-        margin = "" if self.margin is None else f", over the bound by {self.margin:.3g}"
-        where = f"{self.op}: {self.argument}{list(self.index)} ({self.place})"
-        return f"{where} expected {self.expected}, got {self.got}{margin}; {self.count} elements differ{relation}"
+    relation: KernelRelation | None = None
 
 
 def _bound(case: KernelCase, name: str) -> float | None:
@@ -75,7 +70,7 @@ def _kept(buffer: Buffer, expected: torch.Tensor) -> torch.Tensor:
     return kept
 
 
-def _compare(case: KernelCase, name: str, expected: torch.Tensor, got: torch.Tensor, place: str) -> Difference | None:
+def _compare(case: KernelCase, name: str, expected: torch.Tensor, got: torch.Tensor, place: Part) -> Difference | None:
     """Compare one argument's whole allocations; `place` is what an element of the tensor itself is called."""
     buffer, limit = case.buffers[name], _bound(case, name)
     wrong = words(expected) != words(got)
@@ -102,7 +97,7 @@ def _first(
     wrong: torch.Tensor,
     owner: torch.Tensor,
     excess: torch.Tensor | None,
-    place: str,
+    place: Part,
 ) -> Difference:
     """Describe the first wrong element of the tensor in its own order, or else of the memory around it."""
     offsets = wrong.nonzero().flatten()

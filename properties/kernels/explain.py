@@ -13,6 +13,19 @@ import torch
 
 from draftproof.properties.kernels.case import Buffer, KernelCase, words
 from draftproof.properties.kernels.table import OPS
+from draftproof.properties.values.relations import (
+    Cause,
+    KernelRelation,
+    Pitch,
+    RowElsewhere,
+    RowOverwritten,
+    RowTaken,
+    RowUnwritten,
+    Shifted,
+    Spot,
+    SwappedStrides,
+    WrongStride,
+)
 
 Index = tuple[int, ...]
 # Whether each of the second values may stand for the first, which may be one for all of them.
@@ -48,14 +61,14 @@ class Rows:
         marked = self.buffer.of(wrong).reshape(*self.buffer.shape[: self.depth], -1).any(-1)
         return [tuple(index) for index in marked.nonzero()[:_MOST_ROWS].tolist()]
 
-    def name(self, offset: int) -> str:
-        """What starts at an offset: a row, an element, or memory around the tensor."""
+    def spot(self, offset: int) -> Spot:
+        """Return what starts at an offset: a row, an element inside one, or memory around the tensor."""
         owner = torch.full(self.buffer.storage.shape, -1)
         self.buffer.of(owner).copy_(torch.arange(self.buffer.tensor.numel()).reshape(self.buffer.shape))
         if owner[offset] < 0:
-            return f"the memory around it, at offset {offset},"
+            return Spot("around", (offset,))
         index = tuple(int(i) for i in torch.unravel_index(owner[offset], self.buffer.shape))
-        return f"row {index[: self.depth]}" if not any(index[self.depth :]) else f"what begins at {index}"
+        return Spot("inside", index) if any(index[self.depth :]) else Spot("row", index[: self.depth])
 
     def find(self, storage: torch.Tensor, content: torch.Tensor, near: Near) -> list[int]:
         """Offsets in `storage` at which a row of this content lies."""
@@ -69,22 +82,22 @@ class Rows:
 
 def explain(
     case: KernelCase, name: str, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
-) -> str:
-    """Relate an argument's wrong allocation to what it must be, or return "" where no relation is seen."""
+) -> KernelRelation | None:
+    """Relate an argument's wrong allocation to what it must be, or return None where no relation is seen."""
     buffer = case.buffers[name]
     depths = [
         d for d in range(1, len(buffer.shape) + 1) if _telling(buffer.of(expected)) or _elements(buffer.shape[d:]) > 1
     ]
     if not expected.is_floating_point() and not _telling(buffer.of(expected)):
-        return ""
+        return None
     for seek in (_displaced, _taken):
-        texts = [seek(case, name, Rows(buffer, depth), expected, got, wrong, near) for depth in depths]
-        found = [text for text in texts if text]
+        relations = [seek(case, name, Rows(buffer, depth), expected, got, wrong, near) for depth in depths]
+        found = [relation for relation in relations if relation]
         if found:
             # Of rows and their parts, which are displaced as well, those that show why.
-            return next((text for text in found if "explain" in text), found[0])
+            return next((one for one in found if isinstance(one.cause, WrongStride | SwappedStrides)), found[0])
     stale = (_stale(Rows(buffer, depth), expected, got, wrong) for depth in depths)
-    return next(filter(None, stale), "")
+    return next(filter(None, stale), None)
 
 
 def _telling(values: torch.Tensor) -> bool:
@@ -104,8 +117,8 @@ def _displaced(
     got: torch.Tensor,
     wrong: torch.Tensor,
     near: Near,
-) -> str:
-    """Rows that were to be written, and lie elsewhere."""
+) -> RowElsewhere | None:
+    """Look for rows that were to be written, and lie elsewhere."""
     before = rows.buffer.storage
     places: dict[Index, list[int]] = {}
     due = words(expected) != words(before)
@@ -119,10 +132,9 @@ def _displaced(
         if found:
             places[index] = sorted(found)
     if not places:
-        return ""
+        return None
     index, offsets = next(iter(places.items()))
-    text = f"{rows.name(offsets[0])} holds what belongs to row {index}"
-    return text + _stride(case, name, rows, places)
+    return RowElsewhere(rows.spot(offsets[0]), index, _stride(case, name, rows, places))
 
 
 def _taken(
@@ -133,15 +145,15 @@ def _taken(
     got: torch.Tensor,
     wrong: torch.Tensor,
     near: Near,
-) -> str:
-    """Rows that hold what belongs to another row, which has it as well, or a wrong row of what is only read."""
+) -> RowElsewhere | RowTaken | None:
+    """Look for rows with the contents of another row, which has them as well, or of a wrong row of an input."""
     written = words(got) != words(rows.buffer.storage)
     indices = rows.where(wrong & written)
     for index in indices[:1]:
         offsets = [offset for offset in rows.find(expected, rows.of(got, index), near) if offset != rows.start(index)]
-        named = [name for name in map(rows.name, offsets) if name.startswith("row")]
-        if named:
-            return f"row {index} holds what belongs to {named[0]}"
+        owners = [spot.index for spot in map(rows.spot, offsets) if spot.kind == "row"]
+        if owners:
+            return RowElsewhere(Spot("row", index), owners[0])
     for other, source in _sources(case, name, rows):
         places: dict[Index, list[int]] = {}
         taken: dict[Index, tuple[int, int]] = {}
@@ -153,9 +165,9 @@ def _taken(
                 places[_index(source, right[0])] = offsets
         if taken:
             index, (own, offset) = next(iter(taken.items()))
-            text = f"row {index} holds {source.name(offset)} of {other} instead of {source.name(own)}"
-            return text + _stride(case, other, source, places)
-    return ""
+            cause = _stride(case, other, source, places)
+            return RowTaken(index, other, source.spot(offset), source.spot(own), cause)
+    return None
 
 
 def _sources(case: KernelCase, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -180,19 +192,21 @@ def _same(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return words(value) == words(values)
 
 
-def _stale(rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor) -> str:
-    """Whether the first wrong row was not written at all."""
+def _stale(
+    rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor
+) -> RowUnwritten | RowOverwritten | None:
+    """Look whether the first wrong row was not written at all, or must not have been."""
     before = rows.buffer.storage
     for index in rows.where(wrong)[:1]:
         if torch.equal(words(rows.of(got, index)), words(rows.of(before, index))):
-            return f"row {index} is as it was before"
+            return RowUnwritten(index)
         if torch.equal(words(rows.of(expected, index)), words(rows.of(before, index))):
-            return f"row {index} must stay as it was"
-    return ""
+            return RowOverwritten(index)
+    return None
 
 
-def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[int]]) -> str:
-    """The one stride, or two exchanged, that leads from every index to a place where its row was found."""
+def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[int]]) -> Cause | None:
+    """Return the one stride, or two exchanged, that leads from every index to a place where its row was found."""
     strides = list(rows.buffer.strides[: rows.depth])
     places = {index: offsets for index, offsets in places.items() if index}
     for dimension in range(rows.depth if len(places) > 1 else 0):
@@ -201,16 +215,15 @@ def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[in
         # One index alone fits with any stride, so then only one that has a name is told.
         several = len({index[dimension] for index in places}) > 1
         for step in sorted(set.intersection(*steps)):
-            told = _told(case, name, rows, dimension, step)
-            if told or several:
-                told = told or f"{step} elements instead of {strides[dimension]} in dimension {dimension}"
-                return f"; a stride of {told} explains it"
+            pitch = _named(case, name, rows, dimension, step)
+            if pitch or several:
+                return WrongStride(pitch) if pitch else WrongStride(Pitch(step, strides[dimension]), dimension)
     for first in range(rows.depth):
         for second in range(first):
             swapped = list(strides)
             swapped[first], swapped[second] = strides[second], strides[first]
             if all(_led(rows, swapped, index) in offsets for index, offsets in places.items()):
-                return f"; the strides of dimensions {second} and {first} taken for one another explain it"
+                return SwappedStrides(second, first)
     return _shift(rows, places)
 
 
@@ -224,26 +237,24 @@ def _steps(rows: Rows, rest: list[int], index: Index, count: int, offsets: list[
     return {distance // count for distance in distances if count and distance % count == 0}
 
 
-def _told(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> str:
-    """Say a wrong stride in rows of the next dimension, if that many have a name in the op: W=3 instead of A=5."""
+def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> Pitch | None:
+    """Return a wrong stride in rows of the next dimension, if that many have a name in the op: W=3 instead of A=5."""
     inner = dimension + 1
     if inner >= len(rows.buffer.shape) or step % rows.buffer.strides[inner]:
-        return ""
+        return None
     count, right = step // rows.buffer.strides[inner], rows.buffer.shape[inner]
     letters = OPS[case.op].letters
     named: dict[str, int] = {}
     for other, letters_of in letters.items():
         named |= dict(zip(letters_of, case.buffers[other].shape, strict=False))
-    told = next((f"{letter}={count}" for letter in "WA" if named.get(letter) == count), "")
-    if not told and count != right - 1:
-        return ""
+    letter = next((letter for letter in "WA" if named.get(letter) == count), "")
+    if not letter and count != right - 1:
+        return None
     own = letters[name][inner] if name in letters else "."
-    return f"{told or count} instead of {right if own == '.' else f'{own}={right}'}"
+    return Pitch(count, right, letter, own.strip("."))
 
 
-def _shift(rows: Rows, places: dict[Index, list[int]]) -> str:
-    """Whether all rows lie a constant number of rows away."""
+def _shift(rows: Rows, places: dict[Index, list[int]]) -> Shifted | None:
+    """Return the constant number of elements by which all rows are moved, if there is one."""
     moved = {offset - rows.start(index) for index, offsets in places.items() for offset in offsets[:1]}
-    if len(places) < 2 or len(moved) > 1:
-        return ""
-    return f"; so it is with {len(places)} rows, all moved by {next(iter(moved))} elements"
+    return Shifted(len(places), moved.pop()) if len(places) > 1 and len(moved) == 1 else None

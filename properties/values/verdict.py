@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.relations import Relation
 
 
 class Outcome(StrEnum):
@@ -41,7 +42,8 @@ class Divergence(Value, frozen=True, kw_only=True):
     """The first difference of a contract: where, expected, got, and how they are related.
 
     `index` is the first differing element of a vector, `margin` the reference's logit margin where a choice differs,
-    `count` the number of differences of this kind in the scenario, `extent` says where else ("at every step").
+    `count` the number of differences of this kind in the scenario, among `total` places (0: not counted).
+    `output_changed` says whether the run's emitted tokens are wrong, too (None: a kernel alone has none).
     """
 
     contract: str
@@ -55,11 +57,11 @@ class Divergence(Value, frozen=True, kw_only=True):
     index: int
     expected: str
     got: str
-    relation: str
+    relation: Relation
     margin: float | None = None
-    extent: str = ""
     count: int = 1
-    note: str = ""
+    total: int = 0
+    output_changed: bool | None = None
 
 
 class Verdict(Value, frozen=True, kw_only=True):

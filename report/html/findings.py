@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from draftproof.properties.values.durations import show_duration
-from draftproof.properties.values.verdict import Divergence
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import Found, Source
 from draftproof.report.html.words import count, plural
@@ -42,7 +40,6 @@ class View:
     outcome: str
     title: str
     sentence: str
-    note: str
     facts: tuple[tuple[str, str], ...]
     merged: tuple[tuple[str, str], ...]
     grid: Grid | None
@@ -86,8 +83,7 @@ def _view(number: int, found: Found, merged: Sequence[Found], source: Source) ->
         number=number,
         outcome=_text(found, "outcome"),
         title=_text(found, "contract"),
-        sentence=sentence(first, bool(found.row.get("output_changed"))) if first else _without(found),
-        note=_note(first),
+        sentence=sentence(first) if first else _without(found),
         facts=tuple((name, text) for name, text in _facts(found, merged).items() if text),
         merged=tuple((_text(one, "identity"), plural(_number(one, "hits"), "hit")) for one in merged),
         grid=grid(found.timeline) if found.timeline else None,
@@ -107,12 +103,6 @@ def _without(found: Found) -> str:
         return f"{error}{place}."
     last = _text(found, "detail").strip().splitlines()
     return last[0] if last else f"{_text(found, 'relation') or error}{place}."
-
-
-def _note(first: Divergence | None) -> str:
-    """What a divergence adds to its sentence, unless the sentence ends with it."""
-    note = first.note if first else ""
-    return "" if re.fullmatch(r"(the )?output tokens (changed|did not change)", note) else note
 
 
 def _facts(found: Found, merged: Sequence[Found]) -> Mapping[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS
+from draftproof.properties.values.relations import OffBy, Stride, WrongMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 
@@ -94,8 +94,8 @@ def test_numbers_are_one_a_seed(report):
     assert all(seconds is not None and 0 < seconds < 60 for seconds in early.seconds_to_detect)
     assert (early.examples.low, early.examples.high) == (min(counts), max(counts))
     assert early.divergence is not None
-    assert (early.divergence.relation, early.divergence.extent) == ("1 ahead", "at every step")
-    assert not early.output_changed
+    assert (early.divergence.relation, early.divergence.count) == (OffBy(1), early.divergence.total)
+    assert early.divergence.output_changed is False
     harmless = row(report, "harmless")
     assert harmless.examples_to_detect == harmless.seconds_to_detect == (None, None)
     assert harmless.time.low is None
@@ -129,7 +129,7 @@ def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
     assert {one.clean_twin for one in report.faults} == {Outcome.PASS}
     first = row(report, "of-ngram").divergence
     assert first is not None
-    assert (first.contract, first.relation) == ("draft.match", "place 1 behind")
+    assert (first.contract, first.relation) == ("draft.match", WrongMatch("place", -1))
 
 
 def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
@@ -216,7 +216,8 @@ def test_a_wrong_stride_is_reported_as_one():
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None
     relation = found.divergence.relation
-    assert re.match(r"stride W=\d instead of A=\d: row \d of request \d ", relation), relation
+    assert isinstance(relation, Stride)
+    assert (relation.pitch.expected_name, relation.row.row) == ("A", 0)
 
 
 def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):

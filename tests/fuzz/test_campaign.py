@@ -25,6 +25,7 @@ from draftproof.fuzz.campaign.settings import Asked, Limits, Until
 from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import read_case
+from draftproof.properties.values.relations import OffBy, Poison, Zero
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from tests.harness.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, crashing, failing, passing
@@ -163,7 +164,9 @@ def test_a_campaign_that_is_stopped_anywhere_ends_like_one_that_never_was(tmp_pa
 
 def test_a_killed_process_loses_nothing(tmp_path: Path):
     """Processes that run a campaign are killed at random; the last one is left to end."""
-    script = f"import sys; sys.path.append({str(HERE.parent.parent)!r}); from tests.fuzz import killing; killing.main()"
+    script = (
+        f"import sys; sys.path.append({str(HERE.parent.parent)!r}); from tests.harness import killing; killing.main()"
+    )
     command = [sys.executable, "-P", "-c", script, str(tmp_path / "killed"), "8", "60"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
@@ -228,12 +231,12 @@ def test_what_fails_without_its_variant_is_that_finding(tmp_path: Path):
 def slipping(order: Order) -> Answer:
     """How a bug shows depends on the size of the scenario."""
     requests = len(order.scenario.requests)
-    return failing(order, relation="stale" if requests > 2 else "2 ahead" if requests > 1 else "request's own")
+    return failing(order, relation=Zero() if requests > 2 else OffBy(-2) if requests > 1 else Poison())
 
 
 def test_a_finding_is_what_its_smallest_case_shows(tmp_path: Path):
     end = campaign(tmp_path, Pool(slipping))
-    assert only(end).relation == "request's own"
+    assert only(end).relation == "poison"
     assert only(end).state == "confirmed"
     assert len(end.findings) == 3
 

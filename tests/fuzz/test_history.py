@@ -25,6 +25,7 @@ from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
+from draftproof.properties.values.relations import OtherRow
 from draftproof.properties.values.verdict import Outcome
 from tests.harness.doubles import diverging
 
@@ -306,7 +307,7 @@ DIVERGENCE = diverging(got=10)
 PASSED = Answer(number=0, outcome=Outcome.PASS, judged=("draft.positions",))
 FAILED = Answer(number=0, outcome=Outcome.FAIL, judged=("draft.positions",), first=DIVERGENCE)
 OTHER = msgspec.structs.replace(FAILED, first=msgspec.structs.replace(DIVERGENCE, contract="verify.positions"))
-MOVED = msgspec.structs.replace(FAILED, first=msgspec.structs.replace(DIVERGENCE, relation="another row"))
+MOVED = msgspec.structs.replace(FAILED, first=msgspec.structs.replace(DIVERGENCE, relation=OtherRow(row=2)))
 CRASHED = Answer(number=0, outcome=Outcome.CRASH, error="SIGSEGV", detail="SIGSEGV in base")
 HUNG = Answer(number=0, outcome=Outcome.HANG, error="deadline")
 UNMADE = Answer(

@@ -24,6 +24,7 @@ from draftproof.harness.workers.messages import Answer, SubjectSpec
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
@@ -147,9 +148,14 @@ def test_each_request_alone():
 
 
 def divergence(**fields: object) -> Divergence:
-    told = {"contract": "commit.length", "channel": "commit.length", "phase": "commit", "relation": "", **fields}
+    told = {
+        "contract": "commit.length",
+        "channel": "commit.length",
+        "phase": "commit",
+        **fields,
+    }
     place = {"request": 0, "round": 1, "step": -1, "layer": -1, "row": -1, "index": -1}
-    return Divergence(expected="1", got="2", **place, **told)  # type: ignore[arg-type]
+    return Divergence(expected="1", got="2", relation=Different(), **place, **told)  # type: ignore[arg-type]
 
 
 FAILS = Answer(number=0, outcome=Outcome.FAIL, first=divergence())

@@ -16,6 +16,7 @@ from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
 from draftproof.properties.values.paths import get, lower, put, without
+from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
@@ -23,9 +24,11 @@ from draftproof.properties.values.verdict import Divergence, Outcome
 SCENARIOS = generate(3, 25, ALGORITHMS)
 LARGE = max(SCENARIOS, key=size)
 
+ONE_AHEAD = OffBy(1)
+
 
 def divergence(
-    contract: str = "accept.greedy", channel: str = "accept.bonus", relation: str = "one ahead"
+    contract: str = "accept.greedy", channel: str = "accept.bonus", relation: Relation = ONE_AHEAD
 ) -> Divergence:
     place = {"request": 0, "round": 1, "step": -1, "layer": -1, "row": -1, "index": -1}
     return Divergence(
@@ -147,7 +150,7 @@ def crash(error: str, outcome: Outcome = Outcome.CRASH, launch: str = "verify") 
     ("answer", "like", "expected"),
     [
         (FAILS, FAILS, True),
-        (FAILS, Answer(number=1, outcome=Outcome.FAIL, first=divergence(relation="stale")), True),
+        (FAILS, Answer(number=1, outcome=Outcome.FAIL, first=divergence(relation=Stale("round", 1))), True),
         (FAILS, Answer(number=1, outcome=Outcome.FAIL, first=divergence(channel="accept.index")), False),
         (FAILS, crash("IndexError"), False),
         (crash("IndexError"), crash("IndexError", launch="draft"), True),

@@ -10,6 +10,7 @@ import msgspec
 
 from draftproof.harness.workers.messages import Answer, Order, Place
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.relations import OffBy, Relation
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
 
@@ -69,7 +70,10 @@ def passing(order: Order) -> Answer:
     )
 
 
-def diverging(contract: str = "draft.positions", relation: str = "1 ahead", *, got: int = 4) -> Divergence:
+ONE_AHEAD = OffBy(1)
+
+
+def diverging(contract: str = "draft.positions", relation: Relation = ONE_AHEAD, *, got: int = 4) -> Divergence:
     """A position of a draft's first step that is one too high."""
     return Divergence(
         contract=contract,
@@ -87,7 +91,7 @@ def diverging(contract: str = "draft.positions", relation: str = "1 ahead", *, g
     )
 
 
-def failing(order: Order, contract: str = "draft.positions", relation: str = "1 ahead") -> Answer:
+def failing(order: Order, contract: str = "draft.positions", relation: Relation = ONE_AHEAD) -> Answer:
     """What a subject with one bug says."""
     first = diverging(contract, relation)
     return msgspec.structs.replace(passing(order), outcome=Outcome.FAIL, failed=(contract,), first=first)

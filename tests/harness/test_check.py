@@ -13,6 +13,7 @@ from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
@@ -40,9 +41,9 @@ def test_a_wrong_position_fails_its_contract_and_is_kept_once(tmp_path: Path):
     assert report.verdict is Outcome.FAIL
     assert failed.verdict is Outcome.FAIL
     assert failed.divergence is not None
-    assert (failed.divergence.channel, failed.divergence.relation) == ("draft.step.positions", "1 ahead")
+    assert (failed.divergence.channel, failed.divergence.relation) == ("draft.step.positions", OffBy(1))
     finding = next(one for one in report.findings if one.first and one.first.contract == "draft.positions")
-    assert not finding.output_changed
+    assert finding.first.output_changed is False
     scenario, script = read_case(Path(finding.case))
     assert scenario == SCENARIOS[finding.scenario]
     assert script == solved(scenario).script

@@ -48,7 +48,7 @@ def tally(op: str, floats: Sequence[torch.dtype], examples: int, device: str = "
         seen.changed += writes_something(case)
         differences = check(op, getattr(kernels, op), getattr(ops, op), case, device)
         if differences:
-            seen.differences = [str(difference) for difference in differences]
+            seen.differences = [f"{difference.op}: {difference}" for difference in differences]
         assert not differences
 
     try:

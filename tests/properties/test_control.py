@@ -17,6 +17,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.observed import LaunchKind, LayerKind, StepsInForce
+from draftproof.properties.values.relations import Different, Missing, OffBy, OutOfOrder, Relation
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence, with_observations
@@ -74,8 +75,8 @@ def test_a_draft_too_many_is_noticed_though_the_reference_follows() -> None:
 
     of = lockstep(Eager(), ADAPTIVE)
     found = failure("control.num_drafts", of)
-    assert (found.expected, found.got, found.relation) == ("1 drafts", "3 drafts", "2 ahead")
-    assert failure("verify.ids", of).relation == "missing"
+    assert (found.expected, found.got, found.relation) == ("1 drafts", "3 drafts", OffBy(2))
+    assert failure("verify.ids", of).relation == Missing()
 
 
 def test_an_average_in_another_order_of_operations_is_noticed() -> None:
@@ -189,14 +190,14 @@ def relaunched(of: Evidence, kind: int, field: str, more: int) -> Evidence:
 @pytest.mark.parametrize(
     ("kind", "field", "more", "relation"),
     [
-        (LaunchKind.VERIFY, "width", 1, "1 ahead"),
-        (LaunchKind.COMMIT, "rows", 1, "1 ahead"),
-        (LaunchKind.COMMIT, "width", 2, "2 ahead"),
-        (LaunchKind.COMMIT, "size", 2, "different"),
-        (LaunchKind.CAPTURE, "width", 1, "different"),
+        (LaunchKind.VERIFY, "width", 1, OffBy(1)),
+        (LaunchKind.COMMIT, "rows", 1, OffBy(1)),
+        (LaunchKind.COMMIT, "width", 2, OffBy(2)),
+        (LaunchKind.COMMIT, "size", 2, Different()),
+        (LaunchKind.CAPTURE, "width", 1, Different()),
     ],
 )
-def test_launches_are_held_to_their_width_and_rows(kind: int, field: str, more: int, relation: str) -> None:
+def test_launches_are_held_to_their_width_and_rows(kind: int, field: str, more: int, relation: Relation) -> None:
     assert failure("launch.graphs", relaunched(evidence(scenario=ADAPTIVE), kind, field, more)).relation == relation
 
 
@@ -215,4 +216,4 @@ def test_a_commit_before_its_verify_is_out_of_order() -> None:
         return one._replace(key=one.key._replace(step=swap.get(one.key.step, one.key.step)))
 
     found = [d.relation for d in find("launch.graphs").check(changed(of, change))]
-    assert found == ["out of order"]
+    assert found == [OutOfOrder()]

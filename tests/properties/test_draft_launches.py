@@ -10,6 +10,7 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WriteSet, WrittenPlace
+from draftproof.properties.values.relations import Missing, OffBy, OutOfRange, SlotOf
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
@@ -59,9 +60,9 @@ def test_every_layer_extends_in_a_launch_of_its_own() -> None:
     assert not launches(of, LaunchKind.DRAFT)
     extends = launches(of, LaunchKind.EXTEND)
     assert {launch.layer for launch in extends} == set(range(LAYERS))
-    assert failure("launch.graphs", without(of, extends[-1])).relation == "missing"
+    assert failure("launch.graphs", without(of, extends[-1])).relation == Missing()
     second = next(launch for launch in extends if launch.layer == 1)
-    assert failure("launch.graphs", relaunched(of, second, layer=0)).relation == "1 behind"
+    assert failure("launch.graphs", relaunched(of, second, layer=0)).relation == OffBy(-1)
 
 
 def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
@@ -78,7 +79,7 @@ def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
 def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
     of = evidence(scenario=scenario)
     found = failure("launch.graphs", without(of, launches(of, LaunchKind.DRAFT)[0]))
-    assert (found.relation, found.expected) == ("missing", "1 of kind 1")
+    assert (found.relation, found.expected) == (Missing(), "1 of kind 1")
 
 
 def rewritten(of: Evidence, launch: StepLaunch, change: Callable[[set], set]) -> Evidence:
@@ -108,7 +109,7 @@ def test_a_chain_may_compute_again_as_far_back_as_guesses_reach() -> None:
 
     assert n > LAYERS
     assert list(find("memory.written").check(written(n - LAYERS + 1))) == []
-    assert failure("memory.written", written(n - LAYERS)).relation == f"slot of position {n - LAYERS}"
+    assert failure("memory.written", written(n - LAYERS)).relation == SlotOf(n - LAYERS)
 
 
 def test_a_draft_writes_as_many_entries_as_its_form_takes() -> None:
@@ -127,4 +128,4 @@ def test_a_draft_without_memory_writes_none() -> None:
     of = evidence(scenario=NGRAM)
     astray = rewritten(of, of.schedule.launches[0], lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, 0)})
     assert failure("memory.written", astray).got == "draft slot 0"
-    assert failure("memory.bounds", astray).relation == "out of range"
+    assert failure("memory.bounds", astray).relation == OutOfRange()

@@ -19,6 +19,20 @@ from draftproof.properties.judge import COMMON, by_draft, judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
 from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
+from draftproof.properties.values.relations import (
+    ChoiceOf,
+    Missing,
+    OffBy,
+    OtherLayer,
+    OtherRow,
+    OutOfRange,
+    Relation,
+    Resized,
+    Stale,
+    WrongFeature,
+    WrongMatch,
+    Zero,
+)
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome
@@ -108,16 +122,16 @@ def test_a_layer_fed_from_the_target_is_named() -> None:
     hidden = of.subject.channel("extend.hidden_in")
     wrong = changed(of, values("extend.hidden_in", lambda key, _: hidden[key._replace(layer=0)]))
     found = first(wrong)
-    assert (found.contract, found.layer, found.relation) == ("chain.hidden", 1, "value of layer 0")
+    assert (found.contract, found.layer, found.relation) == ("chain.hidden", 1, OtherLayer(0))
     assert failure("extend.hidden", wrong).layer == 1
-    assert found.note == "output tokens did not change"
+    assert found.output_changed is False
 
 
 def test_ids_that_are_not_shifted_are_named() -> None:
     of = evidence(scenario=CHAIN)
     ids = of.subject.channel("extend.ids")
     found = first(changed(of, values("extend.ids", lambda key, _: ids[key._replace(layer=max(key.layer - 1, 0))])))
-    assert (found.contract, found.layer, found.relation) == ("chain.ids", 1, "value of layer 0")
+    assert (found.contract, found.layer, found.relation) == ("chain.ids", 1, OtherLayer(0))
 
 
 def test_a_guess_of_another_request_is_named() -> None:
@@ -136,7 +150,7 @@ def test_a_guess_of_another_request_is_named() -> None:
     wrong = changed(
         of, lambda one: one._replace(value=_choice(proposals, theirs)) if one[:2] == ("extend.ids", place) else one
     )
-    assert failure("chain.ids", wrong).relation == f"another row: request {request}"
+    assert failure("chain.ids", wrong).relation == OtherRow(request=request)
 
 
 def _choice(proposals: Mapping[Key, Datum], row: Row) -> int | None:
@@ -152,7 +166,7 @@ def _step(of: Evidence, key: Key) -> int:
 def test_a_wrong_layer_0_is_no_fault_of_the_chain() -> None:
     of = evidence(scenario=CHAIN)
     wrong = changed(of, values("extend.hidden_in", lambda key, value: bytes(len(value)) if not key.layer else value))  # type: ignore[arg-type]
-    assert (first(wrong).contract, first(wrong).relation) == ("extend.hidden", "zero")
+    assert (first(wrong).contract, first(wrong).relation) == ("extend.hidden", Zero())
     assert list(find("chain.hidden").check(wrong)) == []
 
 
@@ -178,7 +192,7 @@ def test_what_a_layer_need_not_compute_again_may_be_left_out_and_nothing_else(sc
     fewer = left_out(0)
     assert len(fewer.subject.observations) < len(of.subject.observations)
     assert judge(fewer).passed
-    assert first(left_out(1)).relation == "missing"
+    assert first(left_out(1)).relation == Missing()
 
 
 def test_what_a_layer_computed_again_must_be_right_though_it_need_not_have_been() -> None:
@@ -203,13 +217,13 @@ def test_a_guess_that_survives_is_noticed() -> None:
         return one._replace(value=before) if one[:2] == ("extend.kv", replaced) else one
 
     found = failure("extend.kv", changed(of, change))
-    assert (found.layer, found.relation) == (replaced.layer, f"stale: value of round {replaced.round - 1}")
+    assert (found.layer, found.relation) == (replaced.layer, Stale("round", replaced.round - 1))
 
 
 def test_a_block_that_sees_too_little_is_named() -> None:
     of = evidence(scenario=BLOCK)
     found = first(changed(of, values("draft.block.visible", lambda _, value: value - 1)))  # type: ignore[operator]
-    assert (found.contract, found.relation, found.extent) == ("block.visible", "1 behind", "in every row")
+    assert (found.contract, found.relation, found.total) == ("block.visible", OffBy(-1), found.count)
 
 
 def test_a_mask_is_a_token_of_a_block_only() -> None:
@@ -218,21 +232,21 @@ def test_a_mask_is_a_token_of_a_block_only() -> None:
     assert vocab in of.subject.channel("draft.block.ids").values()
     assert list(find("memory.bounds").check(of)) == []
     astray = changed(of, values("verify.ids", lambda _, __: vocab))
-    assert failure("memory.bounds", astray).relation == "out of range"
+    assert failure("memory.bounds", astray).relation == OutOfRange()
     beyond = changed(of, values("draft.block.ids", lambda _, __: vocab + 1))
-    assert failure("memory.bounds", beyond).relation == "out of range"
+    assert failure("memory.bounds", beyond).relation == OutOfRange()
 
 
 @pytest.mark.parametrize(
     ("features", "relation"),
     [
-        (lambda one, other, _: (other, one), "feature 0 of 2 is feature 1"),
-        (lambda one, other, last: (last, other), "feature 0 of 2 is the last hidden state"),
-        (lambda one, other, _: (one, b"x" * len(other)), "feature 1 of 2"),
+        (lambda one, other, _: (other, one), WrongFeature(0, 2, "feature", 1)),
+        (lambda one, other, last: (last, other), WrongFeature(0, 2, "last")),
+        (lambda one, other, _: (one, b"x" * len(other)), WrongFeature(1, 2)),
     ],
 )
 def test_a_wrong_feature_is_named(
-    features: Callable[[bytes, bytes, bytes], tuple[bytes, bytes]], relation: str
+    features: Callable[[bytes, bytes, bytes], tuple[bytes, bytes]], relation: Relation
 ) -> None:
     """Those of layers 1 and 0 of three, whose last state is another."""
     of = evidence(scenario=msgspec.structs.replace(BLOCK, draft=msgspec.structs.replace(BLOCK.draft, features=(1, 0))))
@@ -260,25 +274,25 @@ def test_a_bonus_read_one_row_too_far_is_named() -> None:
     found = failure(
         "accept.greedy", changed(of, lambda one: one._replace(value=bonus) if one[:2] == ("accept.bonus", key) else one)
     )
-    assert found.relation == f"choice of row {correct[key] + 1}, 1 ahead"  # type: ignore[operator]
+    assert found.relation == ChoiceOf(correct[key] + 1, 1)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
     ("match", "got", "relation"),
     [
-        (True, (0, -1), "no match found"),
-        (False, (2, 3), "a match where there is none"),
-        (True, (1, 1), "a match of 1 token(s) fewer"),
+        (True, (0, -1), WrongMatch("lost")),
+        (False, (2, 3), WrongMatch("invented")),
+        (True, (1, 1), WrongMatch("length", -1)),
     ],
 )
-def test_a_wrong_match_says_what_is_wrong(match: bool, got: tuple[int, int], relation: str) -> None:
+def test_a_wrong_match_says_what_is_wrong(match: bool, got: tuple[int, int], relation: Relation) -> None:
     of = evidence(scenario=NGRAM)
     matches = of.reference.channel("propose.match")
     key = next(key for key, found in sorted(matches.items()) if found.length == (2 if match else 0))
     wrong = changed(of, values("propose.match", lambda at, value: NgramMatch(*got) if at == key else value))
     found = first(wrong)
     assert (found.contract, found.relation) == ("draft.match", relation)
-    assert found.note == "output tokens did not change"
+    assert found.output_changed is False
 
 
 def test_a_match_at_another_place_is_apart() -> None:
@@ -294,14 +308,14 @@ def test_a_match_at_another_place_is_apart() -> None:
     found = failure(
         "draft.match", changed(of, values("propose.match", lambda _, one: behind(one) if one == matched else one))
     )
-    assert found.relation == "place 1 behind"
+    assert found.relation == WrongMatch("place", -1)
     assert not judge(wrong).passed
 
 
 def test_a_proposal_too_long_is_noticed_though_others_are_forced() -> None:
     of = evidence(scenario=NGRAM)
     found = first(changed(of, values("propose.tokens", lambda _, value: (*value, 1))))  # type: ignore[misc]
-    assert (found.contract, found.relation) == ("draft.proposed", "longer by 1")
+    assert (found.contract, found.relation) == ("draft.proposed", Resized(1))
 
 
 def test_hidden_states_that_a_draft_does_not_need_are_noticed() -> None:
@@ -335,7 +349,7 @@ def test_a_hole_after_a_full_accept_is_noticed() -> None:
         ),
     )
     found = first(hole)
-    assert (found.channel, found.row, found.relation) == ("extend.ids", position, "missing")
+    assert (found.channel, found.row, found.relation) == ("extend.ids", position, Missing())
 
 
 def test_rounds_without_a_match_run_without_drafts() -> None:
@@ -354,7 +368,7 @@ def test_rounds_without_a_match_run_without_drafts() -> None:
         mine = one.channel == "round.rows" and one.key[:2] == unforced[0][:2]
         return one._replace(value=msgspec.structs.replace(one.value, count=one.value.count + 1)) if mine else one
 
-    assert failure("control.num_drafts", changed(of, more)).relation == "1 ahead"
+    assert failure("control.num_drafts", changed(of, more)).relation == OffBy(1)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

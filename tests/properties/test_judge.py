@@ -14,6 +14,7 @@ from draftproof.properties.coverage.counts import HYBRID, NAMES, counts, total
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
+from draftproof.properties.values.relations import OffBy, Zero
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
@@ -50,8 +51,8 @@ def test_draft_positions_one_ahead_read_as_such() -> None:
     assert found is not None
     assert (found.contract, found.channel, found.step) == ("draft.positions", "draft.step.positions", 1)
     assert int(found.got) == int(found.expected) + 1
-    assert (found.relation, found.extent) == ("1 ahead", "at every step")
-    assert found.note == "output tokens did not change"
+    assert (found.relation, found.count) == (OffBy(1), found.total)
+    assert found.output_changed is False
 
 
 def test_a_write_into_another_request_comes_before_what_was_read_there() -> None:
@@ -70,7 +71,7 @@ def test_a_write_into_another_request_comes_before_what_was_read_there() -> None
         return o
 
     judgement = judge(with_observations(one, map(wrong, one.subject.observations)))
-    assert judgement.results["verify.hidden"].relation == "zero"  # type: ignore[union-attr]
+    assert judgement.results["verify.hidden"].relation == Zero()  # type: ignore[union-attr]
     assert judgement.first.contract == "memory.written"  # type: ignore[union-attr]
 
 

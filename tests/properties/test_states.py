@@ -19,6 +19,21 @@ from draftproof.properties.values.observed import (
     WriteSet,
     WrittenPlace,
 )
+from draftproof.properties.values.relations import (
+    Moved,
+    OtherRow,
+    OtherState,
+    OutOfRange,
+    Pitch,
+    Poison,
+    Relation,
+    Resized,
+    Stale,
+    StateSlotOf,
+    Stride,
+    VerifyRow,
+    Zero,
+)
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, Schedule, Variant
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
@@ -100,9 +115,10 @@ def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) ->
     of = lockstep(IdealSubject(), NARROW)
     assert {of.plans.width(row.step) for row in of.schedule.rows if row.phase} >= {3}
     found = failure(channel, strided(of, channel, written=4, read=3))
-    assert found.relation.startswith("stride W=3 instead of A=4: row ")
-    assert "reads where row" in found.relation
-    assert " lies" in found.relation
+    assert isinstance(found.relation, Stride)
+    assert found.relation.pitch == Pitch(3, 4, "W", "A")
+    assert found.relation.source is not None
+    assert (found.relation.belongs, found.relation.how) == (None, "lies")
 
 
 @pytest.mark.parametrize(("written", "read"), [(5, 3), (5, 4), (3, 5), (4, 5)])
@@ -110,9 +126,10 @@ def test_a_read_at_the_stride_of_the_width_in_force_is_a_stride(channel: str) ->
 def test_any_wrong_stride_is_found_if_rows_of_several_places_agree(channel: str, written: int, read: int) -> None:
     found = failure(channel, strided(lockstep(IdealSubject(), TOGETHER), channel, written, read))
     wrong = read if written == 5 else written
-    assert found.relation.startswith(f"stride {wrong} instead of A=5: row ")
-    assert "reads where row" in found.relation
-    assert (" lies" if written == 5 else " was written") in found.relation
+    assert isinstance(found.relation, Stride)
+    assert found.relation.pitch == Pitch(wrong, 5, "", "A")
+    assert found.relation.source is not None
+    assert found.relation.how == ("lies" if written == 5 else "written")
 
 
 def test_a_step_index_too_low_is_no_stride() -> None:
@@ -126,20 +143,19 @@ def test_a_step_index_too_low_is_no_stride() -> None:
         key = one.key._replace(row=index - 1)  # type: ignore[operator]
         return one._replace(value=of.reference.channel("commit.intermediate")[key])
 
-    assert failure("commit.state", changed(of, change)).relation == "holds the state of row 1, 1 behind"
+    assert failure("commit.state", changed(of, change)).relation == OtherState(1, -1)
 
 
 def test_rows_that_only_their_writes_show_astray_are_a_stride() -> None:
     of = lockstep(IdealSubject(), WIDER)
     lost = strided(of, "commit.intermediate", written=3, read=6)
-    assert failure("commit.intermediate", lost).relation == "poison"
+    assert failure("commit.intermediate", lost).relation == Poison()
     for place in (3, 4, 5):
         lost = written(lost, LaunchKind.VERIFY, 4, place)
-    assert failure("commit.intermediate", lost).relation == (
-        "stride W=3 instead of A=6: row 0 of request 1 was written where row 3 of request 0 belongs; "
-        "this explains 6 of 6 wrong states of the batch"
+    assert failure("commit.intermediate", lost).relation == Stride(
+        Pitch(3, 6, "W", "A"), VerifyRow(0, 1), explained=6, wrong=6, belongs=VerifyRow(3, 0)
     )
-    assert failure("commit.intermediate", written(lost, LaunchKind.VERIFY, 4, 2 * 6 - 1)).relation == "poison"
+    assert failure("commit.intermediate", written(lost, LaunchKind.VERIFY, 4, 2 * 6 - 1)).relation == Poison()
 
 
 def test_one_wrong_row_is_no_stride() -> None:
@@ -148,7 +164,7 @@ def test_one_wrong_row_is_no_stride() -> None:
     key, layer = Key(1, 1, row=1), 0
     state = of.reference.channel("commit.intermediate")[Key(0, 1, layer=layer, row=2)]
     one = changed(of, at("commit.intermediate", key._replace(layer=layer), state))
-    assert failure("commit.intermediate", one).relation == "holds the state of request 0, row 2"
+    assert failure("commit.intermediate", one).relation == OtherState(2, request=0)
 
 
 def test_of_two_wrong_states_that_of_the_earlier_engine_step_is_shown() -> None:
@@ -161,7 +177,7 @@ def test_of_two_wrong_states_that_of_the_earlier_engine_step_is_shown() -> None:
         zero = bytes(len(of.subject.channel("commit.state")[key]))  # type: ignore[arg-type]
         both = changed(both, at("commit.state", key, zero))
     found = failure("commit.state", both)
-    assert (found.request, found.round, found.relation, found.count) == (0, 2, "zero", 2)
+    assert (found.request, found.round, found.relation, found.count) == (0, 2, Zero(), 2)
 
 
 def swapped(one: Key) -> Key:
@@ -171,14 +187,14 @@ def swapped(one: Key) -> Key:
 @pytest.mark.parametrize(
     ("channel", "key", "relation"),
     [
-        ("commit.state", lambda key: key._replace(round=key.round - 1), "stale: value of round 0"),
-        ("commit.state", swapped, "holds the state of request 1, row 2"),
-        ("commit.final", lambda key: None, "zero"),
-        ("commit.state", lambda key: None, "zero"),
+        ("commit.state", lambda key: key._replace(round=key.round - 1), Stale("round", 0)),
+        ("commit.state", swapped, OtherState(2, request=1)),
+        ("commit.final", lambda key: None, Zero()),
+        ("commit.state", lambda key: None, Zero()),
     ],
 )
 def test_a_state_of_elsewhere_says_where_it_is_from(
-    channel: str, key: Callable[[Key], Key | None], relation: str
+    channel: str, key: Callable[[Key], Key | None], relation: Relation
 ) -> None:
     of = lockstep(IdealSubject(), TOGETHER)
 
@@ -205,7 +221,7 @@ def test_a_part_that_was_not_committed_is_stale(window: bool) -> None:
         halves = (old[:split], one.value[split:]) if window else (one.value[:split], old[split:])  # type: ignore[index]
         return one._replace(value=b"".join(halves))  # type: ignore[arg-type]
 
-    assert failure("commit.state", changed(of, change)).relation == "stale: value of round 0, in part"
+    assert failure("commit.state", changed(of, change)).relation == Stale("round", 0, in_part=True)
 
 
 def at(channel: str, key: Key, value: Datum) -> Callable[[Observation], Observation]:
@@ -218,12 +234,12 @@ def test_a_state_slot_of_two_owners_is_named() -> None:
     both = changed(
         of, lambda one: one._replace(value=taken) if one[0] == "round.state" and one.key.request == 1 else one
     )
-    assert failure("state.ownership", both).relation == "another row: request 0"
+    assert failure("state.ownership", both).relation == OtherRow(request=0)
     moved = changed(of, at("round.state", Key(0, 2), 3 if taken != 3 else 2))
-    assert failure("state.ownership", moved).relation == "moved"
+    assert failure("state.ownership", moved).relation == Moved()
     beyond = changed(of, lambda one: one._replace(value=4) if one[0] == "round.state" else one)
-    assert failure("state.ownership", beyond).relation == "out of range"
-    assert failure("state.bounds", beyond).relation == "out of range"
+    assert failure("state.ownership", beyond).relation == OutOfRange()
+    assert failure("state.bounds", beyond).relation == OutOfRange()
 
 
 def test_a_state_slot_that_never_comes_back_is_missed() -> None:
@@ -233,7 +249,7 @@ def test_a_state_slot_that_never_comes_back_is_missed() -> None:
     assert failure("state.balance", leaked).round == last.round
     kept = changed(of, at("pool.states", last, StatePoolReport(2, (Owner(1, 0),))))
     assert failure("state.balance", kept).round == last.round
-    assert failure("state.ownership", kept).relation == "longer by 2"
+    assert failure("state.ownership", kept).relation == Resized(2)
 
 
 def written(of: Evidence, kind: int, region: int, slot: int) -> Evidence:
@@ -269,7 +285,7 @@ def test_an_intermediate_state_that_is_not_written_is_missed() -> None:
     kept = tuple(place for place in of.subject.typed("commit.written", WriteSet)[key] if place != gone)
     lost = changed(of, at("commit.written", key, kept))
     found = failure("memory.written", lost)
-    assert (found.got, found.relation) == ("unchanged", "row 1 of request 0")
+    assert (found.got, found.relation) == ("unchanged", StateSlotOf(0, 1))
 
 
 @pytest.mark.parametrize("variant", ["other_commit", "pages_permuted", "rows_permuted"])

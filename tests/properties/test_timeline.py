@@ -11,6 +11,7 @@ from draftproof.properties.diagnosis.timeline import LONGEST, Timeline, timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS, PHASES
+from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from tests.properties.evidence import evidence, evidence_of, with_observations
@@ -45,7 +46,7 @@ def drawn(of: Evidence) -> Timeline:
 def invented(**fields) -> Divergence:
     """A divergence that a contract could report, wherever."""
     base = {"contract": "x", "channel": "verify.ids", "phase": "verify", "request": 0, "round": 1, "step": -1}
-    rest = {"layer": -1, "row": 0, "index": -1, "expected": "1", "got": "2", "relation": "1 ahead"}
+    rest = {"layer": -1, "row": 0, "index": -1, "expected": "1", "got": "2", "relation": OffBy(1)}
     return Divergence(**{**base, **rest, **fields})
 
 

@@ -69,7 +69,6 @@ def finding(**fields: Any) -> tuple[Any, ...]:
         "first": 17,
         "at": 3.5,
         "divergence": msgspec.json.encode(first).decode(),
-        "output_changed": 0,
         "place": "",
         "detail": "",
         "runs": "3/3",

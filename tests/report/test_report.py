@@ -23,6 +23,7 @@ from draftproof.properties.diagnosis.timeline import Mark
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.relations import RowTaken, Spot
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.page import render, report
 from draftproof.report.html.source import LONGEST, read_run
@@ -93,7 +94,7 @@ def test_a_report_tells_what_ran_and_what_was_found(page):
     assert "2,000 (1,950 PASS, 50 FAIL)" in whole
     assert "100 % of 60 second runs" in whole
     assert "Workers2" in page.whole
-    assert sentence(drawn().first, False) in whole
+    assert sentence(drawn().first) in whole
     assert "AcceleratorError in base, engine step 7, verify." in whole
     assert "database or disk is full" in whole
     assert "draft-positions-advanced-early-3" in whole
@@ -140,9 +141,8 @@ def test_tables_headings_and_pictures_can_be_read_aloud(page):
 
 def evil_run(path: Path) -> Path:
     """A run in which every text that can be anything is hostile."""
-    first = msgspec.structs.replace(
-        drawn().first, expected=EVIL, got=EVIL, relation=EVIL, channel=EVIL, note=EVIL, extent=EVIL
-    )
+    hostile = RowTaken((1,), EVIL, Spot("row", (2,)), Spot("row", (3,)))
+    first = msgspec.structs.replace(drawn().first, expected=EVIL, got=EVIL, relation=hostile, channel=EVIL, total=4)
     told = msgspec.json.encode(first).decode()
     names = ("identity", "contract", "channel", "phase", "relation", "place", "detail", "runs")
     rows = [

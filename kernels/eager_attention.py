@@ -20,25 +20,25 @@ def paged_attention(
     q: torch.Tensor,
     k_pool: torch.Tensor,
     v_pool: torch.Tensor,
-    table: torch.Tensor,
-    rows: torch.Tensor,
+    page_table: torch.Tensor,
+    req_rows: torch.Tensor,
     positions: torch.Tensor,
     page_size: int,
     scale: float,
 ) -> None:
-    """Token t of q [T,N*G,Hk] attends to positions 0..positions[t] of request rows[t]; out is [T,N*G,Hv].
+    """Token t of q [T,N*G,Hk] attends to positions 0..positions[t] of request req_rows[t]; out is [T,N*G,Hv].
 
-    The slot of position p is table[row, p // P] * P + p % P in the pools [S,N,H]. What the table does not hold, an
+    The slot of position p is page_table[row, p // P] * P + p % P in the pools [S,N,H]. What the table does not hold, an
     entry or slot out of range, contributes nothing; a token that sees nothing gets zeros. Floats: softmax of
     scale * q.k. Ring (int64): the sum of (mix(q.k) | 1) * v modulo 2^64; scale is unused.
     """
     place, size = positions.numpy(), k_pool.shape[0]
-    length = min(int(place.max(initial=-1)) + 1, table.shape[1] * page_size)
+    length = min(int(place.max(initial=-1)) + 1, page_table.shape[1] * page_size)
     if length <= 0:
         out.zero_()
         return
     attend = _ring if out.dtype == torch.int64 else _softmax
-    slots, seen = _visible(table.numpy(), rows.numpy(), place, page_size, length, size)
+    slots, seen = _visible(page_table.numpy(), req_rows.numpy(), place, page_size, length, size)
     step = max(1, _PIECE // (length * k_pool.shape[1] * (k_pool.shape[2] + v_pool.shape[2])))
     if len(place) <= step:
         attend(out, q, k_pool, v_pool, slots, seen, scale)
@@ -49,17 +49,17 @@ def paged_attention(
 
 
 def _visible(
-    table: np.ndarray, rows: np.ndarray, positions: np.ndarray, page_size: int, length: int, size: int
+    page_table: np.ndarray, req_rows: np.ndarray, positions: np.ndarray, page_size: int, length: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return slots [T,C] and which of them are seen [T,C]; a slot that is not seen is 0."""
-    known = rows.view(np.uint64) < table.shape[0]
+    known = req_rows.view(np.uint64) < page_table.shape[0]
     if not known.all():
-        rows, positions = np.where(known, rows, 0), np.where(known, positions, -1)
-    slots = table[rows, : -(-length // page_size)]
+        req_rows, positions = np.where(known, req_rows, 0), np.where(known, positions, -1)
+    slots = page_table[req_rows, : -(-length // page_size)]
     if page_size > 1:
         # An entry out of range goes first: a huge one times the page size would wrap round into the pool.
         entries = np.where(slots.view(np.uint64) < size, slots, size)
-        slots = (entries[:, :, None] * page_size + np.arange(page_size)).reshape(len(rows), -1)[:, :length]
+        slots = (entries[:, :, None] * page_size + np.arange(page_size)).reshape(len(req_rows), -1)[:, :length]
     seen = slots.view(np.uint64) < size
     seen &= np.arange(length) <= positions[:, None]
     return slots * seen, seen

@@ -7,12 +7,14 @@ from draftproof.kernels.registry import register
 
 
 @register("k_pool", "v_pool")
-def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
-    """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slots[t] of the pools [S,N,H]; slots outside [0,S) are skipped.
+def kv_write(
+    k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor
+) -> None:
+    """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slot_mapping[t] of the pools [S,N,H]; slots outside [0,S) are skipped.
 
     Only slot 0, the scratch slot, may be named twice; which of its values stays is not defined.
     """
-    index, k_rows, v_rows = slots.numpy(), words(k), words(v)
+    index, k_rows, v_rows = slot_mapping.numpy(), words(k), words(v)
     inside = in_range(index, k_pool.shape[0])
     if inside is not None:
         index, k_rows, v_rows = index[inside], k_rows[inside], v_rows[inside]

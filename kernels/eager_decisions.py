@@ -6,43 +6,47 @@ import torch
 from draftproof.kernels.registry import register
 
 
-@register("positions", "slots")
+@register("positions", "slot_mapping")
 def assign_slots(
     positions: torch.Tensor,
-    slots: torch.Tensor,
-    table: torch.Tensor,
-    rows: torch.Tensor,
-    lengths: torch.Tensor,
-    counts: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    page_table: torch.Tensor,
+    req_rows: torch.Tensor,
+    seq_lens: torch.Tensor,
+    num_drafts: torch.Tensor,
     page_size: int,
     max_len: int,
 ) -> None:
-    """Fill positions and slots [R,W] of verify rows: column i <= counts[r] is live, at position lengths[r] + i.
+    """Fill positions and slots [R,W] of verify rows: column i <= num_drafts[r] is live, at position seq_lens[r] + i.
 
     Surplus columns get slot 0 and the same position clamped to max_len - 1; a padding row (count < 0) gets position 0
     and slot 0. A live position that the table [Rmax,Pmax] has no page for, or an unknown row, gets slot -1.
     """
-    entries, index, count = table.numpy(), rows.numpy(), counts.numpy()[:, None]
+    entries, index, count = page_table.numpy(), req_rows.numpy(), num_drafts.numpy()[:, None]
     column = np.arange(positions.shape[1])
-    place = lengths.numpy()[:, None] + column
+    place = seq_lens.numpy()[:, None] + column
     live = column <= count
     page, within = np.divmod(place, page_size)
     known = (page.view(np.uint64) < entries.shape[1]) & (index.view(np.uint64) < entries.shape[0])[:, None]
     entry = entries[np.where(known, index[:, None], 0), np.where(known, page, 0)]
     slot = np.where(known & (entry >= 0), entry * page_size + within, -1)
-    slots.numpy()[...] = np.where(live, slot, 0)
+    slot_mapping.numpy()[...] = np.where(live, slot, 0)
     positions.numpy()[...] = np.where(live, place, np.where(count < 0, 0, np.minimum(place, max_len - 1)))
 
 
 @register("correct_len", "bonus")
 def greedy_accept(
-    correct_len: torch.Tensor, bonus: torch.Tensor, ids: torch.Tensor, choice: torch.Tensor, counts: torch.Tensor
+    correct_len: torch.Tensor,
+    bonus: torch.Tensor,
+    input_ids: torch.Tensor,
+    target_tokens: torch.Tensor,
+    num_drafts: torch.Tensor,
 ) -> None:
-    """correct_len[r] = the drafts ids[r, 1..counts[r]] that agree with choice [R,W] one column before, in a run.
+    """correct_len[r] = the drafts input_ids[r, 1..counts[r]] that agree with choice [R,W] one column before, in a run.
 
-    bonus[r] = choice[r, correct_len[r]]. A padding row (count < 0) gets -1 and 0.
+    bonus[r] = target_tokens[r, correct_len[r]]. A padding row (count < 0) gets -1 and 0.
     """
-    proposed, chosen, count = ids.numpy(), choice.numpy(), counts.numpy()
+    proposed, chosen, count = input_ids.numpy(), target_tokens.numpy(), num_drafts.numpy()
     agree = proposed[:, 1:] == chosen[:, :-1]
     agree &= np.arange(agree.shape[1]) < count[:, None]
     correct = np.logical_and.accumulate(agree, axis=1).sum(axis=1)
@@ -51,9 +55,9 @@ def greedy_accept(
     correct_len.numpy()[...] = np.where(padding, -1, correct)
 
 
-@register("choice")
-def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
-    """choice[t] = the id of the highest of logits [T,V], the lowest id on ties; NaN loses to every number."""
+@register("token_ids")
+def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
+    """token_ids[t] = the id of the highest of logits [T,V], the lowest id on ties; NaN loses to every number."""
     values = (logits.float() if logits.dtype == torch.bfloat16 else logits).numpy()
     best = values.argmax(axis=-1)
     # numpy's argmax stops at the first NaN, so a row has one exactly if its best value is one.
@@ -62,4 +66,4 @@ def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
         for row in np.flatnonzero(broken):
             numbers = np.flatnonzero(~np.isnan(values[row]))
             best[row] = numbers[values[row, numbers].argmax()] if numbers.size else 0
-    choice.numpy()[...] = best
+    token_ids.numpy()[...] = best

@@ -20,14 +20,14 @@ def gdn_verify(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     ssm: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Run rows qkv [B,W,D] with gates a, b [B,W,U] from ssm[slots] of [S,U,H,E], which keeps what it has.
 
     out is [B,W,U,E]; states[b,t] of [>=B,A,U,H,E] is the state after token t. A slot outside [0,S): out is 0 and no
     state is written.
     """
-    index, rows, first, second = slots.numpy(), words(qkv), words(a), words(b)
+    index, rows, first, second = state_slots.numpy(), words(qkv), words(a), words(b)
     count, tokens = rows.shape[:2]
     result, kept = words(out), words(states)[:count, :tokens]
     inside = in_range(index, ssm.shape[0])
@@ -41,33 +41,33 @@ def gdn_verify(
     result[live] = rounded(outputs, out.dtype)
 
 
-@register("out", "ssm", "track")
+@register("out", "ssm", "checkpoint_ssm")
 def gdn_update(
     out: torch.Tensor,
     ssm: torch.Tensor,
-    track: torch.Tensor,
+    checkpoint_ssm: torch.Tensor,
     qkv: torch.Tensor,
     a: torch.Tensor,
     b: torch.Tensor,
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
-    slots: torch.Tensor,
-    starts: torch.Tensor,
-    track_slots: torch.Tensor,
-    track_steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
-    """Run packed sequences qkv [T,D] with gates a, b [T,U] from ssm[slots[r]] of [S,U,H,E], which move on in place.
+    """Run packed sequences qkv [T,D] with gates a, b [T,U] from ssm[state_slots[r]] of [S,U,H,E], which move on in place.
 
-    out is [T,U,E]. Sequence r has tokens starts[r] .. starts[r+1]-1. The state after its token track_steps[r], if it
-    has that, also goes to track[track_slots[r]] of [S2,U,H,E]. A slot outside [0,S): out is 0; a track slot outside is
+    out is [T,U,E]. Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The state after its token checkpoint_steps[r], if it
+    has that, also goes to checkpoint_ssm[checkpoint_slots[r]] of [S2,U,H,E]. A slot outside [0,S): out is 0; a track slot outside is
     skipped.
     """
     pool, result = words(ssm), words(out)
     rows, first, second = words(qkv), words(a), words(b)
-    run = packed(slots, starts, ssm.shape[0], result)
+    run = packed(state_slots, cu_seqlens, ssm.shape[0], result)
     if not run.length:
         return
-    row, target, step = run.targets(track_slots, track_steps, track.shape[0])
+    row, target, step = run.targets(checkpoint_slots, checkpoint_steps, checkpoint_ssm.shape[0])
     state, longest = pool[run.slot], max(run.length)
     for start in range(0, longest, PIECE):
         token = run.places(start, min(start + PIECE, longest))
@@ -80,7 +80,9 @@ def gdn_update(
         pool[[run.slot[i] for i in ends]] = after[ends, [run.length[i] - 1 - start for i in ends]]
         now = [j for j, s in enumerate(step) if start <= s < last]
         if now:
-            words(track)[[target[j] for j in now]] = after[[row[j] for j in now], [step[j] - start for j in now]]
+            words(checkpoint_ssm)[[target[j] for j in now]] = after[
+                [row[j] for j in now], [step[j] - start for j in now]
+            ]
 
 
 @register("out")

@@ -27,7 +27,7 @@ def gdn_replay(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     cursor: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Fold each slot's pending tokens into its base state, then run rows x [B,W,D] from there, without keeping that.
 
@@ -35,8 +35,8 @@ def gdn_replay(
     which does not change. x is raw, convolved here. The other half gets the window after the folded tokens, then x, and
     the gates. A slot outside [0,S), or one whose cursor cannot be: out is 0 and nothing is written.
     """
-    result, (row, index, pending, half) = words(out), _cursors(cursor, slots, gates.shape[2])
-    every = len(row) == len(slots)
+    result, (row, index, pending, half) = words(out), _cursors(cursor, state_slots, gates.shape[2])
+    every = len(row) == len(state_slots)
     if not every:
         result[...] = 0
     if not len(row):
@@ -73,10 +73,10 @@ def _places(pending: int, longest: int, window: int, allocated: int, tokens: int
 
 
 def _cursors(
-    cursor: torch.Tensor, slots: torch.Tensor, allocated: int
+    cursor: torch.Tensor, state_slots: torch.Tensor, allocated: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows whose slot exists and whose cursor can be, with slot, pending tokens and half of each."""
-    size, named = cursor.shape[0], slots.tolist()
+    size, named = cursor.shape[0], state_slots.tolist()
     row = [r for r, slot in enumerate(named) if 0 <= slot < size]
     entries = cursor.numpy()[[named[r] for r in row]].tolist()
     found = [
@@ -112,13 +112,13 @@ def gdn_flush(
     weight: torch.Tensor,
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Fold all pending tokens of the slots into their base states; the other half gets the window after them.
 
     Shapes as in gdn_replay. Where nothing is pending nothing changes; the cursor never does, see replay_rewind.
     """
-    _, index, pending, half = _cursors(cursor, slots, gates.shape[2])
+    _, index, pending, half = _cursors(cursor, state_slots, gates.shape[2])
     some = pending > 0
     index, pending, half = index[some], pending[some], half[some]
     if not len(index):
@@ -152,10 +152,10 @@ def _pending_states(
     return _folded(words(ssm)[index], held, signals, gates.dtype, weight, a_log, dt_bias)[1]
 
 
-@register("track_ssm", "track_conv")
+@register("checkpoint_ssm", "checkpoint_conv")
 def gdn_checkpoint(
-    track_ssm: torch.Tensor,
-    track_conv: torch.Tensor,
+    checkpoint_ssm: torch.Tensor,
+    checkpoint_conv: torch.Tensor,
     ssm: torch.Tensor,
     inputs: torch.Tensor,
     gates: torch.Tensor,
@@ -163,22 +163,22 @@ def gdn_checkpoint(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     cursor: torch.Tensor,
-    slots: torch.Tensor,
-    track_slots: torch.Tensor,
-    steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
-    """Write the state after pending token steps[b] of slots[b] to track_ssm[track_slots[b]] and its window likewise.
+    """Write the state after pending token checkpoint_steps[b] of state_slots[b] to checkpoint_ssm[checkpoint_slots[b]] and its window likewise.
 
     track_ssm is [S2,U,H,E], track_conv [S2,C-1,D]; other shapes as in gdn_replay. A step that is not pending, and a
     track slot that does not exist, is skipped.
     """
-    row, index, pending, half = _cursors(cursor, slots, gates.shape[2])
-    step, target = steps.numpy()[row], track_slots.numpy()[row]
-    chosen = (step >= 0) & (step < pending) & (target.view(np.uint64) < track_ssm.shape[0])
+    row, index, pending, half = _cursors(cursor, state_slots, gates.shape[2])
+    step, target = checkpoint_steps.numpy()[row], checkpoint_slots.numpy()[row]
+    chosen = (step >= 0) & (step < pending) & (target.view(np.uint64) < checkpoint_ssm.shape[0])
     index, half, step, target = index[chosen], half[chosen], step[chosen], target[chosen]
     if not len(index):
         return
     after = _pending_states(ssm, inputs, gates, weight, a_log, dt_bias, index, half, step + 1)
-    words(track_ssm)[target] = after[np.arange(len(index)), step]
+    words(checkpoint_ssm)[target] = after[np.arange(len(index)), step]
     place = step[:, None] + 1 + np.arange(weight.shape[1] - 1)
-    words(track_conv)[target] = words(inputs)[half[:, None], index[:, None], place]
+    words(checkpoint_conv)[target] = words(inputs)[half[:, None], index[:, None], place]

@@ -24,14 +24,14 @@ def conv_verify(
     x: torch.Tensor,
     conv: torch.Tensor,
     weight: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Convolve rows x [B,W,D] from the windows conv[slots] of a pool [S,C-1,D] that keeps what it has.
 
     out [B,W,D] = act(sum over j of weight[:,j] * input t - C + 1 + j), weight [D,C]; windows[b,t] of [>=B,A,C-1,D] is
     the window after token t. A slot outside [0,S): out is 0 and no window is written.
     """
-    index, rows = slots.numpy(), words(x)
+    index, rows = state_slots.numpy(), words(x)
     count, tokens = rows.shape[:2]
     result, kept = words(out), words(windows)[:count, :tokens]
     inside = in_range(index, conv.shape[0])
@@ -45,25 +45,25 @@ def conv_verify(
     result[live] = convolve(near, weight)
 
 
-@register("out", "conv", "track")
+@register("out", "conv", "checkpoint_conv")
 def conv_update(
     out: torch.Tensor,
     conv: torch.Tensor,
-    track: torch.Tensor,
+    checkpoint_conv: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
-    slots: torch.Tensor,
-    starts: torch.Tensor,
-    track_slots: torch.Tensor,
-    track_steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
-    """Convolve packed sequences x [T,D] from their windows conv[slots[r]] of [S,C-1,D], which move on in place.
+    """Convolve packed sequences x [T,D] from their windows conv[state_slots[r]] of [S,C-1,D], which move on in place.
 
-    Sequence r has tokens starts[r] .. starts[r+1]-1. The window after its token track_steps[r], if it has that, also
-    goes to track[track_slots[r]] of [S2,C-1,D]. A slot outside [0,S): out is 0; a track slot outside is skipped.
+    Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The window after its token checkpoint_steps[r], if it has that, also
+    goes to checkpoint_conv[checkpoint_slots[r]] of [S2,C-1,D]. A slot outside [0,S): out is 0; a track slot outside is skipped.
     """
     pool, rows, result, width = words(conv), words(x), words(out), weight.shape[1]
-    run = packed(slots, starts, conv.shape[0], result)
+    run = packed(state_slots, cu_seqlens, conv.shape[0], result)
     if not run.length:
         return
     longest = max(run.length)
@@ -75,9 +75,9 @@ def conv_update(
         run.put(result, place[:, start : start + tokens], outputs, start)
     line, ends = np.arange(len(run.length))[:, None], np.array(run.length)[:, None]
     pool[run.slot] = held[line, ends + np.arange(width - 1)]
-    row, target, step = run.targets(track_slots, track_steps, track.shape[0])
+    row, target, step = run.targets(checkpoint_slots, checkpoint_steps, checkpoint_conv.shape[0])
     if row:
-        words(track)[target] = held[line[row], np.array(step)[:, None] + 1 + np.arange(width - 1)]
+        words(checkpoint_conv)[target] = held[line[row], np.array(step)[:, None] + 1 + np.arange(width - 1)]
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,17 @@ class Packed:
         out[place] = values
 
     def targets(
-        self, track_slots: torch.Tensor, track_steps: torch.Tensor, size: int
+        self, checkpoint_slots: torch.Tensor, checkpoint_steps: torch.Tensor, size: int
     ) -> tuple[list[int], list[int], list[int]]:
         """Return which of the sequences that run are tracked, the track slots and the steps."""
-        slots, steps = track_slots.tolist(), track_steps.tolist()
+        slots, steps = checkpoint_slots.tolist(), checkpoint_steps.tolist()
         chosen = [i for i, r in enumerate(self.row) if 0 <= steps[r] < self.length[i] and 0 <= slots[r] < size]
         return chosen, [slots[self.row[i]] for i in chosen], [steps[self.row[i]] for i in chosen]
 
 
-def packed(slots: torch.Tensor, starts: torch.Tensor, size: int, out: np.ndarray) -> Packed:
+def packed(state_slots: torch.Tensor, cu_seqlens: torch.Tensor, size: int, out: np.ndarray) -> Packed:
     """Return the sequences that have tokens and a slot in [0, size); those with no such slot get zeros in `out`."""
-    slot, first = slots.tolist(), starts.tolist()
+    slot, first = state_slots.tolist(), cu_seqlens.tolist()
     row = []
     for r, number in enumerate(slot):
         if first[r + 1] > first[r]:
@@ -128,30 +128,30 @@ def packed(slots: torch.Tensor, starts: torch.Tensor, size: int, out: np.ndarray
 
 @register("pool")
 def state_scatter(
-    pool: torch.Tensor, steps: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor
+    pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
 ) -> None:
-    """pool[:, slots[b]] = steps[:, b, last_correct_step_indices[b]] for pool [L,S,...] and steps [L,>=B,A,...].
+    """pool[:, state_slots[b]] = steps[:, b, last_correct_step_indices[b]] for pool [L,S,...] and steps [L,>=B,A,...].
 
     Bits move unchanged. A slot outside [0,S) or a step outside [0,A) is skipped.
     """
-    target, step = slots.numpy(), last_correct_step_indices.numpy()
+    target, step = state_slots.numpy(), last_correct_step_indices.numpy()
     row = np.flatnonzero((target.view(np.uint64) < pool.shape[1]) & (step.view(np.uint64) < steps.shape[2]))
     words(pool)[:, target[row]] = words(steps)[:, row, step[row]]
 
 
 @register("steps")
-def checkpoint_steps(steps: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor, interval: int) -> None:
-    """steps[b] = which of counts[b] tokens after lengths[b] reaches the last multiple of interval; -1 if none does."""
-    before, count = lengths.numpy(), counts.numpy()
+def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
+    """steps[b] = which of num_tokens[b] tokens after seq_lens[b] reaches the last multiple of interval; -1 if none does."""
+    before, count = seq_lens.numpy(), num_tokens.numpy()
     after = before + count
     reached = after - after % interval
     steps.numpy()[...] = np.where((count > 0) & (reached > before), reached - before - 1, -1)
 
 
 @register("cursor")
-def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
-    """cursor[slots[b]] of [S,2] = (index + 1 pending tokens, the other half), for an index that is not negative."""
-    index, last, held = slots.numpy(), last_correct_step_indices.numpy(), cursor.numpy()
+def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+    """cursor[state_slots[b]] of [S,2] = (index + 1 pending tokens, the other half), for an index that is not negative."""
+    index, last, held = state_slots.numpy(), last_correct_step_indices.numpy(), cursor.numpy()
     chosen = (last >= 0) & (index.view(np.uint64) < held.shape[0])
     index = index[chosen]
     half = 1 - held[index, 1]
@@ -160,10 +160,10 @@ def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_i
 
 
 @register("cursor")
-def replay_rewind(cursor: torch.Tensor, slots: torch.Tensor) -> None:
-    """cursor[slots[b]] of [S,2] = (0, the other half) where tokens are pending: once after all layers' flushes."""
+def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
+    """cursor[state_slots[b]] of [S,2] = (0, the other half) where tokens are pending: once after all layers' flushes."""
     held = cursor.numpy()
-    named = [slot for slot in slots.tolist() if 0 <= slot < held.shape[0]]
+    named = [slot for slot in state_slots.tolist() if 0 <= slot < held.shape[0]]
     index = [slot for slot, pending in zip(named, held[named, 0].tolist(), strict=True) if pending > 0]
     half = 1 - held[index, 1]
     held[index, 0] = 0

@@ -31,7 +31,7 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _slots(p_table, start, last, page_size, size, s_tp, PAGE: tl.constexpr, BLOCK_C: tl.constexpr):
+def _slots(p_page_table, start, last, page_size, size, s_tp, PAGE: tl.constexpr, BLOCK_C: tl.constexpr):
     """Return the slots of positions start .. start + BLOCK_C - 1 of a table row, -1 for what is not visible."""
     o_c = start + tl.arange(0, BLOCK_C)
     if PAGE == 0:
@@ -40,7 +40,7 @@ def _slots(p_table, start, last, page_size, size, s_tp, PAGE: tl.constexpr, BLOC
         page_size = PAGE
         b_page, b_within = o_c // PAGE, o_c % PAGE
     seen = o_c < last
-    b_entry = tl.load(p_table + b_page.to(tl.int64) * s_tp, mask=seen, other=-1).to(tl.int64)
+    b_entry = tl.load(p_page_table + b_page.to(tl.int64) * s_tp, mask=seen, other=-1).to(tl.int64)
     # The bound on the entry comes first: a huge one times the page size wraps round into the pool.
     seen = seen & (b_entry >= 0) & (b_entry < size)
     b_slot = b_entry * page_size + b_within
@@ -55,8 +55,8 @@ def _attention_kernel(
     p_q,
     p_k_pool,
     p_v_pool,
-    p_table,
-    p_rows,
+    p_page_table,
+    p_req_rows,
     p_positions,
     page_size,
     scale,
@@ -96,7 +96,7 @@ def _attention_kernel(
         gdc_launch_dependents()
         gdc_wait()
     i_t, i_n, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(2)
-    row = tl.load(p_rows + i_t * s_r).to(tl.int64)
+    row = tl.load(p_req_rows + i_t * s_r).to(tl.int64)
     pages = tl.where((row >= 0) & (row < table_rows), pages, 0)
     length = tl.minimum(tl.load(p_positions + i_t * s_p).to(tl.int64) + 1, pages.to(tl.int64) * page_size)
     length = tl.maximum(length, 0)
@@ -121,10 +121,10 @@ def _attention_kernel(
         b_total = tl.zeros([BLOCK_G], dtype=tl.float32)
         b_highest = tl.full([BLOCK_G], float("-inf"), dtype=tl.float32)
 
-    p_table += row * s_tr
-    b_next = _slots(p_table, first, last, page_size, size, s_tp, PAGE, BLOCK_C)
+    p_page_table += row * s_tr
+    b_next = _slots(p_page_table, first, last, page_size, size, s_tp, PAGE, BLOCK_C)
     for start in range(first, last, BLOCK_C):
-        b_slot, b_next = b_next, _slots(p_table, start + BLOCK_C, last, page_size, size, s_tp, PAGE, BLOCK_C)
+        b_slot, b_next = b_next, _slots(p_page_table, start + BLOCK_C, last, page_size, size, s_tp, PAGE, BLOCK_C)
         seen = b_slot >= 0
         p_k = p_k_pool + b_slot[:, None] * s_ks + i_n * s_kn + o_k[None, :] * s_kd
         p_v = p_v_pool + b_slot[:, None] * s_vs + i_n * s_vn + o_v[None, :] * s_vd
@@ -206,8 +206,8 @@ def paged_attention(
     q: torch.Tensor,
     k_pool: torch.Tensor,
     v_pool: torch.Tensor,
-    table: torch.Tensor,
-    rows: torch.Tensor,
+    page_table: torch.Tensor,
+    req_rows: torch.Tensor,
     positions: torch.Tensor,
     page_size: int,
     scale: float,
@@ -218,7 +218,7 @@ def paged_attention(
         return
     size, kv_heads, k_width = k_pool.shape
     ring = out.dtype == torch.int64
-    capacity = table.shape[1] * page_size
+    capacity = page_table.shape[1] * page_size
     # Positions are int32 where they fit, a block beyond the last included: a division of int64 is slow.
     long = capacity >= 1 << 30
     entry = power_of_two(k_width) + power_of_two(v_width)
@@ -239,14 +239,14 @@ def paged_attention(
         q,
         k_pool,
         v_pool,
-        table,
-        rows,
+        page_table,
+        req_rows,
         positions,
         page_size,
         scale,
         size,
-        *table.shape,
-        *strides(out, q, k_pool, v_pool, table, rows, positions),
+        *page_table.shape,
+        *strides(out, q, k_pool, v_pool, page_table, req_rows, positions),
         RING=ring,
         PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0,
         LONG=long,

@@ -71,7 +71,7 @@ def _kv_write_kernel(
     p_v_pool,
     p_k,
     p_v,
-    p_slots,
+    p_slot_mapping,
     size,
     heads,
     k_width,
@@ -98,7 +98,7 @@ def _kv_write_kernel(
         gdc_launch_dependents()
         gdc_wait()
     i_t = tl.program_id(0).to(tl.int64)
-    slot = tl.load(p_slots + i_t * s_it).to(tl.int64)
+    slot = tl.load(p_slot_mapping + i_t * s_it).to(tl.int64)
     # Only the stores are masked by the slot, so that the loads do not wait for it.
     stored = tl.where((slot >= 0) & (slot < size), heads, 0)
     o_n = tl.arange(0, BLOCK_N).to(tl.int64)[:, None]
@@ -112,19 +112,21 @@ def _kv_write_kernel(
     tl.store(p_v_pool + slot * s_vps + o_n * s_vpn + o_v * s_vph, b_v, mask=v_mask & (o_n < stored))
 
 
-def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+def kv_write(
+    k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor
+) -> None:
     """Launch one program a token; see the eager function."""
-    if slots.shape[0] == 0:
+    if slot_mapping.shape[0] == 0:
         return
-    _kv_write_kernel[(slots.shape[0],)](
+    _kv_write_kernel[(slot_mapping.shape[0],)](
         k_pool,
         v_pool,
         k,
         v,
-        slots,
+        slot_mapping,
         *k_pool.shape,
         v_pool.shape[2],
-        *strides(k_pool, v_pool, k, v, slots),
+        *strides(k_pool, v_pool, k, v, slot_mapping),
         BLOCK_N=power_of_two(k_pool.shape[1]),
         BLOCK_K=power_of_two(k_pool.shape[2]),
         BLOCK_V=power_of_two(v_pool.shape[2]),

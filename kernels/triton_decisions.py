@@ -14,11 +14,11 @@ _NO_ID = tl.constexpr(1 << 62)
 @triton.jit(do_not_specialize=["known_rows", "known_pages", "width", "page_size", "max_len", *_STRIDES])
 def _assign_slots_kernel(
     p_positions,
-    p_slots,
-    p_table,
-    p_rows,
-    p_lengths,
-    p_counts,
+    p_slot_mapping,
+    p_page_table,
+    p_req_rows,
+    p_seq_lens,
+    p_num_drafts,
     known_rows,
     known_pages,
     width,
@@ -36,28 +36,28 @@ def _assign_slots_kernel(
     BLOCK: tl.constexpr,
 ):
     i_r = tl.program_id(0).to(tl.int64)
-    row = tl.load(p_rows + i_r * s_r)
-    count = tl.load(p_counts + i_r * s_c)
+    row = tl.load(p_req_rows + i_r * s_r)
+    count = tl.load(p_num_drafts + i_r * s_c)
     o_w = tl.arange(0, BLOCK).to(tl.int64)
-    b_place = tl.load(p_lengths + i_r * s_l) + o_w
+    b_place = tl.load(p_seq_lens + i_r * s_l) + o_w
     b_page = b_place // page_size
     b_live = o_w <= count
     known_pages = tl.where((row >= 0) & (row < known_rows), known_pages, 0)
     b_known = b_live & (b_place >= 0) & (b_page < known_pages)
-    b_entry = tl.load(p_table + row * s_tr + b_page * s_tp, mask=b_known, other=-1)
+    b_entry = tl.load(p_page_table + row * s_tr + b_page * s_tp, mask=b_known, other=-1)
     b_slot = tl.where(b_entry >= 0, b_entry * page_size + b_place % page_size, -1)
     b_surplus = tl.where(count < 0, 0, tl.minimum(b_place, max_len - 1))
-    tl.store(p_slots + i_r * s_sr + o_w * s_sw, tl.where(b_live, b_slot, 0), mask=o_w < width)
+    tl.store(p_slot_mapping + i_r * s_sr + o_w * s_sw, tl.where(b_live, b_slot, 0), mask=o_w < width)
     tl.store(p_positions + i_r * s_pr + o_w * s_pw, tl.where(b_live, b_place, b_surplus), mask=o_w < width)
 
 
 def assign_slots(
     positions: torch.Tensor,
-    slots: torch.Tensor,
-    table: torch.Tensor,
-    rows: torch.Tensor,
-    lengths: torch.Tensor,
-    counts: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    page_table: torch.Tensor,
+    req_rows: torch.Tensor,
+    seq_lens: torch.Tensor,
+    num_drafts: torch.Tensor,
     page_size: int,
     max_len: int,
 ) -> None:
@@ -66,16 +66,16 @@ def assign_slots(
         return
     _assign_slots_kernel[(positions.shape[0],)](
         positions,
-        slots,
-        table,
-        rows,
-        lengths,
-        counts,
-        *table.shape,
+        slot_mapping,
+        page_table,
+        req_rows,
+        seq_lens,
+        num_drafts,
+        *page_table.shape,
         positions.shape[1],
         page_size,
         max_len,
-        *strides(positions, slots, table, rows, lengths, counts),
+        *strides(positions, slot_mapping, page_table, req_rows, seq_lens, num_drafts),
         BLOCK=power_of_two(positions.shape[1]),
         num_warps=1,
     )
@@ -85,9 +85,9 @@ def assign_slots(
 def _greedy_accept_kernel(
     p_correct_len,
     p_bonus,
-    p_ids,
-    p_choice,
-    p_counts,
+    p_input_ids,
+    p_target_tokens,
+    p_num_drafts,
     width,
     s_l,
     s_b,
@@ -99,33 +99,37 @@ def _greedy_accept_kernel(
     BLOCK: tl.constexpr,
 ):
     i_r = tl.program_id(0).to(tl.int64)
-    count = tl.load(p_counts + i_r * s_c)
+    count = tl.load(p_num_drafts + i_r * s_c)
     o_w = tl.arange(0, BLOCK).to(tl.int64)
     limit = tl.minimum(count, width - 1)
     drafts = o_w < limit
-    b_ids = tl.load(p_ids + i_r * s_ir + (o_w + 1) * s_iw, mask=drafts, other=0)
-    b_choice = tl.load(p_choice + i_r * s_hr + o_w * s_hw, mask=drafts, other=0)
-    correct = tl.min(tl.where(drafts & (b_ids == b_choice), BLOCK, o_w), 0)
-    bonus = tl.load(p_choice + i_r * s_hr + correct * s_hw, mask=count >= 0, other=0)
+    b_ids = tl.load(p_input_ids + i_r * s_ir + (o_w + 1) * s_iw, mask=drafts, other=0)
+    b_target = tl.load(p_target_tokens + i_r * s_hr + o_w * s_hw, mask=drafts, other=0)
+    correct = tl.min(tl.where(drafts & (b_ids == b_target), BLOCK, o_w), 0)
+    bonus = tl.load(p_target_tokens + i_r * s_hr + correct * s_hw, mask=count >= 0, other=0)
     tl.store(p_correct_len + i_r * s_l, tl.where(count < 0, -1, correct))
     tl.store(p_bonus + i_r * s_b, bonus)
 
 
 def greedy_accept(
-    correct_len: torch.Tensor, bonus: torch.Tensor, ids: torch.Tensor, choice: torch.Tensor, counts: torch.Tensor
+    correct_len: torch.Tensor,
+    bonus: torch.Tensor,
+    input_ids: torch.Tensor,
+    target_tokens: torch.Tensor,
+    num_drafts: torch.Tensor,
 ) -> None:
     """Launch one program a row; see the eager function."""
-    if ids.numel() == 0:
+    if input_ids.numel() == 0:
         return
-    _greedy_accept_kernel[(ids.shape[0],)](
+    _greedy_accept_kernel[(input_ids.shape[0],)](
         correct_len,
         bonus,
-        ids,
-        choice,
-        counts,
-        ids.shape[1],
-        *strides(correct_len, bonus, ids, choice, counts),
-        BLOCK=power_of_two(ids.shape[1]),
+        input_ids,
+        target_tokens,
+        num_drafts,
+        input_ids.shape[1],
+        *strides(correct_len, bonus, input_ids, target_tokens, num_drafts),
+        BLOCK=power_of_two(input_ids.shape[1]),
         num_warps=1,
     )
 
@@ -145,7 +149,7 @@ def _best_of_block_kernel(p_best, p_id, p_logits, vocabulary, s_t, s_v, BLOCK: t
 
 
 @triton.jit(do_not_specialize=["blocks", "s_c"])
-def _best_of_row_kernel(p_choice, p_best, p_id, blocks, s_c, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
+def _best_of_row_kernel(p_token_ids, p_best, p_id, blocks, s_c, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
     i_t = tl.program_id(0).to(tl.int64)
     o_b = tl.arange(0, BLOCK)
     b_id = tl.load(p_id + i_t * blocks + o_b, mask=o_b < blocks, other=_NO_ID)
@@ -153,10 +157,10 @@ def _best_of_row_kernel(p_choice, p_best, p_id, blocks, s_c, BLOCK: tl.constexpr
     b_best = tl.where(number, tl.load(p_best + i_t * blocks + o_b, mask=number, other=0), LOWEST)
     best = tl.max(b_best, 0)
     lowest_id = tl.min(tl.where(number & (b_best == best), b_id, _NO_ID), 0)
-    tl.store(p_choice + i_t * s_c, tl.where(lowest_id == _NO_ID, 0, lowest_id))
+    tl.store(p_token_ids + i_t * s_c, tl.where(lowest_id == _NO_ID, 0, lowest_id))
 
 
-def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
+def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
     """Find the best of each block of the vocabulary, then the best block; see the eager function."""
     tokens, vocabulary = logits.shape
     if tokens == 0:
@@ -166,10 +170,10 @@ def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
     exact = logits.dtype == torch.int64
     lowest = -(1 << 63) if exact else float("-inf")
     best = logits.new_empty((tokens, blocks), dtype=torch.int64 if exact else torch.float32)
-    ids = choice.new_empty((tokens, blocks))
+    ids = token_ids.new_empty((tokens, blocks))
     _best_of_block_kernel[(tokens, blocks)](
         best, ids, logits, vocabulary, *logits.stride(), BLOCK=block, LOWEST=lowest, num_warps=8 if block > 1024 else 4
     )
     _best_of_row_kernel[(tokens,)](
-        choice, best, ids, blocks, *choice.stride(), BLOCK=power_of_two(blocks), LOWEST=lowest, num_warps=1
+        token_ids, best, ids, blocks, *token_ids.stride(), BLOCK=power_of_two(blocks), LOWEST=lowest, num_warps=1
     )

@@ -34,7 +34,7 @@ def _token(p_q, p_k, p_v, p_a, p_b, i_t, s_qt, s_at, s_bt, h_mask, e_mask, RING:
     do_not_specialize=["size", "kept_size", "tokens", "s_log", "s_bias", "s_slot", "s_start", "s_target", "s_step"]
 )
 def _delta_kernel(
-    p_out, p_kept, p_qkv, p_a, p_b, p_a_log, p_dt_bias, p_ssm, p_slots, p_starts, p_targets, p_steps,
+    p_out, p_kept, p_qkv, p_a, p_b, p_a_log, p_dt_bias, p_ssm, p_state_slots, p_cu_seqlens, p_targets, p_steps,
     size, kept_size, tokens, scale,
     s_ob, s_ot, s_ou, s_oe, s_sb, s_st, s_su, s_sh, s_se, s_qb, s_qt, s_qd, s_ab, s_at, s_au, s_bb, s_bt, s_bu,
     s_log, s_bias, s_ms, s_mu, s_mh, s_me, s_slot, s_start, s_target, s_step,
@@ -45,12 +45,12 @@ def _delta_kernel(
         gdc_launch_dependents()
         gdc_wait()
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
+    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
     if SNAPSHOT:
         first, count, kept, step = i_b * 0, tokens.to(tl.int64), i_b, i_b * 0
     else:
-        first = tl.load(p_starts + i_b * s_start).to(tl.int64)
-        count = tl.load(p_starts + (i_b + 1) * s_start).to(tl.int64) - first
+        first = tl.load(p_cu_seqlens + i_b * s_start).to(tl.int64)
+        count = tl.load(p_cu_seqlens + (i_b + 1) * s_start).to(tl.int64) - first
         kept = tl.load(p_targets + i_b * s_target).to(tl.int64)
         step = tl.load(p_steps + i_b * s_step).to(tl.int64)
         step = tl.where((kept >= 0) & (kept < kept_size), step, -1)
@@ -104,38 +104,62 @@ def gdn_verify(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     ssm: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Launch one program a row, value head and block of columns; see the eager function."""
     if out.numel() == 0:
         return
-    every = [*strides(out, states, qkv, a, b, a_log, dt_bias, ssm, slots), 0, 0, 0]
-    pointers = (out, states, qkv, a, b, a_log, dt_bias, ssm, slots, slots, slots, slots)
-    _launch(pointers, slots.shape[0], qkv.shape[1], every, snapshot=True)
+    every = [*strides(out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots), 0, 0, 0]
+    pointers = (out, states, qkv, a, b, a_log, dt_bias, ssm, state_slots, state_slots, state_slots, state_slots)
+    _launch(pointers, state_slots.shape[0], qkv.shape[1], every, snapshot=True)
 
 
 def gdn_update(
     out: torch.Tensor,
     ssm: torch.Tensor,
-    track: torch.Tensor,
+    checkpoint_ssm: torch.Tensor,
     qkv: torch.Tensor,
     a: torch.Tensor,
     b: torch.Tensor,
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
-    slots: torch.Tensor,
-    starts: torch.Tensor,
-    track_slots: torch.Tensor,
-    track_steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
     """Launch one program a sequence, value head and block of columns; see the eager function."""
-    if out.numel() == 0 or slots.shape[0] == 0:
+    if out.numel() == 0 or state_slots.shape[0] == 0:
         return
     # Packed sequences have no row stride, and one kept state to a slot has no step stride.
-    every = [0, *out.stride(), track.stride(0), 0, *track.stride()[1:], 0, *qkv.stride(), 0, *a.stride(), 0]
-    every += [*b.stride(), *strides(a_log, dt_bias, ssm, slots, starts, track_slots, track_steps)]
-    pointers = (out, track, qkv, a, b, a_log, dt_bias, ssm, slots, starts, track_slots, track_steps)
-    _launch(pointers, slots.shape[0], 0, every, snapshot=False)
+    every = [
+        0,
+        *out.stride(),
+        checkpoint_ssm.stride(0),
+        0,
+        *checkpoint_ssm.stride()[1:],
+        0,
+        *qkv.stride(),
+        0,
+        *a.stride(),
+        0,
+    ]
+    every += [*b.stride(), *strides(a_log, dt_bias, ssm, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps)]
+    pointers = (
+        out,
+        checkpoint_ssm,
+        qkv,
+        a,
+        b,
+        a_log,
+        dt_bias,
+        ssm,
+        state_slots,
+        cu_seqlens,
+        checkpoint_slots,
+        checkpoint_steps,
+    )
+    _launch(pointers, state_slots.shape[0], 0, every, snapshot=False)
 
 
 def _launch(pointers: tuple[torch.Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool) -> None:

@@ -30,11 +30,11 @@ _INDICES = ("s_slot", "s_target", "s_step", "s_cs", "s_cm")
 
 @triton.jit
 def _row(
-    p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+    p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
     TRACK: tl.constexpr,
 ):  # fmt: skip
     """Return slot, target, pending tokens and half of a row; pending is -1 where the row takes no part."""
-    slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
+    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
     known = (slot >= 0) & (slot < size)
     pending = tl.load(p_cursor + slot * s_cs, mask=known, other=-1).to(tl.int64)
     half = tl.load(p_cursor + slot * s_cs + s_cm, mask=known, other=-1).to(tl.int64)
@@ -52,7 +52,7 @@ def _row(
     do_not_specialize=["size", "kept_size", "allocated", "tokens", "width", "heads", "s_log", "s_bias", *_INDICES]
 )
 def _convolve_kernel(
-    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor, p_slots,
+    p_y, p_gated, p_inputs, p_moved, p_gates, p_x, p_a, p_b, p_weight, p_a_log, p_dt_bias, p_cursor, p_state_slots,
     p_targets, p_steps, size, kept_size, allocated, tokens, width, heads,
     s_yb, s_yt, s_zb, s_zt, s_zk, s_ih, s_is, s_ip, s_id, s_vh, s_vs, s_vp, s_vd, s_gh, s_gs, s_gt, s_gk, s_gu,
     s_xb, s_xt, s_xd, s_ab, s_at, s_au, s_bb, s_bt, s_bu, s_wd, s_wc, s_log, s_bias, s_cs, s_cm,
@@ -66,7 +66,7 @@ def _convolve_kernel(
         gdc_wait()
     start, i_b = tl.program_id(1).to(tl.int64) * BLOCK_T, tl.program_id(2).to(tl.int64)
     slot, kept, pending, half = _row(
-        p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+        p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
         TRACK,
     )  # fmt: skip
     WINDOW: tl.constexpr = TAPS - 1
@@ -123,7 +123,7 @@ def _convolve_kernel(
 
 @triton.jit(do_not_specialize=["size", "kept_size", "allocated", "tokens", *_INDICES])
 def _fold_kernel(
-    p_out, p_ssm, p_kept, p_y, p_gated, p_cursor, p_slots, p_targets, p_steps,
+    p_out, p_ssm, p_kept, p_y, p_gated, p_cursor, p_state_slots, p_targets, p_steps,
     size, kept_size, allocated, tokens, scale, s_ob, s_ot, s_ou, s_oe, s_ms, s_mu, s_mh, s_me, s_ks, s_ku, s_kh, s_ke,
     s_yb, s_yt, s_zb, s_zt, s_zk, s_cs, s_cm, s_slot, s_target, s_step,
     RING: tl.constexpr, TRACK: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
@@ -135,7 +135,7 @@ def _fold_kernel(
         gdc_wait()
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot, kept, pending, _ = _row(
-        p_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+        p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
         TRACK,
     )  # fmt: skip
     tokens = tokens.to(tl.int64)
@@ -199,11 +199,11 @@ def gdn_replay(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     cursor: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Launch one program a row, value head and block of columns; see the eager function."""
     model = (weight, a_log, dt_bias)
-    _launch(ssm, inputs, gates, model, cursor, slots, fresh=(out, x, a, b))
+    _launch(ssm, inputs, gates, model, cursor, state_slots, fresh=(out, x, a, b))
 
 
 def gdn_flush(
@@ -214,15 +214,15 @@ def gdn_flush(
     weight: torch.Tensor,
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Launch as gdn_replay without new rows; see the eager function."""
-    _launch(ssm, inputs, gates, (weight, a_log, dt_bias), cursor, slots)
+    _launch(ssm, inputs, gates, (weight, a_log, dt_bias), cursor, state_slots)
 
 
 def gdn_checkpoint(
-    track_ssm: torch.Tensor,
-    track_conv: torch.Tensor,
+    checkpoint_ssm: torch.Tensor,
+    checkpoint_conv: torch.Tensor,
     ssm: torch.Tensor,
     inputs: torch.Tensor,
     gates: torch.Tensor,
@@ -230,13 +230,13 @@ def gdn_checkpoint(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     cursor: torch.Tensor,
-    slots: torch.Tensor,
-    track_slots: torch.Tensor,
-    steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
     """Launch as gdn_replay without new rows, into the checkpoints; see the eager function."""
-    model, kept = (weight, a_log, dt_bias), (track_ssm, track_conv, track_slots, steps)
-    _launch(ssm, inputs, gates, model, cursor, slots, kept=kept)
+    model, kept = (weight, a_log, dt_bias), (checkpoint_ssm, checkpoint_conv, checkpoint_slots, checkpoint_steps)
+    _launch(ssm, inputs, gates, model, cursor, state_slots, kept=kept)
 
 
 def _launch(

@@ -31,7 +31,7 @@ def _inputs_before(p_window, p_x, o_p, rows, s_cp, s_xt, d_mask, WINDOW: tl.cons
 
 @triton.jit(do_not_specialize=["size", "s_slot"])
 def _conv_verify_kernel(
-    p_out, p_windows, p_x, p_conv, p_weight, p_slots, size, width,
+    p_out, p_windows, p_x, p_conv, p_weight, p_state_slots, size, width,
     s_ob, s_ot, s_od, s_wb, s_wt, s_wp, s_wd, s_xb, s_xt, s_xd, s_cs, s_cp, s_cd, s_gd, s_gc, s_slot,
     RING: tl.constexpr, TAPS: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -46,7 +46,7 @@ def _conv_verify_kernel(
     b_weight = tl.load(p_weight, mask=(o_c < TAPS)[:, None] & d_mask[None, :], other=0)
     if PDL:
         gdc_wait()
-    slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
+    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
     taps = o_c < tl.where((slot >= 0) & (slot < size), TAPS, 0)
     p_held = p_conv + slot * s_cs + o_d[None, :] * s_cd
     p_new = p_x + i_b * s_xb + o_d[None, :] * s_xd
@@ -64,7 +64,7 @@ def conv_verify(
     x: torch.Tensor,
     conv: torch.Tensor,
     weight: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Launch one program a token and block of channels; see the eager function."""
     if x.numel() == 0:
@@ -72,7 +72,7 @@ def conv_verify(
     rows, tokens, width = x.shape
     taps, block = weight.shape[1], min(_BLOCK_D, power_of_two(width))
     _conv_verify_kernel[(triton.cdiv(width, block), tokens, rows)](
-        out, windows, x, conv, weight, slots, conv.shape[0], width, *strides(out, windows, x, conv, weight, slots),
+        out, windows, x, conv, weight, state_slots, conv.shape[0], width, *strides(out, windows, x, conv, weight, state_slots),
         RING=x.dtype == torch.int64, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
@@ -80,7 +80,7 @@ def conv_verify(
 
 @triton.jit(do_not_specialize=["size", "kept_size", "s_slot", "s_start", "s_target", "s_step"])
 def _conv_update_kernel(
-    p_out, p_conv, p_track, p_x, p_weight, p_slots, p_starts, p_targets, p_steps, size, kept_size, width,
+    p_out, p_conv, p_checkpoint, p_x, p_weight, p_state_slots, p_cu_seqlens, p_targets, p_steps, size, kept_size, width,
     s_ot, s_od, s_cs, s_cp, s_cd, s_ks, s_kp, s_kd, s_xt, s_xd, s_gd, s_gc, s_slot, s_start, s_target, s_step,
     RING: tl.constexpr, TAPS: tl.constexpr, RUN: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
     PDL: tl.constexpr,
@@ -90,9 +90,9 @@ def _conv_update_kernel(
         gdc_launch_dependents()
         gdc_wait()
     i_j, i_r = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    slot = tl.load(p_slots + i_r * s_slot).to(tl.int64)
-    first = tl.load(p_starts + i_r * s_start).to(tl.int64)
-    count = tl.load(p_starts + (i_r + 1) * s_start).to(tl.int64) - first
+    slot = tl.load(p_state_slots + i_r * s_slot).to(tl.int64)
+    first = tl.load(p_cu_seqlens + i_r * s_start).to(tl.int64)
+    count = tl.load(p_cu_seqlens + (i_r + 1) * s_start).to(tl.int64) - first
     known = (slot >= 0) & (slot < size)
     o_c = tl.arange(0, BLOCK_C).to(tl.int64)
     o_d = tl.program_id(0).to(tl.int64) * BLOCK_D + tl.arange(0, BLOCK_D)
@@ -114,9 +114,9 @@ def _conv_update_kernel(
         step = tl.load(p_steps + i_r * s_step).to(tl.int64)
         tracked = known & (target >= 0) & (target < kept_size) & (step >= 0) & (step < count)
         tracked = o_c < tl.where(tracked, TAPS - 1, 0)
-        b_track = _inputs_before(p_held, p_new, step + 1 + o_c, tracked, s_cp, s_xt, d_mask, TAPS - 1)
-        p_kept = p_track + target * s_ks + o_c[:, None] * s_kp + o_d[None, :] * s_kd
-        tl.store(p_kept, b_track, mask=tracked[:, None] & d_mask[None, :])
+        b_checkpoint = _inputs_before(p_held, p_new, step + 1 + o_c, tracked, s_cp, s_xt, d_mask, TAPS - 1)
+        p_kept = p_checkpoint + target * s_ks + o_c[:, None] * s_kp + o_d[None, :] * s_kd
+        tl.store(p_kept, b_checkpoint, mask=tracked[:, None] & d_mask[None, :])
         moved = o_c < tl.where(known & (count > 0), TAPS - 1, 0)
         b_window = _inputs_before(p_held, p_new, count + o_c, moved, s_cp, s_xt, d_mask, TAPS - 1)
         # Loads and stores may be spread over threads differently: no store before every thread has loaded.
@@ -127,23 +127,23 @@ def _conv_update_kernel(
 def conv_update(
     out: torch.Tensor,
     conv: torch.Tensor,
-    track: torch.Tensor,
+    checkpoint_conv: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
-    slots: torch.Tensor,
-    starts: torch.Tensor,
-    track_slots: torch.Tensor,
-    track_steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
     """Launch as many programs a sequence as it has tokens on average, up to a limit; see the eager function."""
-    rows, (tokens, width), taps = slots.shape[0], x.shape, weight.shape[1]
+    rows, (tokens, width), taps = state_slots.shape[0], x.shape, weight.shape[1]
     if x.numel() == 0 or rows == 0:
         return
     run, block = power_of_two(taps), min(_BLOCK_D, power_of_two(width))
     runs = min(_RUNS, triton.cdiv(triton.cdiv(tokens, rows), run))
     _conv_update_kernel[(triton.cdiv(width, block), runs, rows)](
-        out, conv, track, x, weight, slots, starts, track_slots, track_steps, conv.shape[0], track.shape[0], width,
-        *strides(out, conv, track, x, weight, slots, starts, track_slots, track_steps),
+        out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps, conv.shape[0], checkpoint_conv.shape[0], width,
+        *strides(out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps),
         RING=x.dtype == torch.int64, TAPS=taps, RUN=run, BLOCK_C=power_of_two(taps), BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
@@ -151,12 +151,12 @@ def conv_update(
 
 @triton.jit(do_not_specialize=["size", "allocated", "s_slot", "s_last"])
 def _state_scatter_kernel(
-    p_pool, p_steps, p_slots, p_last, size, allocated, count, size_j, size_k,
+    p_pool, p_steps, p_state_slots, p_last, size, allocated, count, size_j, size_k,
     s_pl, s_ps, s_pi, s_pj, s_pk, s_sl, s_sb, s_sa, s_si, s_sj, s_sk, s_slot, s_last,
     FLAT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i_b, i_l = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    slot = tl.load(p_slots + i_b * s_slot).to(tl.int64)
+    slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
     step = tl.load(p_last + i_b * s_last).to(tl.int64)
     if (slot >= 0) & (slot < size) & (step >= 0) & (step < allocated):
         index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -173,10 +173,10 @@ def _state_scatter_kernel(
 
 
 def state_scatter(
-    pool: torch.Tensor, steps: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor
+    pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
 ) -> None:
     """Launch one program a layer, row and block of a state, as words of its size; see the eager function."""
-    rows, words = slots.shape[0], _WORDS[pool.element_size()]
+    rows, words = state_slots.shape[0], _WORDS[pool.element_size()]
     if pool.numel() == 0 or rows == 0:
         return
     inner = merged(pool.shape[2:], pool.stride()[2:], steps.stride()[3:])
@@ -185,9 +185,9 @@ def state_scatter(
     count = pool.shape[2:].numel()
     block = min(_BLOCK_COPY, power_of_two(count))
     _state_scatter_kernel[(triton.cdiv(count, block), rows, pool.shape[0])](
-        pool.view(words), steps.view(words), slots, last_correct_step_indices,
+        pool.view(words), steps.view(words), state_slots, last_correct_step_indices,
         pool.shape[1], steps.shape[2], count, *sizes[1:], *pool.stride()[:2], *to, *steps.stride()[:3], *source,
-        *strides(slots, last_correct_step_indices), FLAT=sizes[:2] == (1, 1), BLOCK=block,
+        *strides(state_slots, last_correct_step_indices), FLAT=sizes[:2] == (1, 1), BLOCK=block,
     )  # fmt: skip
 
 
@@ -203,35 +203,35 @@ def merged(shape: torch.Size, first: tuple[int, ...], second: tuple[int, ...]) -
 
 
 @triton.jit(do_not_specialize=["rows", "interval", "s_s", "s_l", "s_c"])
-def _checkpoint_steps_kernel(p_steps, p_lengths, p_counts, rows, interval, s_s, s_l, s_c, BLOCK: tl.constexpr):
+def _checkpoint_steps_kernel(p_steps, p_seq_lens, p_num_tokens, rows, interval, s_s, s_l, s_c, BLOCK: tl.constexpr):
     o_b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = o_b < rows
-    b_before = tl.load(p_lengths + o_b * s_l, mask=mask, other=0)
-    b_count = tl.load(p_counts + o_b * s_c, mask=mask, other=0)
+    b_before = tl.load(p_seq_lens + o_b * s_l, mask=mask, other=0)
+    b_count = tl.load(p_num_tokens + o_b * s_c, mask=mask, other=0)
     b_after = b_before + b_count
     b_reached = b_after - b_after % interval
     b_step = tl.where((b_count > 0) & (b_reached > b_before), b_reached - b_before - 1, -1)
     tl.store(p_steps + o_b * s_s, b_step, mask=mask)
 
 
-def checkpoint_steps(steps: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor, interval: int) -> None:
+def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
     """Launch one program a block of rows; see the eager function."""
     rows = steps.shape[0]
     if rows == 0:
         return
     block = min(256, power_of_two(rows))
     _checkpoint_steps_kernel[(triton.cdiv(rows, block),)](
-        steps, lengths, counts, rows, interval, *strides(steps, lengths, counts), BLOCK=block, num_warps=1
+        steps, seq_lens, num_tokens, rows, interval, *strides(steps, seq_lens, num_tokens), BLOCK=block, num_warps=1
     )
 
 
 @triton.jit(do_not_specialize=["rows", "size", "s_cs", "s_cm", "s_slot", "s_last"])
 def _cursor_kernel(
-    p_cursor, p_slots, p_last, rows, size, s_cs, s_cm, s_slot, s_last, REWIND: tl.constexpr, BLOCK: tl.constexpr
+    p_cursor, p_state_slots, p_last, rows, size, s_cs, s_cm, s_slot, s_last, REWIND: tl.constexpr, BLOCK: tl.constexpr
 ):
     """All rows in one program, which reads before it writes: several rows may name slot 0."""
     o_b = tl.arange(0, BLOCK).to(tl.int64)
-    b_slot = tl.load(p_slots + o_b * s_slot, mask=o_b < rows, other=-1)
+    b_slot = tl.load(p_state_slots + o_b * s_slot, mask=o_b < rows, other=-1)
     mask = (b_slot >= 0) & (b_slot < size)
     p_entry = p_cursor + b_slot * s_cs
     if REWIND:
@@ -248,14 +248,14 @@ def _cursor_kernel(
     tl.store(p_entry + s_cm, b_half, mask=mask)
 
 
-def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
     """Launch one program; see the eager function."""
-    _launch_cursor(cursor, slots, last_correct_step_indices, rewind=False)
+    _launch_cursor(cursor, state_slots, last_correct_step_indices, rewind=False)
 
 
-def replay_rewind(cursor: torch.Tensor, slots: torch.Tensor) -> None:
+def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
     """Launch one program; see the eager function."""
-    _launch_cursor(cursor, slots, slots, rewind=True)
+    _launch_cursor(cursor, state_slots, state_slots, rewind=True)
 
 
 def _launch_cursor(cursor: torch.Tensor, slots: torch.Tensor, last: torch.Tensor, *, rewind: bool) -> None:

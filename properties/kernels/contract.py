@@ -134,7 +134,7 @@ def check(op: str, implementation: Kernel, twin: Kernel, case: KernelCase, devic
 def _forgive_scratch(case: KernelCase, expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> None:
     """Accept in slot 0, the scratch slot, any of the values that rows sent there: which one wins is not defined."""
     for pool, rows in OPS[case.op].scratch.items():
-        sent = (case.buffers["slots"].tensor == 0).nonzero().flatten()
+        sent = (case.buffers["slot_mapping"].tensor == 0).nonzero().flatten()
         candidates = case.buffers[rows].of(words(case.buffers[rows].storage))[sent]
         must, is_ = (case.buffers[pool].of(words(side[pool]))[0] for side in (expected, got))
         must.copy_(torch.where((candidates == is_).any(0), is_, must))

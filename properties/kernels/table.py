@@ -204,7 +204,7 @@ _DENSE = (
 _DECISIONS = (
     Op(
         "assign_slots",
-        ("positions", "slots"),
+        ("positions", "slot_mapping"),
         "Live, surplus, padding and impossible columns get the positions and slots that are theirs.",
     ),
     Op(
@@ -214,7 +214,7 @@ _DECISIONS = (
     ),
     Op(
         "greedy_choice",
-        ("choice",),
+        ("token_ids",),
         "The highest value wins, the lowest id on ties, and NaN loses to every number.",
         OpValues.RING_AND_FLOAT,
         has_large=True,
@@ -236,11 +236,11 @@ _STATE = (
     ),
     Op(
         "conv_update",
-        ("out", "conv", "track"),
+        ("out", "conv", "checkpoint_conv"),
         "Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.",
         OpValues.RING_AND_FLOAT,
         _CONV,
-        moves=("conv", "track"),
+        moves=("conv", "checkpoint_conv"),
         has_large=True,
     ),
     Op(
@@ -255,7 +255,7 @@ _STATE = (
     ),
     Op(
         "gdn_update",
-        ("out", "ssm", "track"),
+        ("out", "ssm", "checkpoint_ssm"),
         "Each sequence continues from its slot's state and leaves its last one there; checkpoints are copied.",
         OpValues.RING_AND_FLOAT,
         _GDN,
@@ -279,7 +279,7 @@ _STATE = (
         "The state after the last correct step is the slot's, to the bit, in all layers; no other slot changes.",
         OpValues.RING_AND_FLOAT,
         has_large=True,
-        letters={"pool": "LS...", "steps": "LRA...", "slots": "B"},
+        letters={"pool": "LS...", "steps": "LRA...", "state_slots": "B"},
     ),
     Op(
         "checkpoint_steps",
@@ -314,11 +314,11 @@ _REPLAYED = (
     ),
     Op(
         "gdn_checkpoint",
-        ("track_ssm", "track_conv"),
+        ("checkpoint_ssm", "checkpoint_conv"),
         "State and window after a pending step are the checkpoint's; base, inputs and cursor stay.",
         OpValues.RING_AND_FLOAT,
         _REPLAY,
-        moves=("track_conv",),
+        moves=("checkpoint_conv",),
         rounded_like="inputs",
         has_large=True,
     ),

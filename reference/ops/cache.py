@@ -7,9 +7,11 @@ import torch
 from draftproof.reference.ops.arithmetic import MODULUS, mix, signed
 
 
-def kv_write(k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slots: torch.Tensor) -> None:
+def kv_write(
+    k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor
+) -> None:
     """Write each row to its slot in [S,N,H]; a slot that does not exist is skipped."""
-    for t, slot in enumerate(slots.tolist()):
+    for t, slot in enumerate(slot_mapping.tolist()):
         if 0 <= slot < k_pool.shape[0]:
             k_pool[slot] = k[t]
             v_pool[slot] = v[t]
@@ -30,16 +32,16 @@ def paged_attention(
     q: torch.Tensor,
     k_pool: torch.Tensor,
     v_pool: torch.Tensor,
-    table: torch.Tensor,
-    rows: torch.Tensor,
+    page_table: torch.Tensor,
+    req_rows: torch.Tensor,
     positions: torch.Tensor,
     page_size: int,
     scale: float,
 ) -> None:
     """Each token attends to what its row's table holds of positions 0 .. its own; see `_attend` for the weights."""
     group = q.shape[1] // k_pool.shape[1]
-    for t, (row, position) in enumerate(zip(rows.tolist(), positions.tolist(), strict=True)):
-        slots = _visible_slots(table, row, position, page_size, k_pool.shape[0])
+    for t, (row, position) in enumerate(zip(req_rows.tolist(), positions.tolist(), strict=True)):
+        slots = _visible_slots(page_table, row, position, page_size, k_pool.shape[0])
         for head in range(q.shape[1]):
             keys = [k_pool[slot, head // group].tolist() for slot in slots]
             values = [v_pool[slot, head // group].tolist() for slot in slots]
@@ -48,10 +50,10 @@ def paged_attention(
             out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
 
 
-def _visible_slots(table: torch.Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
-    if not 0 <= row < table.shape[0]:
+def _visible_slots(page_table: torch.Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
+    if not 0 <= row < page_table.shape[0]:
         return []
-    entries = table[row].tolist()
+    entries = page_table[row].tolist()
     slots = []
     for p in range(min(position + 1, len(entries) * page_size)):
         entry = entries[p // page_size]

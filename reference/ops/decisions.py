@@ -5,17 +5,19 @@ import torch
 
 def assign_slots(
     positions: torch.Tensor,
-    slots: torch.Tensor,
-    table: torch.Tensor,
-    rows: torch.Tensor,
-    lengths: torch.Tensor,
-    counts: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    page_table: torch.Tensor,
+    req_rows: torch.Tensor,
+    seq_lens: torch.Tensor,
+    num_drafts: torch.Tensor,
     page_size: int,
     max_len: int,
 ) -> None:
-    """Positions and slots [R,W] of verify rows: live up to counts[r], then surplus; a negative count is padding."""
-    entries = table.tolist()
-    for r, (row, length, count) in enumerate(zip(rows.tolist(), lengths.tolist(), counts.tolist(), strict=True)):
+    """Positions and slots [R,W] of verify rows: live up to num_drafts[r], then surplus; a negative count is padding."""
+    entries = page_table.tolist()
+    for r, (row, length, count) in enumerate(
+        zip(req_rows.tolist(), seq_lens.tolist(), num_drafts.tolist(), strict=True)
+    ):
         for i in range(positions.shape[1]):
             position, slot = length + i, 0
             if count < 0:
@@ -25,7 +27,7 @@ def assign_slots(
             else:
                 slot = _slot_of(entries, row, position, page_size)
             positions[r, i] = position
-            slots[r, i] = slot
+            slot_mapping[r, i] = slot
 
 
 def _slot_of(entries: list[list[int]], row: int, position: int, page_size: int) -> int:
@@ -37,22 +39,26 @@ def _slot_of(entries: list[list[int]], row: int, position: int, page_size: int) 
 
 
 def greedy_accept(
-    correct_len: torch.Tensor, bonus: torch.Tensor, ids: torch.Tensor, choice: torch.Tensor, counts: torch.Tensor
+    correct_len: torch.Tensor,
+    bonus: torch.Tensor,
+    input_ids: torch.Tensor,
+    target_tokens: torch.Tensor,
+    num_drafts: torch.Tensor,
 ) -> None:
     """correct_len = the largest a <= count with d_i = y_{i-1} for all 1 <= i <= a; bonus = y_a; ids are t_n, d_1, .."""
-    for r, count in enumerate(counts.tolist()):
+    for r, count in enumerate(num_drafts.tolist()):
         if count < 0:
             correct_len[r], bonus[r] = -1, 0
             continue
         agreed = 0
-        while agreed < min(count, ids.shape[1] - 1) and ids[r, agreed + 1] == choice[r, agreed]:
+        while agreed < min(count, input_ids.shape[1] - 1) and input_ids[r, agreed + 1] == target_tokens[r, agreed]:
             agreed += 1
-        correct_len[r], bonus[r] = agreed, choice[r, agreed]
+        correct_len[r], bonus[r] = agreed, target_tokens[r, agreed]
 
 
-def greedy_choice(choice: torch.Tensor, logits: torch.Tensor) -> None:
-    """choice[t] = the lowest id among the highest of logits [T,V]; NaN loses to every number, 0 if all are NaN."""
+def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
+    """token_ids[t] = the lowest id among the highest of logits [T,V]; NaN loses to every number, 0 if all are NaN."""
     for t in range(logits.shape[0]):
         values = logits[t].tolist()
         numbers = [(-value, i) for i, value in enumerate(values) if value == value]
-        choice[t] = min(numbers)[1] if numbers else 0
+        token_ids[t] = min(numbers)[1] if numbers else 0

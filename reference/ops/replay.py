@@ -43,7 +43,7 @@ def gdn_replay(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     cursor: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Fold what is pending into ssm [S,U,H,E], then go on over x [B,W,D] with a, b [B,W,U] to give out [B,W,U,E].
 
@@ -51,7 +51,7 @@ def gdn_replay(
     state after those is not kept, and the cursor stays.
     """
     before, width = weight.shape[1] - 1, x.shape[1]
-    for row, slot in enumerate(slots.tolist()):
+    for row, slot in enumerate(state_slots.tolist()):
         pending = _pending(cursor, slot, gates.shape[2])
         if pending is None:
             out[row] = 0
@@ -68,16 +68,16 @@ def gdn_replay(
         gates[1 - h, slot, :width] = torch.stack((a[row], b[row]), 1)
 
 
-def replay_commit(cursor: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
     """The rows up to an index >= 0 become pending, in the half that they were written to."""
-    for slot, index in zip(slots.tolist(), last_correct_step_indices.tolist(), strict=True):
+    for slot, index in zip(state_slots.tolist(), last_correct_step_indices.tolist(), strict=True):
         if 0 <= slot < cursor.shape[0] and index >= 0:
             cursor[slot] = torch.tensor([index + 1, 1 - int(cursor[slot, 1])])
 
 
-def replay_rewind(cursor: torch.Tensor, slots: torch.Tensor) -> None:
+def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
     """After a flush of every layer nothing is pending in the half to which the window was moved."""
-    for slot in slots.tolist():
+    for slot in state_slots.tolist():
         if 0 <= slot < cursor.shape[0] and cursor[slot, 0] > 0:
             cursor[slot] = torch.tensor([0, 1 - int(cursor[slot, 1])])
 
@@ -90,11 +90,11 @@ def gdn_flush(
     weight: torch.Tensor,
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
     """Fold what is pending into ssm and move the window after it to the other half; the cursor stays."""
     before = weight.shape[1] - 1
-    for slot in slots.tolist():
+    for slot in state_slots.tolist():
         m, h = _pending(cursor, slot, gates.shape[2]) or (0, 0)
         if m > 0:
             state = _fold(ssm[slot], inputs[h, slot, : before + m], gates[h, slot, :m], weight, a_log, dt_bias)
@@ -103,8 +103,8 @@ def gdn_flush(
 
 
 def gdn_checkpoint(
-    track_ssm: torch.Tensor,
-    track_conv: torch.Tensor,
+    checkpoint_ssm: torch.Tensor,
+    checkpoint_conv: torch.Tensor,
     ssm: torch.Tensor,
     inputs: torch.Tensor,
     gates: torch.Tensor,
@@ -112,17 +112,19 @@ def gdn_checkpoint(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     cursor: torch.Tensor,
-    slots: torch.Tensor,
-    track_slots: torch.Tensor,
-    steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
-    """State and window after the first steps[b]+1 pending tokens go to track_ssm and track_conv at track_slots[b]."""
+    """State and window after the first checkpoint_steps[b]+1 pending tokens go to track_ssm and track_conv at checkpoint_slots[b]."""
     before = weight.shape[1] - 1
-    for slot, target, step in zip(slots.tolist(), track_slots.tolist(), steps.tolist(), strict=True):
+    for slot, target, step in zip(
+        state_slots.tolist(), checkpoint_slots.tolist(), checkpoint_steps.tolist(), strict=True
+    ):
         m, h = _pending(cursor, slot, gates.shape[2]) or (0, 0)
-        if not 0 <= step < m or not 0 <= target < track_ssm.shape[0]:
+        if not 0 <= step < m or not 0 <= target < checkpoint_ssm.shape[0]:
             continue
         folded = step + 1
         state = _fold(ssm[slot], inputs[h, slot, : before + folded], gates[h, slot, :folded], weight, a_log, dt_bias)
-        track_ssm[target] = exact(state, track_ssm)
-        track_conv[target] = inputs[h, slot, folded : folded + before]
+        checkpoint_ssm[target] = exact(state, checkpoint_ssm)
+        checkpoint_conv[target] = inputs[h, slot, folded : folded + before]

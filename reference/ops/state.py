@@ -14,10 +14,10 @@ def conv_verify(
     x: torch.Tensor,
     conv: torch.Tensor,
     weight: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
-    """out [B,W,D] of x [B,W,D] after the window conv[slots[b]]; windows [R,A,C-1,D] at [b,t] is that after token t."""
-    for b, slot in enumerate(slots.tolist()):
+    """out [B,W,D] of x [B,W,D] after the window conv[state_slots[b]]; windows [R,A,C-1,D] at [b,t] is that after token t."""
+    for b, slot in enumerate(state_slots.tolist()):
         if not 0 <= slot < conv.shape[0]:
             out[b] = 0
             continue
@@ -36,10 +36,10 @@ def gdn_verify(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
     ssm: torch.Tensor,
-    slots: torch.Tensor,
+    state_slots: torch.Tensor,
 ) -> None:
-    """out [B,W,U,E] of qkv [B,W,D] after ssm[slots[b]] [U,H,E]; states [R,A,U,H,E] at [b,t] is that after token t."""
-    for row, slot in enumerate(slots.tolist()):
+    """out [B,W,U,E] of qkv [B,W,D] after ssm[state_slots[b]] [U,H,E]; states [R,A,U,H,E] at [b,t] is that after token t."""
+    for row, slot in enumerate(state_slots.tolist()):
         if not 0 <= slot < ssm.shape[0]:
             out[row] = 0
             continue
@@ -53,17 +53,17 @@ def gdn_verify(
 def conv_update(
     out: torch.Tensor,
     conv: torch.Tensor,
-    track: torch.Tensor,
+    checkpoint_conv: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
-    slots: torch.Tensor,
-    starts: torch.Tensor,
-    track_slots: torch.Tensor,
-    track_steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
-    """out [T,D] of the packed sequences x [T,D]; conv[slots[r]] moves on, track[track_slots[r]] is it after a step."""
-    bounds = starts.tolist()
-    for r, slot in enumerate(slots.tolist()):
+    """out [T,D] of the packed sequences x [T,D]; conv[state_slots[r]] moves on, checkpoint_conv[checkpoint_slots[r]] is it after a step."""
+    bounds = cu_seqlens.tolist()
+    for r, slot in enumerate(state_slots.tolist()):
         first, last = bounds[r], bounds[r + 1]
         if not 0 <= slot < conv.shape[0]:
             out[first:last] = 0
@@ -71,55 +71,55 @@ def conv_update(
             inputs = torch.cat((conv[slot], x[first:last]))
             out[first:last] = exact(convolve(inputs, weight), out)
             conv[slot] = inputs[last - first :]
-            step, target = int(track_steps[r]), int(track_slots[r])
-            if 0 <= step < last - first and 0 <= target < track.shape[0]:
-                track[target] = inputs[step + 1 : step + weight.shape[1]]
+            step, target = int(checkpoint_steps[r]), int(checkpoint_slots[r])
+            if 0 <= step < last - first and 0 <= target < checkpoint_conv.shape[0]:
+                checkpoint_conv[target] = inputs[step + 1 : step + weight.shape[1]]
 
 
 def gdn_update(
     out: torch.Tensor,
     ssm: torch.Tensor,
-    track: torch.Tensor,
+    checkpoint_ssm: torch.Tensor,
     qkv: torch.Tensor,
     a: torch.Tensor,
     b: torch.Tensor,
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
-    slots: torch.Tensor,
-    starts: torch.Tensor,
-    track_slots: torch.Tensor,
-    track_steps: torch.Tensor,
+    state_slots: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    checkpoint_slots: torch.Tensor,
+    checkpoint_steps: torch.Tensor,
 ) -> None:
-    """out [T,U,E] of the packed sequences qkv [T,D]; ssm[slots[r]] [U,H,E] and track as in conv_update."""
-    bounds = starts.tolist()
-    for r, slot in enumerate(slots.tolist()):
+    """out [T,U,E] of the packed sequences qkv [T,D]; ssm[state_slots[r]] [U,H,E] and track as in conv_update."""
+    bounds = cu_seqlens.tolist()
+    for r, slot in enumerate(state_slots.tolist()):
         first, last = bounds[r], bounds[r + 1]
         if not 0 <= slot < ssm.shape[0]:
             out[first:last] = 0
             continue
-        step, target = int(track_steps[r]), int(track_slots[r])
+        step, target = int(checkpoint_steps[r]), int(checkpoint_slots[r])
         tokens, *gates = (tensor[first:last].tolist() for tensor in (qkv, a, b))
         for t, (o, state) in enumerate(delta_rule(ssm[slot].tolist(), tokens, gates[0], gates[1], a_log, dt_bias)):
             out[first + t] = exact(o, out)
-            if t == step and 0 <= target < track.shape[0]:
-                track[target] = exact(state, track)
+            if t == step and 0 <= target < checkpoint_ssm.shape[0]:
+                checkpoint_ssm[target] = exact(state, checkpoint_ssm)
             if t == last - first - 1:
                 ssm[slot] = exact(state, ssm)
 
 
 def state_scatter(
-    pool: torch.Tensor, steps: torch.Tensor, slots: torch.Tensor, last_correct_step_indices: torch.Tensor
+    pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
 ) -> None:
-    """pool [L,S,..] at [:,slots[b]] = steps [L,R,A,..] at [:,b,last_correct_step_indices[b]], where both exist."""
-    for b, (slot, step) in enumerate(zip(slots.tolist(), last_correct_step_indices.tolist(), strict=True)):
+    """pool [L,S,..] at [:,state_slots[b]] = steps [L,R,A,..] at [:,b,last_correct_step_indices[b]], where both exist."""
+    for b, (slot, step) in enumerate(zip(state_slots.tolist(), last_correct_step_indices.tolist(), strict=True)):
         if 0 <= slot < pool.shape[1] and 0 <= step < steps.shape[2]:
             for layer in range(pool.shape[0]):
                 pool[layer, slot] = steps[layer, b, step]
 
 
-def checkpoint_steps(steps: torch.Tensor, lengths: torch.Tensor, counts: torch.Tensor, interval: int) -> None:
+def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
     """steps [B] = the row after which the last multiple of `interval` in (n, n+c] is reached, -1 if there is none."""
-    for b, (length, count) in enumerate(zip(lengths.tolist(), counts.tolist(), strict=True)):
+    for b, (length, count) in enumerate(zip(seq_lens.tolist(), num_tokens.tolist(), strict=True)):
         reached = [n for n in range(length + 1, length + count + 1) if n % interval == 0]
         steps[b] = reached[-1] - length - 1 if reached else -1
 

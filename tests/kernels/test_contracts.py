@@ -45,7 +45,7 @@ def write_case(slots: list[int]) -> KernelCase:
     """Return a write of rows 10, 20, .. to a pool of four slots that hold 0 .. 3."""
     count = len(slots)
     pool, rows = flat([0, 1, 2, 3], shape=(4, 1, 1)), flat([10 * (t + 1) for t in range(count)], shape=(count, 1, 1))
-    return KernelCase("kv_write", {"k_pool": pool, "v_pool": pool, "k": rows, "v": rows, "slots": flat(slots)})
+    return KernelCase("kv_write", {"k_pool": pool, "v_pool": pool, "k": rows, "v": rows, "slot_mapping": flat(slots)})
 
 
 def test_a_difference_names_the_first_element_both_values_and_how_many():
@@ -68,7 +68,7 @@ def test_memory_around_a_tensor_and_read_only_arguments_are_compared():
     differences = check("kv_write", spills, ops.kv_write, write_case([2]))
     assert [(d.argument, d.place, d.index) for d in differences] == [
         ("k_pool", "around", (0,)),
-        ("slots", "read only", (0,)),
+        ("slot_mapping", "read only", (0,)),
     ]
 
 
@@ -132,7 +132,7 @@ def states_case(op: str = "gdn_verify", width: int = 3, steps: int = 5) -> Kerne
         "a_log": drawn(1),
         "dt_bias": drawn(1),
         "ssm": drawn(4, 1, 2, 3),
-        "slots": flat([3, 1]),
+        "state_slots": flat([3, 1]),
     }
     return KernelCase(op, arguments)
 
@@ -181,7 +181,7 @@ def test_a_step_read_at_a_wrong_stride_is_told_with_its_source():
     pool, steps = flat(list(range(8)), shape=(1, 4, 2)), flat([9 + 7 * i for i in range(2 * 5 * 2)], shape=(1, 2, 5, 2))
     case = KernelCase(
         "state_scatter",
-        {"pool": pool, "steps": steps, "slots": flat([1, 2]), "last_correct_step_indices": flat([4, 3])},
+        {"pool": pool, "steps": steps, "state_slots": flat([1, 2]), "last_correct_step_indices": flat([4, 3])},
     )
     big = KernelCase("state_scatter", {name: large(buffer) for name, buffer in case.buffers.items()})
     (difference,) = check("state_scatter", wrong_state.reads_with_one_step_fewer, ops.state_scatter, big)
@@ -221,7 +221,7 @@ def test_what_nobody_writes_is_exact_among_float_states():
             "a_log": values(1),
             "dt_bias": values(1),
             "cursor": flat([0, 0, 1, 0, 0, 0], shape=(3, 2)),
-            "slots": flat([1]),
+            "state_slots": flat([1]),
         },
     )
     assert check("gdn_replay", ops.gdn_replay, ops.gdn_replay, case) == []

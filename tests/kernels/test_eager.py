@@ -59,17 +59,17 @@ def test_what_is_not_pending_is_not_computed_with(op: str):
     weights = {"weight": rand(7, 2), "a_log": rand(1), "dt_bias": rand(1)}
     cursor = torch.tensor([[1, 0], [3, 0]])
     tensors = {
-        "gdn_flush": {**pools, "cursor": cursor, "gates": gates, **weights, "slots": slots},
+        "gdn_flush": {**pools, "cursor": cursor, "gates": gates, **weights, "state_slots": slots},
         "gdn_checkpoint": {
-            "track_ssm": rand(2, 1, 2, 3),
-            "track_conv": rand(2, 1, 7),
+            "checkpoint_ssm": rand(2, 1, 2, 3),
+            "checkpoint_conv": rand(2, 1, 7),
             **pools,
             "gates": gates,
             **weights,
             "cursor": cursor,
-            "slots": slots,
-            "track_slots": slots,
-            "steps": torch.tensor([0, 2]),
+            "state_slots": slots,
+            "checkpoint_slots": slots,
+            "checkpoint_steps": torch.tensor([0, 2]),
         },
     }[op]
     case = KernelCase(op, {name: Buffer(x.flatten(), x.shape, x.stride(), 0) for name, x in tensors.items()})

@@ -37,7 +37,7 @@ def kv_write(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
             "v_pool": given(draw, (size, heads, v_width), dtype, 9 * size),
             "k": given(draw, (tokens, heads, k_width), dtype),
             "v": given(draw, (tokens, heads, v_width), dtype),
-            "slots": index(draw, slots),
+            "slot_mapping": index(draw, slots),
         },
     )
 
@@ -90,8 +90,8 @@ def paged_attention(
             "q": given(draw, (tokens, heads * group, k_width), dtype),
             "k_pool": pools[0],
             "v_pool": pools[1],
-            "table": index(draw, table),
-            "rows": index(draw, rows),
+            "page_table": index(draw, table),
+            "req_rows": index(draw, rows),
             "positions": index(draw, positions),
             "page_size": page_size,
             "scale": draw(st.sampled_from((1.0, 0.375, 0.125))),

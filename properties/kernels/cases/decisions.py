@@ -25,11 +25,11 @@ def assign_slots(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     entry = st.one_of(st.integers(0, 50), st.integers(0, 50), st.just(-1))
     arguments: Arguments = {
         "positions": unwritten(draw, (rows, width), torch.int64),
-        "slots": unwritten(draw, (rows, width), torch.int64),
-        "table": index(draw, [[draw(entry) for _ in range(pages)] for _ in range(requests)]),
-        "rows": index(draw, [draw(st.integers(0, requests) | st.just(-1)) for _ in range(rows)]),
-        "lengths": index(draw, [draw(st.integers(0, capacity)) for _ in range(rows)]),
-        "counts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
+        "slot_mapping": unwritten(draw, (rows, width), torch.int64),
+        "page_table": index(draw, [[draw(entry) for _ in range(pages)] for _ in range(requests)]),
+        "req_rows": index(draw, [draw(st.integers(0, requests) | st.just(-1)) for _ in range(rows)]),
+        "seq_lens": index(draw, [draw(st.integers(0, capacity)) for _ in range(rows)]),
+        "num_drafts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
         "page_size": page_size,
         "max_len": draw(st.integers(1, capacity)),
     }
@@ -46,9 +46,9 @@ def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     arguments: Arguments = {
         "correct_len": unwritten(draw, (rows,), torch.int64),
         "bonus": unwritten(draw, (rows,), torch.int64),
-        "ids": index(draw, ids),
-        "choice": index(draw, choice),
-        "counts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
+        "input_ids": index(draw, ids),
+        "target_tokens": index(draw, choice),
+        "num_drafts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
     }
     return KernelCase("greedy_accept", arguments)
 
@@ -69,7 +69,7 @@ def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fa
         row = [draw(chosen) for _ in range(vocabulary)]
         rows.append(_far_apart(draw, row, -3) if large else row)
     arguments: Arguments = {
-        "choice": unwritten(draw, (tokens,), torch.int64),
+        "token_ids": unwritten(draw, (tokens,), torch.int64),
         "logits": place(draw, torch.tensor(rows, dtype=dtype)),
     }
     return KernelCase("greedy_choice", arguments)

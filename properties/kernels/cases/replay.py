@@ -80,7 +80,7 @@ def gdn_replay(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False
         "weight": conv_weight(draw, sizes, dtype),
         **gate_constants(draw, sizes, dtype),
         "cursor": index(draw, pending.cursor),
-        "slots": index(draw, slots),
+        "state_slots": index(draw, slots),
     }
     return KernelCase("gdn_replay", arguments)
 
@@ -98,7 +98,7 @@ def gdn_flush(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False)
         "gates": pending.gates,
         "weight": conv_weight(draw, sizes, dtype),
         **gate_constants(draw, sizes, dtype),
-        "slots": index(draw, slots),
+        "state_slots": index(draw, slots),
     }
     return KernelCase("gdn_flush", arguments)
 
@@ -115,17 +115,17 @@ def gdn_checkpoint(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = F
         within = st.sampled_from(range(min(max(1, m), sizes.allocated_steps)))
         steps.append(mostly(draw, within, st.sampled_from((-1, m - 1, m, 1 << 40))))
     arguments: Arguments = {
-        "track_ssm": unwritten(draw, (tracked, *sizes.state), wide(dtype)),
-        "track_conv": unwritten(draw, (tracked, sizes.conv - 1, sizes.channels), dtype),
+        "checkpoint_ssm": unwritten(draw, (tracked, *sizes.state), wide(dtype)),
+        "checkpoint_conv": unwritten(draw, (tracked, sizes.conv - 1, sizes.channels), dtype),
         "ssm": pending.ssm,
         "inputs": pending.inputs,
         "gates": pending.gates,
         "weight": conv_weight(draw, sizes, dtype),
         **gate_constants(draw, sizes, dtype),
         "cursor": index(draw, pending.cursor),
-        "slots": index(draw, slots),
-        "track_slots": index(draw, targets(draw, sizes.rows, tracked)),
-        "steps": index(draw, steps),
+        "state_slots": index(draw, slots),
+        "checkpoint_slots": index(draw, targets(draw, sizes.rows, tracked)),
+        "checkpoint_steps": index(draw, steps),
     }
     return KernelCase("gdn_checkpoint", arguments)
 
@@ -143,7 +143,7 @@ def replay_commit(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     del dtypes
     cursor, slots, rows = _cursors(draw)
     last = [draw(st.one_of(st.integers(-1, 7), st.integers(-1, 0))) for _ in range(rows)]
-    arguments: Arguments = {"cursor": cursor, "slots": slots, "last_correct_step_indices": index(draw, last)}
+    arguments: Arguments = {"cursor": cursor, "state_slots": slots, "last_correct_step_indices": index(draw, last)}
     return KernelCase("replay_commit", arguments)
 
 
@@ -152,4 +152,4 @@ def replay_rewind(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     """Slots with and without something pending."""
     del dtypes
     cursor, slots, _ = _cursors(draw)
-    return KernelCase("replay_rewind", {"cursor": cursor, "slots": slots})
+    return KernelCase("replay_rewind", {"cursor": cursor, "state_slots": slots})

@@ -48,7 +48,7 @@ def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fals
         "x": given(draw, row, dtype),
         "conv": owned(draw, (sizes.slots, *window), existing(slots, sizes.slots), dtype),
         "weight": conv_weight(draw, sizes, dtype),
-        "slots": index(draw, slots),
+        "state_slots": index(draw, slots),
     }
     return KernelCase("conv_verify", arguments)
 
@@ -66,7 +66,7 @@ def gdn_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False
         **raw_gates(draw, (*rows, sizes.heads), dtype),
         **gate_constants(draw, sizes, dtype),
         "ssm": owned(draw, (sizes.slots, *sizes.state), existing(slots, sizes.slots), wide(dtype)),
-        "slots": index(draw, slots),
+        "state_slots": index(draw, slots),
     }
     return KernelCase("gdn_verify", arguments)
 
@@ -94,10 +94,10 @@ def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
     ]
     slots = targets(draw, count, sizes.slots)
     arguments: Arguments = {
-        "slots": index(draw, slots),
-        "starts": index(draw, starts),
-        "track_slots": index(draw, targets(draw, count, tracked)),
-        "track_steps": index(draw, steps),
+        "state_slots": index(draw, slots),
+        "cu_seqlens": index(draw, starts),
+        "checkpoint_slots": index(draw, targets(draw, count, tracked)),
+        "checkpoint_steps": index(draw, steps),
     }
     tokens = starts[-1] + draw(st.integers(0 if starts[-1] else 1, 2))
     return _Packed(tokens, list(range(starts[0], starts[-1])), existing(slots, sizes.slots), tracked, arguments)
@@ -111,7 +111,7 @@ def conv_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fals
     arguments: Arguments = {
         "out": unwritten(draw, (packed.tokens, sizes.channels), dtype),
         "conv": owned(draw, (sizes.slots, *window), packed.live, dtype),
-        "track": unwritten(draw, (packed.tracked, *window), dtype),
+        "checkpoint_conv": unwritten(draw, (packed.tracked, *window), dtype),
         "x": owned(draw, (packed.tokens, sizes.channels), packed.owned, dtype),
         "weight": conv_weight(draw, sizes, dtype),
         **packed.arguments,
@@ -127,7 +127,7 @@ def gdn_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False
     arguments: Arguments = {
         "out": unwritten(draw, (packed.tokens, sizes.heads, sizes.values), dtype),
         "ssm": owned(draw, (sizes.slots, *sizes.state), packed.live, wide(dtype)),
-        "track": unwritten(draw, (packed.tracked, *sizes.state), wide(dtype)),
+        "checkpoint_ssm": unwritten(draw, (packed.tracked, *sizes.state), wide(dtype)),
         "qkv": owned(draw, (packed.tokens, sizes.channels), packed.owned, dtype),
         **raw_gates(draw, (packed.tokens, sizes.heads), dtype),
         **gate_constants(draw, sizes, dtype),
@@ -148,7 +148,7 @@ def state_scatter(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fa
     arguments: Arguments = {
         "pool": given(draw, (layers, slots, *inner), dtype),
         "steps": given(draw, (layers, rows, steps, *inner), dtype),
-        "slots": index(draw, targets(draw, count, slots)),
+        "state_slots": index(draw, targets(draw, count, slots)),
         "last_correct_step_indices": index(draw, last),
     }
     return KernelCase("state_scatter", arguments)
@@ -161,8 +161,8 @@ def checkpoint_steps(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
     rows, interval = distinct(draw, 2)
     arguments: Arguments = {
         "steps": unwritten(draw, (rows,), torch.int64),
-        "lengths": index(draw, [draw(st.integers(0, 40)) for _ in range(rows)]),
-        "counts": index(draw, [draw(st.integers(-1, 12)) for _ in range(rows)]),
+        "seq_lens": index(draw, [draw(st.integers(0, 40)) for _ in range(rows)]),
+        "num_tokens": index(draw, [draw(st.integers(-1, 12)) for _ in range(rows)]),
         "interval": interval,
     }
     return KernelCase("checkpoint_steps", arguments)

@@ -1,6 +1,7 @@
-"""Eager paged attention. `T` packed tokens, `S` pool slots, `N` KV heads, `G` query heads per KV head, `C` context.
+"""Eager paged attention.
 
-`P` is the page size; K and V may have different head sizes Hk and Hv.
+`T` packed tokens, `S` pool slots, `N` KV heads, `G` query heads per KV head, `J` positions of the longest context, `P`
+page size. K and V may have different head sizes Hk and Hv.
 """
 
 import numpy as np
@@ -26,10 +27,10 @@ def paged_attention(
     page_size: int,
     scale: float,
 ) -> None:
-    """Token t of q [T,N*G,Hk] attends to positions 0..positions[t] of request req_rows[t]; out is [T,N*G,Hv].
+    """Let token t of q [T,N*G,Hk] attend to positions 0..positions[t] of row req_rows[t]; out is [T,N*G,Hv].
 
-    The slot of position p is page_table[row, p // P] * P + p % P in the pools [S,N,H]. What the table does not hold, an
-    entry or slot out of range, contributes nothing; a token that sees nothing gets zeros. Floats: softmax of
+    The slot of position p is page_table[row, p // P] * P + p % P in the pools [S,N,H]. What the table does not
+    hold, an entry or slot out of range, contributes nothing; a token that sees nothing gets zeros. Floats: softmax of
     scale * q.k. Ring (int64): the sum of (mix(q.k) | 1) * v modulo 2^64; scale is unused.
     """
     place, size = positions.numpy(), k_pool.shape[0]
@@ -51,7 +52,7 @@ def paged_attention(
 def _visible(
     page_table: np.ndarray, req_rows: np.ndarray, positions: np.ndarray, page_size: int, length: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return slots [T,C] and which of them are seen [T,C]; a slot that is not seen is 0."""
+    """Return slots [T,J] and which of them are seen [T,J]; a slot that is not seen is 0."""
     known = req_rows.view(np.uint64) < page_table.shape[0]
     if not known.all():
         req_rows, positions = np.where(known, req_rows, 0), np.where(known, positions, -1)
@@ -66,7 +67,7 @@ def _visible(
 
 
 def _gather(entries: np.ndarray, slots: np.ndarray) -> np.ndarray:
-    """Return entries [S,N,H] at slots [T,C]; take is several times faster, but copies what is not contiguous."""
+    """Return entries [S,N,H] at slots [T,J]; take is several times faster, but copies what is not contiguous."""
     return entries.take(slots, axis=0) if entries.flags.c_contiguous else entries[slots]
 
 

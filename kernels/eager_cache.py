@@ -10,9 +10,10 @@ from draftproof.kernels.registry import register
 def kv_write(
     k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor
 ) -> None:
-    """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slot_mapping[t] of the pools [S,N,H]; slots outside [0,S) are skipped.
+    """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slot_mapping[t] of the pools [S,N,H].
 
-    Only slot 0, the scratch slot, may be named twice; which of its values stays is not defined.
+    Slots outside [0,S) are skipped. Only slot 0, the scratch slot, may be named twice; which of its values stays is
+    not defined.
     """
     index, k_rows, v_rows = slot_mapping.numpy(), words(k), words(v)
     inside = in_range(index, k_pool.shape[0])
@@ -24,7 +25,7 @@ def kv_write(
 
 @register("k_pool", "v_pool")
 def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
-    """pool[dst] = pool[src] for both pools [S,N,H], all reads before all writes; dst [T] is unique.
+    """Set pool[dst] = pool[src] in both pools [S,N,H], all reads before all writes; dst [T] has no slot twice.
 
     A row whose src or dst lies outside [0,S) is skipped.
     """

@@ -1,4 +1,7 @@
-"""Eager integer decisions: slots, acceptance, choice. `R` rows, `W` verify width, `T` tokens, `V` vocabulary."""
+"""Eager integer decisions: slots, acceptance, greedy choice.
+
+`B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary, `R` requests, `P` page size.
+"""
 
 import numpy as np
 import torch
@@ -17,10 +20,11 @@ def assign_slots(
     page_size: int,
     max_len: int,
 ) -> None:
-    """Fill positions and slots [R,W] of verify rows: column i <= num_drafts[r] is live, at position seq_lens[r] + i.
+    """Fill positions and slot_mapping [B,W]: column i <= num_drafts[b] is live, at position seq_lens[b] + i.
 
-    Surplus columns get slot 0 and the same position clamped to max_len - 1; a padding row (count < 0) gets position 0
-    and slot 0. A live position that the table [Rmax,Pmax] has no page for, or an unknown row, gets slot -1.
+    Surplus columns get slot 0 and the same position clamped to max_len - 1; a padding row (num_drafts < 0) gets
+    position 0 and slot 0. A live position for which page_table [R,pages] has no page, or of a row of req_rows that
+    does not exist, gets slot -1.
     """
     entries, index, count = page_table.numpy(), req_rows.numpy(), num_drafts.numpy()[:, None]
     column = np.arange(positions.shape[1])
@@ -42,9 +46,10 @@ def greedy_accept(
     target_tokens: torch.Tensor,
     num_drafts: torch.Tensor,
 ) -> None:
-    """correct_len[r] = the drafts input_ids[r, 1..counts[r]] that agree with choice [R,W] one column before, in a run.
+    """Count how many drafts input_ids[b, 1..num_drafts[b]] in a run agree with target_tokens [B,W] one column before.
 
-    bonus[r] = target_tokens[r, correct_len[r]]. A padding row (count < 0) gets -1 and 0.
+    The count is correct_len[b], and bonus[b] = target_tokens[b, correct_len[b]]. A padding row (num_drafts < 0) gets
+    -1 and 0.
     """
     proposed, chosen, count = input_ids.numpy(), target_tokens.numpy(), num_drafts.numpy()
     agree = proposed[:, 1:] == chosen[:, :-1]
@@ -57,7 +62,7 @@ def greedy_accept(
 
 @register("token_ids")
 def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
-    """token_ids[t] = the id of the highest of logits [T,V], the lowest id on ties; NaN loses to every number."""
+    """Set token_ids[t] to the id of the highest of logits [T,V], the lowest id on ties; NaN loses to every number."""
     values = (logits.float() if logits.dtype == torch.bfloat16 else logits).numpy()
     best = values.argmax(axis=-1)
     # numpy's argmax stops at the first NaN, so a row has one exactly if its best value is one.

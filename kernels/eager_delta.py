@@ -1,7 +1,7 @@
 """Eager arithmetic of a linear attention layer: convolution, gates, delta rule; on numpy arrays, floats or the ring.
 
 `B` rows, `W` tokens a row, `N` key heads, `U` value heads (value head u uses key head u // (U / N)), `H` key size,
-`E` value size, `C` conv width, `D` = 2*N*H + U*E channels: all queries, then all keys, then all values.
+`E` value size, `C` conv width, `Q` = 2*N*H + U*E channels: all queries, then all keys, then all values.
 Rows of different length run together: a shorter one runs its last token again, and that is thrown away.
 """
 
@@ -43,7 +43,7 @@ def spans(count: int, width: int) -> np.ndarray:
 
 
 def convolve(near: np.ndarray, weight: torch.Tensor) -> np.ndarray:
-    """Return the convolution [B,W,D] of inputs near [B,W,C,D], held as words in the dtype of weight [D,C], likewise."""
+    """Return the convolution [B,W,Q] of inputs near [B,W,C,Q], held as words in the dtype of weight [Q,C], likewise."""
     dtype = weight.dtype
     if dtype == torch.int64:
         return mixed(np.einsum("bwcd,dc->bwd", near, weight.numpy()))
@@ -73,7 +73,7 @@ def delta(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return outputs [B,W,U,E] and the states after each token [B,W,U,H,E], both in the dtype of arithmetic.
 
-    state [B,U,H,E] comes before the first token; qkv [B,W,D] is held as words of `dtype`; decay and beta are [B,W,U].
+    state [B,U,H,E] comes before the first token; qkv [B,W,Q] is held as words of `dtype`; decay and beta are [B,W,U].
     """
     rows, tokens, channels = qkv.shape
     heads, size, width = state.shape[1:]

@@ -1,5 +1,5 @@
-"""Eager gated delta rule. Letters and layout of channels as in eager_delta; `S` state slots, `T` packed tokens,
-`R` sequences, `A` allocated steps, `M` rows of a norm.
+"""Eager gated delta rule. Letters and layout of channels as in eager_delta; `S` state slots, `T` packed tokens
+or rows of a norm, `R` sequences, `A` allocated steps.
 """
 
 import torch
@@ -22,7 +22,7 @@ def gdn_verify(
     ssm: torch.Tensor,
     state_slots: torch.Tensor,
 ) -> None:
-    """Run rows qkv [B,W,D] with gates a, b [B,W,U] from ssm[slots] of [S,U,H,E], which keeps what it has.
+    """Run rows qkv [B,W,Q] with gates a, b [B,W,U] from ssm[state_slots] of [S,U,H,E], which stays.
 
     out is [B,W,U,E]; states[b,t] of [>=B,A,U,H,E] is the state after token t. A slot outside [0,S): out is 0 and no
     state is written.
@@ -56,11 +56,11 @@ def gdn_update(
     checkpoint_slots: torch.Tensor,
     checkpoint_steps: torch.Tensor,
 ) -> None:
-    """Run packed sequences qkv [T,D] with gates a, b [T,U] from ssm[state_slots[r]] of [S,U,H,E], which move on in place.
+    """Run packed sequences qkv [T,Q] with gates a, b [T,U] on ssm[state_slots[r]] of [S,U,H,E], in place.
 
-    out is [T,U,E]. Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The state after its token checkpoint_steps[r], if it
-    has that, also goes to checkpoint_ssm[checkpoint_slots[r]] of [S2,U,H,E]. A slot outside [0,S): out is 0; a track slot outside is
-    skipped.
+    out is [T,U,E]. Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The state after its token
+    checkpoint_steps[r], if it has that, also goes to checkpoint_ssm[checkpoint_slots[r]] of a pool [S,U,H,E] of its
+    own. Where a state slot does not exist out is 0; a checkpoint slot that does not exist is skipped.
     """
     pool, result = words(ssm), words(out)
     rows, first, second = words(qkv), words(a), words(b)
@@ -87,7 +87,10 @@ def gdn_update(
 
 @register("out")
 def gated_norm(out: torch.Tensor, x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [M,E] = x / sqrt(mean(x^2) + eps) * weight [E] * silu(z [M,E]), rounded once; ring: mix(weight * x + z)."""
+    """Set out [T,E] = x / sqrt(mean(x^2) + eps) * weight [E] * silu(z [T,E]), rounded once.
+
+    In the ring it is mix(weight * x + z).
+    """
     if out.dtype == torch.int64:
         out.numpy()[...] = mixed(weight.numpy() * x.numpy() + z.numpy())
         return

@@ -1,4 +1,6 @@
-"""Eager gated delta rule from raw inputs. Letters and layout of channels as in eager_delta; `S` state slots.
+"""Eager gated delta rule from raw inputs. Letters and layout of channels as in eager_delta.
+
+`S` state slots, `A` allocated steps.
 
 Replay keeps, instead of states, the raw inputs of tokens that are committed and not yet folded into the base state. A
 slot's cursor (m, h) says: m pending tokens in half h; the inputs of a half begin with the window before the first.
@@ -29,9 +31,9 @@ def gdn_replay(
     cursor: torch.Tensor,
     state_slots: torch.Tensor,
 ) -> None:
-    """Fold each slot's pending tokens into its base state, then run rows x [B,W,D] from there, without keeping that.
+    """Fold each slot's pending tokens into its base state, then run rows x [B,W,Q] from there, without keeping that.
 
-    out is [B,W,U,E]; ssm [S,U,H,E]; inputs [2,S,C-1+A,D]; gates [2,S,A,2,U]; a, b [B,W,U]; weight [D,C]; cursor [S,2],
+    out is [B,W,U,E]; ssm [S,U,H,E]; inputs [2,S,C-1+A,Q]; gates [2,S,A,2,U]; a, b [B,W,U]; weight [Q,C]; cursor [S,2],
     which does not change. x is raw, convolved here. The other half gets the window after the folded tokens, then x, and
     the gates. A slot outside [0,S), or one whose cursor cannot be: out is 0 and nothing is written.
     """
@@ -97,7 +99,7 @@ def _folded(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return outputs and states of raw tokens: held [B,C-1+W,D] with the window first, signals [B,W,2,U]."""
+    """Return outputs and states of raw tokens: held [B,C-1+W,Q] with the window first, signals [B,W,2,U]."""
     near = held[:, spans(signals.shape[1], weight.shape[1])]
     decay, beta = decay_and_beta(signals[:, :, 0], signals[:, :, 1], dtype, a_log, dt_bias)
     return delta(state, convolve(near, weight), weight.dtype, decay, beta)
@@ -167,10 +169,10 @@ def gdn_checkpoint(
     checkpoint_slots: torch.Tensor,
     checkpoint_steps: torch.Tensor,
 ) -> None:
-    """Write the state after pending token checkpoint_steps[b] of state_slots[b] to checkpoint_ssm[checkpoint_slots[b]] and its window likewise.
+    """Write the state and window after pending token checkpoint_steps[b] of state_slots[b] to checkpoint_slots[b].
 
-    track_ssm is [S2,U,H,E], track_conv [S2,C-1,D]; other shapes as in gdn_replay. A step that is not pending, and a
-    track slot that does not exist, is skipped.
+    checkpoint_ssm [S,U,H,E] and checkpoint_conv [S,C-1,Q] are pools of their own; other shapes as in gdn_replay. A step
+    that is not pending, and a checkpoint slot that does not exist, is skipped.
     """
     row, index, pending, half = _cursors(cursor, state_slots, gates.shape[2])
     step, target = checkpoint_steps.numpy()[row], checkpoint_slots.numpy()[row]

@@ -1,7 +1,7 @@
 """Eager convolutions with their windows, and moves of linear attention states.
 
 `S` state slots, `B` rows, `W` tokens a row, `T` packed tokens, `R` sequences, `A` allocated steps, `L` layers, `C` conv
-width, `D` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
+width, `Q` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ def conv_verify(
     weight: torch.Tensor,
     state_slots: torch.Tensor,
 ) -> None:
-    """Convolve rows x [B,W,D] from the windows conv[slots] of a pool [S,C-1,D] that keeps what it has.
+    """Convolve rows x [B,W,Q] from the windows conv[state_slots] of a pool [S,C-1,Q], which stays.
 
-    out [B,W,D] = act(sum over j of weight[:,j] * input t - C + 1 + j), weight [D,C]; windows[b,t] of [>=B,A,C-1,D] is
+    out [B,W,Q] = act(sum over j of weight[:,j] * input t - C + 1 + j), weight [Q,C]; windows[b,t] of [>=B,A,C-1,Q] is
     the window after token t. A slot outside [0,S): out is 0 and no window is written.
     """
     index, rows = state_slots.numpy(), words(x)
@@ -57,10 +57,11 @@ def conv_update(
     checkpoint_slots: torch.Tensor,
     checkpoint_steps: torch.Tensor,
 ) -> None:
-    """Convolve packed sequences x [T,D] from their windows conv[state_slots[r]] of [S,C-1,D], which move on in place.
+    """Convolve packed sequences x [T,Q] on their windows conv[state_slots[r]] of [S,C-1,Q], in place.
 
-    Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The window after its token checkpoint_steps[r], if it has that, also
-    goes to checkpoint_conv[checkpoint_slots[r]] of [S2,C-1,D]. A slot outside [0,S): out is 0; a track slot outside is skipped.
+    Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The window after its token checkpoint_steps[r], if it has
+    that, also goes to checkpoint_conv[checkpoint_slots[r]] of a pool [S,C-1,Q] of its own. Where a state slot does not
+    exist out is 0; a checkpoint slot that does not exist is skipped.
     """
     pool, rows, result, width = words(conv), words(x), words(out), weight.shape[1]
     run = packed(state_slots, cu_seqlens, conv.shape[0], result)
@@ -107,7 +108,7 @@ class Packed:
     def targets(
         self, checkpoint_slots: torch.Tensor, checkpoint_steps: torch.Tensor, size: int
     ) -> tuple[list[int], list[int], list[int]]:
-        """Return which of the sequences that run are tracked, the track slots and the steps."""
+        """Return which of the sequences that run have a checkpoint, its slots and its steps."""
         slots, steps = checkpoint_slots.tolist(), checkpoint_steps.tolist()
         chosen = [i for i, r in enumerate(self.row) if 0 <= steps[r] < self.length[i] and 0 <= slots[r] < size]
         return chosen, [slots[self.row[i]] for i in chosen], [steps[self.row[i]] for i in chosen]
@@ -130,9 +131,10 @@ def packed(state_slots: torch.Tensor, cu_seqlens: torch.Tensor, size: int, out: 
 def state_scatter(
     pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
 ) -> None:
-    """pool[:, state_slots[b]] = steps[:, b, last_correct_step_indices[b]] for pool [L,S,...] and steps [L,>=B,A,...].
+    """Copy steps[:, b, last_correct_step_indices[b]] to pool[:, state_slots[b]].
 
-    Bits move unchanged. A slot outside [0,S) or a step outside [0,A) is skipped.
+    pool is [L,S,...] and steps [L,R,A,...] with R >= B rows. Bits move unchanged. A slot outside [0,S) or a step
+    outside [0,A) is skipped.
     """
     target, step = state_slots.numpy(), last_correct_step_indices.numpy()
     row = np.flatnonzero((target.view(np.uint64) < pool.shape[1]) & (step.view(np.uint64) < steps.shape[2]))
@@ -141,7 +143,7 @@ def state_scatter(
 
 @register("steps")
 def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
-    """steps[b] = which of num_tokens[b] tokens after seq_lens[b] reaches the last multiple of interval; -1 if none does."""
+    """Find which of num_tokens[b] tokens after seq_lens[b] reaches the last multiple of interval; -1 if none does."""
     before, count = seq_lens.numpy(), num_tokens.numpy()
     after = before + count
     reached = after - after % interval
@@ -150,7 +152,7 @@ def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: to
 
 @register("cursor")
 def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
-    """cursor[state_slots[b]] of [S,2] = (index + 1 pending tokens, the other half), for an index that is not negative."""
+    """Set cursor[state_slots[b]] of [S,2] to (index + 1 pending tokens, the other half) where the index is >= 0."""
     index, last, held = state_slots.numpy(), last_correct_step_indices.numpy(), cursor.numpy()
     chosen = (last >= 0) & (index.view(np.uint64) < held.shape[0])
     index = index[chosen]
@@ -161,7 +163,7 @@ def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_
 
 @register("cursor")
 def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
-    """cursor[state_slots[b]] of [S,2] = (0, the other half) where tokens are pending: once after all layers' flushes."""
+    """Set cursor[state_slots[b]] of [S,2] to (0, the other half) where tokens are pending, once all layers flushed."""
     held = cursor.numpy()
     named = [slot for slot in state_slots.tolist() if 0 <= slot < held.shape[0]]
     index = [slot for slot, pending in zip(named, held[named, 0].tolist(), strict=True) if pending > 0]

@@ -1,7 +1,7 @@
 """Triton paged attention, one source for floats and the ring: addresses, masks and loops are shared.
 
-`T` packed tokens, `S` pool slots, `N` KV heads, `G` query heads per KV head, `P` page size, `B` splits of the context,
-Hk and Hv the head sizes of K and V.
+`T` packed tokens, `S` pool slots, `N` KV heads, `G` query heads per KV head, `P` page size, Hk
+and Hv the head sizes of K and V.
 
 A program serves one token and one KV head, all G query heads together, over one split of the context. Lengths live on
 the device, so the number of splits follows from shapes alone and each program cuts the token's own length into equal

@@ -1,4 +1,7 @@
-"""Triton integer decisions: slots, acceptance, choice. `R` rows, `W` verify width, `T` tokens, `V` vocabulary."""
+"""Triton integer decisions: slots, acceptance, greedy choice.
+
+`B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary.
+"""
 
 import torch
 import triton

@@ -1,7 +1,7 @@
 """Triton gated delta rule from states: verify rows with a snapshot of every state, packed sequences, gated norm.
 
 Letters as in triton_delta; `S` state slots, `W` tokens a row, `T` packed tokens, `R` sequences, `A` allocated steps,
-`N` key heads, `D` channels, `M` rows of a norm. One source serves rows of fixed width, which leave their base state and
+`N` key heads, `Q` channels. One source serves rows of fixed width, which leave their base state and
 write every state after it, and packed sequences, which move their state on in place and may write one state besides.
 
 A token's vectors are asked for a token ahead, so that they are there when the state is. At a model's sizes the time

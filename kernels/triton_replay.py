@@ -1,6 +1,6 @@
 """Triton gated delta rule from raw inputs: pending tokens are folded into a state, new ones go on from it.
 
-Letters as in triton_delta; `S` state slots, `W` tokens a row, `A` allocated steps, `D` channels. A first kernel
+Letters as in triton_delta; `S` state slots, `W` tokens a row, `A` allocated steps, `Q` channels. A first kernel
 computes the convolution of pending and new tokens once, and moves the inputs to keep to the other half; the second
 folds and goes on, with the state in registers throughout. One source serves replay, flush (no new tokens) and
 checkpoints (the first pending ones, into another pool).
@@ -66,7 +66,8 @@ def _convolve_kernel(
         gdc_wait()
     start, i_b = tl.program_id(1).to(tl.int64) * BLOCK_T, tl.program_id(2).to(tl.int64)
     slot, kept, pending, half = _row(
-        p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+        p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
+        s_slot, s_cs, s_cm, s_target, s_step,
         TRACK,
     )  # fmt: skip
     WINDOW: tl.constexpr = TAPS - 1
@@ -135,7 +136,8 @@ def _fold_kernel(
         gdc_wait()
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot, kept, pending, _ = _row(
-        p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated, s_slot, s_cs, s_cm, s_target, s_step,
+        p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
+        s_slot, s_cs, s_cm, s_target, s_step,
         TRACK,
     )  # fmt: skip
     tokens = tokens.to(tl.int64)

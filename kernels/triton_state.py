@@ -1,7 +1,7 @@
 """Triton convolutions with their windows, and moves of linear attention states.
 
 `S` state slots, `B` rows, `W` tokens a row, `T` packed tokens, `R` sequences, `A` allocated steps, `L` layers, `C` conv
-width, `D` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
+width, `Q` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
 """
 
 import torch
@@ -72,7 +72,8 @@ def conv_verify(
     rows, tokens, width = x.shape
     taps, block = weight.shape[1], min(_BLOCK_D, power_of_two(width))
     _conv_verify_kernel[(triton.cdiv(width, block), tokens, rows)](
-        out, windows, x, conv, weight, state_slots, conv.shape[0], width, *strides(out, windows, x, conv, weight, state_slots),
+        out, windows, x, conv, weight, state_slots, conv.shape[0], width,
+        *strides(out, windows, x, conv, weight, state_slots),
         RING=x.dtype == torch.int64, TAPS=taps, BLOCK_C=power_of_two(taps), BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),
     )  # fmt: skip
@@ -142,7 +143,8 @@ def conv_update(
     run, block = power_of_two(taps), min(_BLOCK_D, power_of_two(width))
     runs = min(_RUNS, triton.cdiv(triton.cdiv(tokens, rows), run))
     _conv_update_kernel[(triton.cdiv(width, block), runs, rows)](
-        out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps, conv.shape[0], checkpoint_conv.shape[0], width,
+        out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps,
+        conv.shape[0], checkpoint_conv.shape[0], width,
         *strides(out, conv, checkpoint_conv, x, weight, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps),
         RING=x.dtype == torch.int64, TAPS=taps, RUN=run, BLOCK_C=power_of_two(taps), BLOCK_D=block,
         num_warps=1, **dependent_launch(x.device),

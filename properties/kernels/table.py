@@ -232,7 +232,7 @@ _STATE = (
         _CONV,
         moves=("windows",),
         has_large=True,
-        letters={"out": "BWD", "windows": "RA.D", "x": "BWD", "conv": "S.D", "weight": "DC"},
+        letters={"out": "BWQ", "windows": "RA.Q", "x": "BWQ", "conv": "S.Q", "weight": "QC"},
     ),
     Op(
         "conv_update",
@@ -251,7 +251,7 @@ _STATE = (
         _GDN,
         has_large=True,
         is_slow=True,
-        letters={"out": "BWUE", "states": "RAUHE", "qkv": "BWD", "ssm": "SUHE"},
+        letters={"out": "BWUE", "states": "RAUHE", "qkv": "BWQ", "ssm": "SUHE"},
     ),
     Op(
         "gdn_update",
@@ -299,7 +299,7 @@ _REPLAYED = (
         rounded_like="inputs",
         has_large=True,
         is_slow=True,
-        letters={"out": "BWUE", "ssm": "SUHE", "inputs": ".S.D", "gates": ".SA.U", "x": "BWD"},
+        letters={"out": "BWUE", "ssm": "SUHE", "inputs": ".S.Q", "gates": ".SA.U", "x": "BWQ"},
     ),
     Op(
         "gdn_flush",

@@ -18,7 +18,7 @@ def kv_write(
 
 
 def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
-    """pool[dst] = pool[src] as the pools [S,N,H] were before; a row with an index that does not exist is skipped."""
+    """Set pool[dst] = pool[src] as the pools [S,N,H] were before; an index that does not exist is skipped."""
     size = k_pool.shape[0]
     for pool in (k_pool, v_pool):
         before = pool.clone()
@@ -38,7 +38,7 @@ def paged_attention(
     page_size: int,
     scale: float,
 ) -> None:
-    """Each token attends to what its row's table holds of positions 0 .. its own; see `_attend` for the weights."""
+    """Let each token attend to what its row's page table holds of positions 0 .. its own, weighted by `_attend`."""
     group = q.shape[1] // k_pool.shape[1]
     for t, (row, position) in enumerate(zip(req_rows.tolist(), positions.tolist(), strict=True)):
         slots = _visible_slots(page_table, row, position, page_size, k_pool.shape[0])
@@ -66,7 +66,7 @@ def _visible_slots(page_table: torch.Tensor, row: int, position: int, page_size:
 def _attend(
     query: list[float], keys: list[list[float]], values: list[list[float]], scale: float, width: int
 ) -> list[float]:
-    """Softmax of scale * q.k, in float64."""
+    """Return values weighted by the softmax of scale * q.k, in float64."""
     if not keys:
         return [0.0] * width
     scores = [scale * math.fsum(a * b for a, b in zip(query, key, strict=True)) for key in keys]
@@ -79,6 +79,6 @@ def _attend(
 def _attend_ring(
     query: list[int], keys: list[list[int]], values: list[list[int]], scale: float, width: int
 ) -> list[int]:
-    """The sum of (mix(q.k) | 1) * v modulo 2^64: odd weights, since an even one would lose bits of v."""
+    """Return the sum of (mix(q.k) | 1) * v modulo 2^64: odd weights, since an even one would lose bits of v."""
     weights = [mix(sum(a * b for a, b in zip(query, key, strict=True)) % MODULUS) | 1 for key in keys]
     return [signed(sum(w * value[e] for w, value in zip(weights, values, strict=True))) for e in range(width)]

@@ -1,4 +1,4 @@
-"""Naive twins of the integer decisions. `R` rows, `W` verify width, `T` tokens, `V` vocabulary."""
+"""Naive twins of the integer decisions. `B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary."""
 
 import torch
 
@@ -13,7 +13,7 @@ def assign_slots(
     page_size: int,
     max_len: int,
 ) -> None:
-    """Positions and slots [R,W] of verify rows: live up to num_drafts[r], then surplus; a negative count is padding."""
+    """Fill positions and slot_mapping [B,W]: live up to num_drafts[b], then surplus; a negative number is padding."""
     entries = page_table.tolist()
     for r, (row, length, count) in enumerate(
         zip(req_rows.tolist(), seq_lens.tolist(), num_drafts.tolist(), strict=True)
@@ -31,7 +31,7 @@ def assign_slots(
 
 
 def _slot_of(entries: list[list[int]], row: int, position: int, page_size: int) -> int:
-    """Return the slot that the table gives to a position, or -1 if it gives none."""
+    """Return the slot that the page table gives to a position, or -1 if it gives none."""
     page = position // page_size
     if not 0 <= row < len(entries) or not 0 <= page < len(entries[row]) or entries[row][page] < 0:
         return -1
@@ -45,7 +45,10 @@ def greedy_accept(
     target_tokens: torch.Tensor,
     num_drafts: torch.Tensor,
 ) -> None:
-    """correct_len = the largest a <= count with d_i = y_{i-1} for all 1 <= i <= a; bonus = y_a; ids are t_n, d_1, .."""
+    """Set correct_len to the largest a <= num_drafts with d_i = y_{i-1} for all 1 <= i <= a, and bonus to y_a.
+
+    A row of input_ids is t_n, d_1, .., d_K, one of target_tokens y_0, y_1, ..
+    """
     for r, count in enumerate(num_drafts.tolist()):
         if count < 0:
             correct_len[r], bonus[r] = -1, 0
@@ -57,7 +60,7 @@ def greedy_accept(
 
 
 def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
-    """token_ids[t] = the lowest id among the highest of logits [T,V]; NaN loses to every number, 0 if all are NaN."""
+    """Set token_ids[t] to the lowest id among the highest of logits [T,V]; NaN loses to numbers, 0 if all are NaN."""
     for t in range(logits.shape[0]):
         values = logits[t].tolist()
         numbers = [(-value, i) for i, value in enumerate(values) if value == value]

@@ -1,8 +1,8 @@
 """Arithmetic of a linear attention layer for the naive twins: the causal convolution and the gated delta rule.
 
-`S` state slots, `B` rows of a launch, `W` verify width, `T` packed tokens, `R` sequences or rows of a pool, `A`
+`S` state slots, `B` rows of a launch, `W` verify width, `T` packed tokens, `R` sequences, `A`
 allocated steps, `L` layers, `N` key heads, `U` value heads, `H` key size, `E` value size, `C` conv width,
-`D` = 2*N*H + U*E channels: all queries, then all keys, then all values. The window before a token is the C-1 inputs
+`Q` = 2*N*H + U*E channels: all queries, then all keys, then all values. The window before a token is the C-1 inputs
 before it, oldest first.
 Tensors of int64 are elements of the ring modulo 2^64; floats are computed in float64.
 """
@@ -20,7 +20,7 @@ State = list[Matrix]
 
 
 def is_ring(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds elements of the ring."""
+    """Return whether a tensor holds elements of the ring."""
     return tensor.dtype == torch.int64
 
 
@@ -30,7 +30,7 @@ def exact(values: list, like: torch.Tensor) -> torch.Tensor:
 
 
 def convolve(inputs: torch.Tensor, weight: torch.Tensor) -> Matrix:
-    """inputs [C-1+T,D], of which the first C-1 are the window before: [T,D] after the activation, in inputs' dtype."""
+    """Return [T,Q] of inputs [C-1+T,Q], which begin with the window: after the activation, in inputs' dtype."""
     width, ring = weight.shape[1], is_ring(inputs)
     rows, taps = inputs.tolist(), weight.tolist()
     outputs = []
@@ -48,7 +48,7 @@ def delta_rule(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
 ) -> Iterator[tuple[Matrix, State]]:
-    """After each of tokens [T,D] yield out [U,E] and the state [U,H,E]; a, b [T,U] are the raw gates.
+    """Yield out [U,E] and the state [U,H,E] after each of tokens [T,Q]; a, b [T,U] are the raw gates.
 
     S = decay S; w = beta (v - S^T k); S += k w^T; out = S^T q.
     """
@@ -78,7 +78,7 @@ def _reduced(x: float, ring: bool) -> float:
 
 
 def _step(s: Matrix, q: Vector, k: Vector, v: Vector, decay: float, beta: float) -> tuple[Vector, Matrix]:
-    """One token of one value head, unreduced in the ring: its output [E] and the state [H,E] after it."""
+    """Return one value head's output [E] and state [H,E] after a token, unreduced in the ring."""
     s = [[decay * x for x in row] for row in s]
     w = [beta * (v[e] - sum(k[h] * s[h][e] for h in range(len(k)))) for e in range(len(v))]
     s = [[s[h][e] + k[h] * w[e] for e in range(len(v))] for h in range(len(k))]

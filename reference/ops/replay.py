@@ -25,7 +25,7 @@ def _fold(
     a_log: torch.Tensor,
     dt_bias: torch.Tensor,
 ) -> State:
-    """Return state [U,H,E] after the tokens of inputs [C-1+m,D], which begins with the window, and gates [m,2,U]."""
+    """Return state [U,H,E] after the tokens of inputs [C-1+m,Q], which begins with the window, and gates [m,2,U]."""
     tokens = convolve(inputs, weight), gates[:, 0].tolist(), gates[:, 1].tolist()
     after = [state.tolist(), *(one for _, one in delta_rule(state.tolist(), *tokens, a_log, dt_bias))]
     return after[-1]
@@ -45,9 +45,9 @@ def gdn_replay(
     cursor: torch.Tensor,
     state_slots: torch.Tensor,
 ) -> None:
-    """Fold what is pending into ssm [S,U,H,E], then go on over x [B,W,D] with a, b [B,W,U] to give out [B,W,U,E].
+    """Fold what is pending into ssm [S,U,H,E], then go on over x [B,W,Q] with a, b [B,W,U] to give out [B,W,U,E].
 
-    The other half of inputs [2,S,C-1+A,D] and gates [2,S,A,2,U] gets the window after the fold and the new tokens; the
+    The other half of inputs [2,S,C-1+A,Q] and gates [2,S,A,2,U] gets the window after the fold and the new tokens; the
     state after those is not kept, and the cursor stays.
     """
     before, width = weight.shape[1] - 1, x.shape[1]
@@ -69,14 +69,14 @@ def gdn_replay(
 
 
 def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
-    """The rows up to an index >= 0 become pending, in the half that they were written to."""
+    """Make the rows up to an index >= 0 pending, in the half that they were written to."""
     for slot, index in zip(state_slots.tolist(), last_correct_step_indices.tolist(), strict=True):
         if 0 <= slot < cursor.shape[0] and index >= 0:
             cursor[slot] = torch.tensor([index + 1, 1 - int(cursor[slot, 1])])
 
 
 def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
-    """After a flush of every layer nothing is pending in the half to which the window was moved."""
+    """Leave nothing pending, after a flush of every layer, in the half to which the window was moved."""
     for slot in state_slots.tolist():
         if 0 <= slot < cursor.shape[0] and cursor[slot, 0] > 0:
             cursor[slot] = torch.tensor([0, 1 - int(cursor[slot, 1])])
@@ -116,7 +116,7 @@ def gdn_checkpoint(
     checkpoint_slots: torch.Tensor,
     checkpoint_steps: torch.Tensor,
 ) -> None:
-    """State and window after the first checkpoint_steps[b]+1 pending tokens go to track_ssm and track_conv at checkpoint_slots[b]."""
+    """Write state and window after the first checkpoint_steps[b]+1 pending tokens to checkpoint_slots[b]."""
     before = weight.shape[1] - 1
     for slot, target, step in zip(
         state_slots.tolist(), checkpoint_slots.tolist(), checkpoint_steps.tolist(), strict=True

@@ -16,7 +16,7 @@ def conv_verify(
     weight: torch.Tensor,
     state_slots: torch.Tensor,
 ) -> None:
-    """out [B,W,D] of x [B,W,D] after the window conv[state_slots[b]]; windows [R,A,C-1,D] at [b,t] is that after token t."""
+    """Convolve x [B,W,Q] after the window conv[state_slots[b]]; windows[b,t] of [R,A,C-1,Q] is that after token t."""
     for b, slot in enumerate(state_slots.tolist()):
         if not 0 <= slot < conv.shape[0]:
             out[b] = 0
@@ -38,7 +38,7 @@ def gdn_verify(
     ssm: torch.Tensor,
     state_slots: torch.Tensor,
 ) -> None:
-    """out [B,W,U,E] of qkv [B,W,D] after ssm[state_slots[b]] [U,H,E]; states [R,A,U,H,E] at [b,t] is that after token t."""
+    """Run qkv [B,W,Q] after ssm[state_slots[b]] [U,H,E]; states[b,t] of [R,A,U,H,E] is the one after token t."""
     for row, slot in enumerate(state_slots.tolist()):
         if not 0 <= slot < ssm.shape[0]:
             out[row] = 0
@@ -61,7 +61,7 @@ def conv_update(
     checkpoint_slots: torch.Tensor,
     checkpoint_steps: torch.Tensor,
 ) -> None:
-    """out [T,D] of the packed sequences x [T,D]; conv[state_slots[r]] moves on, checkpoint_conv[checkpoint_slots[r]] is it after a step."""
+    """Convolve packed sequences x [T,Q] on conv[state_slots[r]], in place, with a copy after a step as checkpoint."""
     bounds = cu_seqlens.tolist()
     for r, slot in enumerate(state_slots.tolist()):
         first, last = bounds[r], bounds[r + 1]
@@ -90,7 +90,7 @@ def gdn_update(
     checkpoint_slots: torch.Tensor,
     checkpoint_steps: torch.Tensor,
 ) -> None:
-    """out [T,U,E] of the packed sequences qkv [T,D]; ssm[state_slots[r]] [U,H,E] and track as in conv_update."""
+    """Run packed sequences qkv [T,Q] on ssm[state_slots[r]] [U,H,E], in place, with checkpoints as in conv_update."""
     bounds = cu_seqlens.tolist()
     for r, slot in enumerate(state_slots.tolist()):
         first, last = bounds[r], bounds[r + 1]
@@ -110,7 +110,7 @@ def gdn_update(
 def state_scatter(
     pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
 ) -> None:
-    """pool [L,S,..] at [:,state_slots[b]] = steps [L,R,A,..] at [:,b,last_correct_step_indices[b]], where both exist."""
+    """Copy steps[:,b,last_correct_step_indices[b]] [L,R,A,..] to pool[:,state_slots[b]] [L,S,..] if both exist."""
     for b, (slot, step) in enumerate(zip(state_slots.tolist(), last_correct_step_indices.tolist(), strict=True)):
         if 0 <= slot < pool.shape[1] and 0 <= step < steps.shape[2]:
             for layer in range(pool.shape[0]):
@@ -118,14 +118,14 @@ def state_scatter(
 
 
 def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
-    """steps [B] = the row after which the last multiple of `interval` in (n, n+c] is reached, -1 if there is none."""
+    """Set steps [B] to the row that reaches the last multiple of `interval` in (n, n+c], -1 if there is none."""
     for b, (length, count) in enumerate(zip(seq_lens.tolist(), num_tokens.tolist(), strict=True)):
         reached = [n for n in range(length + 1, length + count + 1) if n % interval == 0]
         steps[b] = reached[-1] - length - 1 if reached else -1
 
 
 def gated_norm(out: torch.Tensor, x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [M,E] = x / sqrt(mean of squares + eps) * weight [E] * silu(z); in the ring mix(weight * x + z)."""
+    """Set out [T,E] = x / sqrt(mean of squares + eps) * weight [E] * silu(z); in the ring mix(weight * x + z)."""
     weights = weight.tolist()
     for m in range(x.shape[0]):
         values, gates = x[m].tolist(), z[m].tolist()

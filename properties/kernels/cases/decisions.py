@@ -1,4 +1,4 @@
-"""Calls of the integer decisions. `R` rows, `W` verify width, `V` vocabulary."""
+"""Calls of the integer decisions. `B` rows of a launch, `W` verify width, `V` vocabulary."""
 
 import torch
 from hypothesis import strategies as st

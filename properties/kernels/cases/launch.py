@@ -1,7 +1,7 @@
 """Sizes, slots and constants of a launch of the ops on recurrent state.
 
-`S` state slots, `B` rows of a launch, `W` verify width, `T` packed tokens, `R` sequences or rows of a pool, `A`
-allocated steps, `L` layers, `N` key heads, `U` value heads, `H` key size, `E` value size, `C` conv width, `D` channels.
+`S` state slots, `B` rows of a launch, `W` verify width, `T` packed tokens, `R` sequences, `A`
+allocated steps, `L` layers, `N` key heads, `U` value heads, `H` key size, `E` value size, `C` conv width, `Q` channels.
 """
 
 from collections.abc import Sequence

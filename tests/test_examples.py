@@ -16,7 +16,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.judge import Judgement, summarise
 
 FILE = Path(__file__).resolve().parent.parent / "examples/own_engine.py"
-LOSSLESS = "lossless"
+LOSSLESS = "output.lossless"
 
 
 def load() -> Any:

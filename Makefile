@@ -62,7 +62,7 @@ bench-gpu: $(READY)
 docs: .venv/docs
 	rm -rf build/docs build/lib build/bdist.*
 	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --target build/docs .
-	.venv/bin/python -P -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -P -m mkdocs build --quiet
 
 lint: .venv/lint types
 	.venv/bin/ruff check .

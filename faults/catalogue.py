@@ -10,7 +10,6 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.faults.patching import Hunk, PatchError, parse, refresh, render
-from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
 from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
@@ -56,12 +55,12 @@ class FaultFile(Value, frozen=True, kw_only=True):
     path: str
 
     def hunks(self) -> tuple[Hunk, ...]:
-        """Raises PatchError."""
+        """Return the hunks of the diff. Raises PatchError."""
         return parse(self.diff)
 
 
 def read_fault(path: Path) -> FaultFile:
-    """A fault file. Raises PatchError naming the file and what is wrong with it."""
+    """Return the fault of a file. Raises PatchError naming the file and what is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -70,29 +69,32 @@ def read_fault(path: Path) -> FaultFile:
     try:
         raw = tomllib.loads(head)
         if (draft := raw.get("draft", ALGORITHMS[0])) not in DRAFT_SETS:
-            raise PatchError(f"draft is {draft!r}, allowed: {', '.join(DRAFT_SETS)}")
+            raise PatchError(f"invalid draft {draft!r}: expected {', '.join(DRAFT_SETS)}")
         if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
-            raise PatchError(f"{unknown[0]} is no field of a fault, allowed: {', '.join(Fault.__struct_fields__)}")
+            raise PatchError(f"invalid field {unknown[0]!r}: expected {', '.join(Fault.__struct_fields__)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)
-        _known(fault)
         parse(diff)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, PatchError) as error:
         raise PatchError(f"{path}: {error}") from None
     return FaultFile(fault=fault, diff=diff, path=str(path))
 
 
-def _known(fault: Fault) -> None:
-    """Raises PatchError for a contract or a channel that there is not."""
+def validate_names(file: FaultFile) -> None:
+    """Raise PatchError for an unknown contract or channel."""
+    # Contracts need numpy, and the list of faults shall be quick.
+    from draftproof.properties.contracts.registry import BY_NAME as CONTRACTS
+
+    contract, channel = file.fault.contract, file.fault.channel
     contracts = ("", *CONTRACTS, *KERNELS)
-    if fault.contract not in contracts:
-        hint = did_you_mean(fault.contract, contracts)
-        raise PatchError(f"contract is {fault.contract!r}, allowed: a contract of `draftproof check`{hint}")
-    if fault.channel and fault.channel not in CHANNELS and not fault.channel.startswith(PREFIX):
-        raise PatchError(f"channel is {fault.channel!r}, allowed: one of the channel table, or kernel.*")
+    if contract not in contracts:
+        hint = did_you_mean(contract, contracts)
+        raise PatchError(f"{file.path}: invalid contract {contract!r}: expected a contract of `draftproof check`{hint}")
+    if channel and channel not in CHANNELS and not channel.startswith(PREFIX):
+        raise PatchError(f"{file.path}: invalid channel {channel!r}: expected one of docs/semantics.md, or kernel.*")
 
 
 def _split(text: str) -> tuple[str, str]:
-    """(front matter, diff); a plain diff has no front matter."""
+    """Return (front matter, diff); a plain diff has no front matter."""
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].strip() != FENCE:
         return "", text
@@ -103,32 +105,34 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def catalogue(folder: Path = CATALOGUE) -> dict[str, FaultFile]:
-    """Every fault by id, sorted. Raises PatchError for a broken file or an id used twice."""
+    """Return every fault by id, sorted. Raises PatchError for a broken file or an id used twice."""
     faults: dict[str, FaultFile] = {}
     for path in sorted(folder.glob("*.patch")):
         file = read_fault(path)
         if file.fault.id in faults:
-            raise PatchError(f"{path}: id is {file.fault.id!r}, which {faults[file.fault.id].path} has already")
+            raise PatchError(f"{path}: invalid id {file.fault.id!r}: {faults[file.fault.id].path} has it already")
         faults[file.fault.id] = file
     return dict(sorted(faults.items()))
 
 
 def find(name: str, faults: dict[str, FaultFile]) -> FaultFile:
-    """One fault by id. Raises UnknownFaultError."""
+    """Return one fault by id. Raises UnknownFaultError."""
     if name not in faults:
         hint = did_you_mean(name, faults)
-        raise UnknownFaultError(f"fault is {name!r}, allowed: one of {len(faults)} of `draftproof faults list`{hint}")
+        raise UnknownFaultError(
+            f"invalid fault {name!r}: expected one of {len(faults)} of `draftproof faults list`{hint}"
+        )
     return faults[name]
 
 
 def read_sources(paths: tuple[str, ...] = ("engine", "kernels"), root: Path = SOURCES) -> dict[str, str]:
-    """Path -> text of every Python file that a fault may touch."""
+    """Return path -> text of every Python file that a fault may touch."""
     files = sorted(file for folder in paths for file in (root / folder).rglob("*.py"))
     return {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}
 
 
 def refreshed(file: FaultFile, sources: dict[str, str]) -> str | None:
-    """The text of the fault file with its line numbers brought up to date; None if they are. Raises StalePatchError."""
+    """Return the text of a fault file with updated line numbers; None if they are right. Raises StalePatchError."""
     hunks = file.hunks()
     anchored = refresh(hunks, sources)
     if anchored == hunks:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
+from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources, validate_names
 from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
@@ -53,6 +53,8 @@ def run_faults(
     others show the same on a CPU. `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
     No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
+    for file in files:
+        validate_names(file)
     orders = Orders(
         seeds=tuple(seeds),
         examples=examples,

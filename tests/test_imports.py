@@ -61,6 +61,22 @@ def test_imports_follow_the_rules(folder):
     assert [line for path, source in paths for line in broken(path, source)] == []
 
 
+def users_of_the_command_line(path: str, source: str) -> list[str]:
+    """What a file outside of the command line imports from it."""
+    package = "draftproof" if path.startswith("draftproof/") else "draftproof." + path.split("/")[0]
+    if path.startswith("draftproof/cli/"):
+        return []
+    return [name for name, _ in imports(ast.parse(source), package) if f"{name}.".startswith("draftproof.cli.")]
+
+
+def test_nobody_imports_the_command_line():
+    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+    paths = {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
+    assert [(path, users) for path, source in paths.items() if (users := users_of_the_command_line(path, source))] == []
+    assert users_of_the_command_line("report/x.py", "def f():\n    from draftproof.cli import screen")
+    assert users_of_the_command_line("draftproof/x.py", "from .cli.inputs import InputError")
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [

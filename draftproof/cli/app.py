@@ -1,4 +1,8 @@
-"""The commands put together, and what becomes of their errors: one line on stderr, exit code 2."""
+"""All commands in one application. Errors are one line on stderr, with exit code 2.
+
+Modules of commands import what they run inside of their functions, so that --help and the list of faults need neither
+torch nor Hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,11 @@ from draftproof.errors import DraftproofError
 USAGE = 2
 app = typer.Typer(
     name="draftproof",
-    help="Finds the bugs that speculative decoding hides: an optimized engine and a slow reference in lockstep.",
+    help="Find the bugs that speculative decoding hides: run an optimized engine and a slow reference in lockstep.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 app.command("check")(check.check)
 app.command("replay")(replay.replay)

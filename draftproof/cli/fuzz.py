@@ -1,4 +1,4 @@
-"""`draftproof fuzz`: a campaign in a directory of its own, which the same command goes on with."""
+"""`draftproof fuzz`: run a campaign in a directory of its own, or resume it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import hashlib
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from draftproof.cli import fuzzed, inputs, live
-from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources
-from draftproof.faults.patching import StalePatchError
-from draftproof.fuzz.campaign.drive import Campaign, End
-from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignError, Limits, Settings, memory
-from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.values.drafts import DRAFT_SETS, drafts_of
 from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.verdict import EXIT_CODES
-from draftproof.report.campaign import campaign_report
+
+if TYPE_CHECKING:
+    from draftproof.faults.catalogue import FaultFile
+    from draftproof.fuzz.campaign.drive import End
+    from draftproof.fuzz.campaign.rundir import RunDir
+    from draftproof.fuzz.campaign.settings import Asked, Limits, Settings
 
 ON_GPU = 4
 """Workers where the GPU does the work."""
@@ -40,7 +39,7 @@ Memory = Annotated[str | None, typer.Option("--memory", help="Most memory of one
 
 
 class _Bug(NamedTuple):
-    """What is brought into the copy of the sources; `digest` tells one patch file from another."""
+    """The fault brought into the copy of the sources; `digest` tells one patch file from another."""
 
     file: FaultFile | None
     digest: str | None
@@ -62,19 +61,24 @@ def fuzz(
     memory_: Memory = None,
     json: inputs.Json = None,
 ) -> None:
-    """Look for bugs for a while, with scenarios steered by what was covered; the same command goes on."""
-    try:
-        limits = Limits(parse_duration(time, "--time"), _until(until), examples)
-        most = memory(memory_)
-        bug = _bug(fault, patch, subject, device)
-        asked = _asked(seed, draft, device, subject, unguided, bug)
-        with RunDir(run) as directory:
-            settings = directory.begin(_with_draft(asked, bug, directory), read_sources(), bug.file)
-            inputs.device(settings.device)
-            count = workers or _workers(settings.device)
-            end = _run(directory, settings, limits, count, most)
-    except (CampaignError, StalePatchError) as error:
-        raise inputs.InputError(str(error)) from None
+    """Search for bugs for some time, with scenarios steered toward what was not covered yet.
+
+    Run the same command again to resume the campaign.
+    """
+    from draftproof.faults.catalogue import read_sources
+    from draftproof.fuzz.campaign.rundir import RunDir
+    from draftproof.fuzz.campaign.settings import Limits, memory
+    from draftproof.report.campaign import campaign_report
+
+    limits = Limits(parse_duration(time, "--time"), _until(until), examples)
+    most = memory(memory_)
+    bug = _bug(fault, patch, subject, device)
+    asked = _asked(seed, draft, device, subject, unguided, bug)
+    with RunDir(run) as directory:
+        settings = directory.begin(_with_draft(asked, bug, directory), read_sources(), bug.file)
+        inputs.device(settings.device)
+        count = workers or _workers(settings.device)
+        end = _run(directory, settings, limits, count, most)
     report = campaign_report(end, run, settings)
     fuzzed.show(report, _again(run, time, workers, until))
     inputs.write_json(json, report)
@@ -82,7 +86,9 @@ def fuzz(
 
 
 def _run(directory: RunDir, settings: Settings, limits: Limits, count: int, most: int | None) -> End:
+    from draftproof.fuzz.campaign.drive import Campaign
     from draftproof.fuzz.campaign.guide import Guide
+    from draftproof.harness.workers.messages import SubjectSpec
     from draftproof.harness.workers.pool import Pool
     from draftproof.properties.coverage import universe
 
@@ -95,25 +101,29 @@ def _run(directory: RunDir, settings: Settings, limits: Limits, count: int, most
 
 
 def _until(name: str | None) -> Any:
+    from draftproof.fuzz.campaign.settings import UNTIL
+
     return name if name is None else inputs.choose(name, UNTIL, "--until")
 
 
 def _runs_here(file: FaultFile, device: str | None) -> FaultFile:
-    """A fault that can have an effect. Raises InputError."""
+    """Return the fault if it can have an effect. Raises InputError."""
     if file.fault.patches == "triton" and device != "cuda":
         raise inputs.InputError(
-            f"fault {file.fault.id} is of Triton kernels and --device {device or 'cpu'}, allowed: with --device cuda"
+            f"invalid --device {device or 'cpu'!r}: expected cuda, as fault {file.fault.id} changes Triton kernels"
         )
     return file
 
 
 def _bug(fault: str | None, patch: Path | None, subject: str | None, device: str | None) -> _Bug:
-    """Raises InputError, PatchError and UnknownFaultError."""
+    """Return the fault to bring in, if any. Raises InputError, PatchError and UnknownFaultError."""
+    from draftproof.faults.catalogue import catalogue, find, read_fault
+
     if fault and patch:
-        raise inputs.InputError(f"--patch is {patch}, allowed: a file or --fault, not both")
+        raise inputs.InputError("invalid --patch: expected without --fault")
     if subject and (fault or patch):
         raise inputs.InputError(
-            f"--subject is {subject}, allowed: without --fault and --patch, which are of the engine"
+            f"invalid --subject {subject!r}: expected without --fault and --patch, which change the engine"
         )
     if fault:
         return _Bug(_runs_here(find(fault, catalogue()), device), None)
@@ -126,13 +136,15 @@ def _bug(fault: str | None, patch: Path | None, subject: str | None, device: str
 def _asked(
     seed: int | None, draft: str | None, device: str | None, subject: str | None, unguided: bool, bug: _Bug
 ) -> Asked:
-    """What was said. Raises InputError for names that there are not."""
+    """Return the settings that the user gave. Raises InputError for unknown names."""
+    from draftproof.fuzz.campaign.settings import Asked
+
     if subject is not None:
         inputs.own_subject(subject)
     return Asked(
         seed=seed,
         drafts=None if draft is None else drafts_of(inputs.choose(draft, DRAFT_SETS, "--draft")),  # type: ignore[arg-type]
-        device=None if device is None else inputs.device(device),  # type: ignore[arg-type]
+        device=None if device is None else inputs.device(device),
         fault=bug.file.fault.id if bug.file else None,
         patch=bug.digest,
         subject=subject,
@@ -141,7 +153,7 @@ def _asked(
 
 
 def _with_draft(asked: Asked, bug: _Bug, directory: RunDir) -> Asked:
-    """A new campaign with a fault has that one's draft, unless another was named."""
+    """Give a new campaign with a fault the draft of the fault, unless another was named."""
     if asked.drafts is None and bug.file and directory.settings is None:
         return asked._replace(drafts=drafts_of(bug.file.fault.draft))
     return asked
@@ -152,7 +164,7 @@ def _workers(device: str) -> int:
 
 
 def _again(run: Path, time: str, workers: int | None, until: str | None) -> str:
-    """The command that goes on: all else is kept in the directory."""
+    """Return the command that resumes: all other settings are kept in the directory."""
     parts = ["draftproof", "fuzz", "--run", str(run), "--time", time]
     parts += ["--workers", str(workers)] if workers else []
     return shlex.join([*parts, "--until", until] if until else parts)

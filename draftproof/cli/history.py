@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import inputs, screen
-from draftproof.cli.replay import CaseFile
-from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
-from draftproof.fuzz.bisect.revision import Seen, named
+from draftproof.cli import inputs, screen, subjects
 from draftproof.properties.values.names import is_factory_name
 from draftproof.properties.values.verdict import EXIT_CODES
 from draftproof.report.text import block
+
+if TYPE_CHECKING:
+    from draftproof.fuzz.bisect.history import HistoryReport, Search
+    from draftproof.fuzz.bisect.revision import Seen
 
 TIMEOUT = 120.0
 
@@ -39,7 +40,7 @@ def history(
     repo: Repo,
     good: Good,
     bad: Bad,
-    case: CaseFile,
+    case: subjects.CaseFile,
     setup: Setup = None,
     subject: SubjectName = None,
     repeat: Repeat = 1,
@@ -47,22 +48,20 @@ def history(
     timeout: Timeout = TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
-    """Bisect a repository's history with a case as the test, in a worktree of its own."""
-    inputs.device(device)
+    """Find the commit that made a case fail, in a worktree of its own."""
+    from draftproof.fuzz.bisect.history import Search, bisect_history
+
     search = Search(
         repository=str(repo),
         good=good,
         bad=bad,
         setup=_command(setup),
         subject=_factory(subject),
-        device=cast(Literal["cpu", "cuda"], device),
+        device=inputs.device(device),
         repeat=repeat,
         timeout=timeout,
     )
-    try:
-        report = bisect_history(search, case, _tell)
-    except HistoryError as error:
-        raise inputs.InputError(str(error)) from None
+    report = bisect_history(search, case, _tell)
     show(report)
     screen.line(f"Again: {_again(search, case)}", "bold")
     inputs.write_json(json, report)
@@ -70,15 +69,15 @@ def history(
 
 
 def _command(text: str | None) -> tuple[str, ...]:
-    """The words of a command. Raises InputError."""
+    """Return the words of a command. Raises InputError."""
     if text is None:
         return ()
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise inputs.InputError(f"--setup is {text!r}: {error}, allowed: a command") from None
+        raise inputs.InputError(f"invalid --setup {text!r}: expected a command: {error}") from None
     if not words:
-        raise inputs.InputError(f"--setup is {text!r}, allowed: a command")
+        raise inputs.InputError(f"invalid --setup {text!r}: expected a command")
     return words
 
 
@@ -87,12 +86,14 @@ def _factory(name: str | None) -> str:
     if name is None:
         return ""
     if not is_factory_name(name):
-        raise inputs.InputError(f"--subject is {name!r}, allowed: package.module:name")
+        raise inputs.InputError(f"invalid --subject {name!r}: expected package.module:name")
     return name
 
 
 def _tell(tested: Seen) -> None:
-    """One line for a commit, as soon as it is tested."""
+    """Print one line for a commit as soon as it is tested."""
+    from draftproof.fuzz.bisect.revision import named
+
     runs = f", {tested.failing} of {tested.runs} runs failed" if tested.runs > 1 and tested.failing else ""
     why = f" ({tested.reason}{runs})" if tested.reason else f" ({named(tested.identity)}{runs})"
     said = f"{tested.said}{why if tested.said != 'good' else ''}"
@@ -100,7 +101,9 @@ def _tell(tested: Seen) -> None:
 
 
 def show(report: HistoryReport) -> None:
-    """The commit, or those that it may be, and how the case fails there."""
+    """Print the commit, or those that it may be, and how the case fails there."""
+    from draftproof.fuzz.bisect.revision import named
+
     counted = f"{report.tested} of {report.between} revisions tested, {report.skipped} of them skipped"
     if report.first is not None:
         screen.line(f"\nThe first bad commit ({counted}):", "bold")

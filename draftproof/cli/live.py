@@ -1,4 +1,4 @@
-"""How a campaign stands, on a terminal as a screen that is drawn again, elsewhere as a line from time to time."""
+"""The state of a running campaign: on a terminal a live screen, elsewhere a line every half minute."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from draftproof.cli import screen
-from draftproof.fuzz.campaign.events import Facts
 from draftproof.properties.values.durations import show_duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from draftproof.fuzz.campaign.events import Facts
 
 EVERY = 30.0
 """Seconds between two lines where there is no terminal."""
 _LONGEST_BIN = 72
-Watch = Callable[[Facts], None]
+Watch = Callable[["Facts"], None]
 
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """What a campaign tells how it stands."""
+    """Yield a function that shows the state of a campaign."""
     if not sys.stderr.isatty():
         yield _Lines().tell
         return
+    from rich.console import Console
+    from rich.live import Live
+
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
         yield lambda facts: live.update(table(facts))
 
@@ -46,7 +49,7 @@ class _Lines:
 
 
 def line(facts: Facts) -> str:
-    """The facts in one line."""
+    """Return the facts in one line."""
     parts = (
         f"{show_duration(facts.at)} {facts.doing}",
         f"{facts.scenarios} scenarios ({facts.rate:.1f}/s)",
@@ -63,7 +66,9 @@ def line(facts: Facts) -> str:
 
 
 def table(facts: Facts) -> Table:
-    """The facts as a screen."""
+    """Return the facts as a screen."""
+    from rich.text import Text
+
     made = screen.table("campaign", facts.doing)
     for name, text, style in _rows(facts):
         made.add_row(name, Text(text, style=style))

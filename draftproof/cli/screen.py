@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from draftproof.properties.values.verdict import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 WIDTH = 120
 _STYLES = {
@@ -23,22 +23,32 @@ _STYLES = {
 
 
 def console() -> Console:
-    """Where reports go: as wide as the terminal, or wide enough for every line elsewhere."""
+    """Return the console for reports: as wide as the terminal, elsewhere wide enough for every line."""
+    from rich.console import Console
+
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDTH)
 
 
 def line(text: str, style: str = "") -> None:
-    """A line that is never broken, so that commands in it can be copied."""
+    """Print a line that is never broken, so that commands in it can be copied."""
+    from rich.text import Text
+
     console().print(Text(text, style=style), soft_wrap=True)
 
 
 def outcome(verdict: Outcome | str) -> Text:
+    """Return an outcome in its colour."""
+    from rich.text import Text
+
     style = _STYLES.get(verdict, "bold red") if isinstance(verdict, Outcome) else ""
     return Text(str(verdict), style=style)
 
 
 def table(*columns: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
-    """A table whose first column is never broken, nor those of `whole`."""
+    """Return a table whose first column is never broken, nor those of `whole`."""
+    from rich import box
+    from rich.table import Table
+
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         made.add_column(
@@ -51,7 +61,7 @@ def table(*columns: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = (
 
 
 def counts_table(counts: Mapping[str, int]) -> Table:
-    """Counts in three columns of name and number."""
+    """Return counts in three columns of name and number."""
     made = table("counted", "", " counted", " ", "  counted", "  ", right=("", " ", "  "))
     items = list(counts.items())
     rows = -(-len(items) // 3)
@@ -66,10 +76,13 @@ def counts_table(counts: Mapping[str, int]) -> Table:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """A bar on stderr while something long is done; the value is called for each part."""
+    """Show a bar on stderr while something long is done; the value is called for each part."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)

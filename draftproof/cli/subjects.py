@@ -1,4 +1,4 @@
-"""What commands that run cases in workers read: the subject, healthy or with a fault, and the case."""
+"""Options of commands that run a case: its file, workers, and the subject, with or without a fault."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from draftproof.cli import inputs
-from draftproof.faults.catalogue import FaultFile, catalogue, find, read_fault, read_sources
-from draftproof.faults.patched_sources import write_copy
-from draftproof.faults.patching import StalePatchError
-from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
-from draftproof.harness.workers.pool import Pool
-from draftproof.properties.values.case import read_case
-from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.validate import InvalidScenarioError
+
+if TYPE_CHECKING:
+    from draftproof.faults.catalogue import FaultFile
+    from draftproof.harness.workers.messages import Answer, SubjectSpec
+    from draftproof.harness.workers.pool import Pool
+    from draftproof.properties.values.scenario import Scenario
 
 FaultId = Annotated[str | None, typer.Option("--fault", help="Bring this fault of the catalogue back.", metavar="ID")]
 Patch = Annotated[Path | None, typer.Option("--patch", help="Bring the fault of this file back.", metavar="FILE")]
@@ -38,38 +35,48 @@ def subject(
 
     Raises InputError, UnknownFaultError and PatchError.
     """
-    inputs.device(device)
+    from draftproof.faults.catalogue import read_sources
+    from draftproof.faults.patched_sources import write_copy
+    from draftproof.faults.patching import StalePatchError
+    from draftproof.harness.workers.messages import SubjectSpec
+
+    where = inputs.device(device)
     if own is not None:
-        yield SubjectSpec(device=device, factory=_factory(own, fault, patch))  # type: ignore[arg-type]
+        yield SubjectSpec(device=where, factory=_factory(own, fault, patch))
         return
     file = _file(fault, patch)
     if file is None:
-        yield SubjectSpec(device=device)  # type: ignore[arg-type]  # one of the two, as just checked
+        yield SubjectSpec(device=where)
         return
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
         try:
             copy = write_copy(Path(folder), read_sources(), file.hunks())
         except StalePatchError as error:
-            raise inputs.InputError(f"fault {file.fault.id} is stale: {error}") from None
-        yield SubjectSpec(device=device, folder=copy.folder, hunks=copy.hunks)  # type: ignore[arg-type]
+            raise inputs.InputError(f"fault {file.fault.id!r} is stale: {error}") from None
+        yield SubjectSpec(device=where, folder=copy.folder, hunks=copy.hunks)
 
 
 def _factory(own: str, fault: str | None, patch: Path | None) -> str:
     if fault is not None or patch is not None:
-        raise inputs.InputError(f"--subject is {own}, allowed: without --fault and --patch, which are of the engine")
+        raise inputs.InputError(
+            f"invalid --subject {own!r}: expected without --fault and --patch, which change the engine"
+        )
     return inputs.own_subject(own)
 
 
 def _file(fault: str | None, patch: Path | None) -> FaultFile | None:
     if fault is not None and patch is not None:
-        raise inputs.InputError("--fault and --patch are both given, allowed: one of them")
+        raise inputs.InputError("invalid --patch: expected without --fault")
+    from draftproof.faults.catalogue import catalogue, find, read_fault
+
     if fault is not None:
         return find(fault, catalogue())
     return read_fault(patch) if patch is not None else None
 
 
 def runner(pool: Pool) -> Callable[[Sequence[Scenario]], list[Answer]]:
-    """A pool that takes scenarios and gives their answers, in their order."""
+    """Return a function that runs scenarios in a pool and returns their answers in the same order."""
+    from draftproof.harness.workers.messages import Order
 
     def run(scenarios: Sequence[Scenario]) -> list[Answer]:
         return pool.run([Order(number=number, scenario=scenario) for number, scenario in enumerate(scenarios)])
@@ -77,22 +84,8 @@ def runner(pool: Pool) -> Callable[[Sequence[Scenario]], list[Answer]]:
     return run
 
 
-def read(case: Path) -> Scenario:
-    """The scenario of a case file. Raises InputError naming the file and what is wrong in it."""
-    try:
-        return read_case(case)[0]
-    except InvalidScenarioError as error:
-        named = str(error).startswith(str(case))
-        raise inputs.InputError(str(error) if named else f"{case}: {error}") from None
-
-
-def short(answer: Answer) -> Answer:
-    """An answer as reports hold it: without what it covered."""
-    return msgspec.structs.replace(answer, bins=(), counts={})
-
-
 def options(device: str, fault: str | None, patch: Path | None, own: str | None = None) -> list[str]:
-    """The options that name the same subject again."""
+    """Return the options that select the same subject again."""
     given = ["--device", device]
     given += ["--fault", fault] if fault is not None else []
     given += ["--subject", own] if own is not None else []

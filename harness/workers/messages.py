@@ -101,6 +101,11 @@ class Answer(Value, frozen=True, kw_only=True):
         launch = self.place.launch if self.place else ""
         return Identity(contract=self.outcome.lower(), channel=self.error, phase=launch, exact=self.message)
 
+    @property
+    def brief(self) -> Answer:
+        """The answer without what it covered, as reports hold it."""
+        return msgspec.structs.replace(self, bins=(), counts={})
+
     def is_same(self, identity: Identity, level: Level) -> bool:
         """Return True if it fails as `identity` says."""
         return identity.is_same(self.identity, level)

@@ -50,15 +50,25 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
 
 
 def read_case(path: Path) -> tuple[Scenario, Script | None]:
-    """(scenario, script) of a case file; a bare scenario file has no script."""
+    """Return (scenario, script) of a case file; a bare scenario file has no script.
+
+    Raises InvalidScenarioError naming the file.
+    """
     try:
         text = path.read_bytes()
     except OSError as error:
         raise InvalidScenarioError(f"{path}: cannot be read: {error.strerror}") from None
     if b'"scenario"' in text:
         case = decode(text, Case, name=str(path))
-        return validate(case.scenario), case.script
-    return validate(decode(text, Scenario, name=str(path))), None
+        return _valid(case.scenario, path), case.script
+    return _valid(decode(text, Scenario, name=str(path)), path), None
+
+
+def _valid(scenario: Scenario, path: Path) -> Scenario:
+    try:
+        return validate(scenario)
+    except InvalidScenarioError as error:
+        raise InvalidScenarioError(f"{path}: {error}") from None
 
 
 def _explain(message: str, raw: Any, kind: type) -> str:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from draftproof.cli import shrink as command
 from draftproof.cli import subjects
 from draftproof.cli.app import run
 from draftproof.cli.inputs import InputError
-from draftproof.cli.shrink import describe
 from draftproof.fuzz.shrinking.size import size
+from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Place
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
+from draftproof.report.scenario_text import describe_scenario
 from tests.cli.pools import FAILS, GONE, Answering, pool_of
 
 SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
@@ -37,7 +37,7 @@ def answers(monkeypatch):
 
     def use(answering: Answering) -> type:
         made = pool_of(answering)
-        monkeypatch.setattr(command, "Pool", made)
+        monkeypatch.setattr(pool, "Pool", made)
         return made
 
     return use
@@ -133,7 +133,7 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
     seen: list[Scenario] = []
     answers(lambda spec, scenario: seen.append(scenario) or in_a_graph(spec, scenario))
     assert run(["shrink", str(case)]) == 1
-    assert f"Goes on from {shrunk}." in capsys.readouterr().out
+    assert f"Resumes from {shrunk}." in capsys.readouterr().out
     assert seen[:2] == [SCENARIO, first]
     assert all(size(scenario) < size(first) for scenario in seen[2:])
 
@@ -141,25 +141,25 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
 def test_what_is_there_is_looked_at_first(case, answers, capsys):
     shrunk = case.with_name("case.shrunk.json")
     shrunk.write_text(encode(generate(4, 1)[0]), encoding="utf-8")
-    answers(lambda _, scenario: FAILS if scenario.model.seed == SCENARIO.model.seed else GONE)
+    answers(lambda _, scenario: FAILS if scenario == SCENARIO else GONE)
     assert run(["shrink", str(case), "--time", "0.001s"]) == 1
     assert "does not fail like this case" in capsys.readouterr().out
     shrunk.write_text("{", encoding="utf-8")
     assert run(["shrink", str(case), "--time", "0.001s"]) == 1
-    assert "is not gone on from:" in capsys.readouterr().out
+    assert "is replaced, as it cannot be read:" in capsys.readouterr().out
     assert read_case(shrunk)[0] == SCENARIO
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--time", "soon"], "--time is 'soon', allowed: a number with s, m or h"),
+        (["--time", "soon"], "invalid --time 'soon': expected a number with a unit"),
         (["--fault", "chain-guess"], "did you mean chain-guess-survives?"),
-        (["--fault", "chain-guess-survives", "--patch", "a.patch"], "--fault and --patch are both given"),
+        (["--fault", "chain-guess-survives", "--patch", "a.patch"], "invalid --patch: expected without --fault"),
         (["--patch", "nowhere.patch"], "nowhere.patch: cannot be read"),
-        (["--device", "tpu"], "device is 'tpu', allowed: cpu, cuda"),
-        (["--out", "CASE"], "allowed: any other file than the case"),
-        (["--out", "nowhere/at/all.json"], "cannot be written"),
+        (["--device", "tpu"], "invalid --device 'tpu': expected cpu, cuda"),
+        (["--out", "CASE"], "expected another file than the case"),
+        (["--out", "README.md/all.json"], "cannot be written"),
     ],
 )
 def test_bad_input(case, answers, capsys, arguments, message):
@@ -187,7 +187,7 @@ def test_a_stale_fault_is_bad_input(tmp_path):
 
 def test_what_a_scenario_is_in_words():
     adaptive = next(one for one in generate(3, 25) if one.adaptive and one.variant != "none")
-    assert f"adaptive, variant {adaptive.variant}" in describe(adaptive)
+    assert f"adaptive, variant {adaptive.variant}" in describe_scenario(adaptive)
 
 
 @pytest.mark.parametrize("fault", ["padding-rows-keep-live-slots"])

@@ -12,6 +12,7 @@ import pytest
 from draftproof.faults.catalogue import read_fault, refreshed
 from draftproof.faults.instrument import COUNTER, instrument
 from draftproof.faults.patching import PatchError, StalePatchError, apply, parse, refresh, render
+from draftproof.faults.run import run_faults
 
 PATH = "engine/walk.py"
 SOURCE = '''"""A module."""
@@ -98,22 +99,25 @@ def test_broken_patches_say_what_is_wrong(text, message):
 def test_front_matter_errors_name_the_field(tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text('+++\nid = "bad"\nchanel = "x"\n+++\n' + TRIPLE)
-    with pytest.raises(PatchError, match=r"chanel is no field of a fault, allowed: id, .*channel"):
+    with pytest.raises(PatchError, match=r"invalid field 'chanel': expected id, .*channel"):
         read_fault(path)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('contract = "draft.position"', r"contract is 'draft\.position', allowed: .*; did you mean draft\.positions\?"),
-        ('channel = "verify.posit"', r"channel is 'verify\.posit', allowed: one of the channel table"),
+        (
+            'contract = "draft.position"',
+            r"invalid contract 'draft\.position': expected .*; did you mean draft\.positions\?",
+        ),
+        ('channel = "verify.posit"', r"invalid channel 'verify\.posit': expected"),
     ],
 )
 def test_a_fault_names_a_contract_and_a_channel_that_there_are(line: str, message: str, tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text(f'+++\nid = "bad"\n{line}\n+++\n' + TRIPLE)
     with pytest.raises(PatchError, match=message):
-        read_fault(path)
+        run_faults([read_fault(path)], (0,), 1)
 
 
 @pytest.mark.parametrize("draft", ["ngram", "all"])
@@ -129,7 +133,7 @@ def test_front_matter_names_the_draft_whose_scenarios_a_fault_meets(draft: str, 
 def test_an_unknown_draft_is_refused_with_those_that_are_known(draft: str, tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text(f'+++\nid = "bad"\ndraft = {draft}\n+++\n' + TRIPLE)
-    with pytest.raises(PatchError, match=r"draft is .*, allowed: eagle, mtp, dflash, ngram, standalone, all"):
+    with pytest.raises(PatchError, match=r"invalid draft .*: expected eagle, mtp, dflash, ngram, standalone, all"):
         read_fault(path)
 
 

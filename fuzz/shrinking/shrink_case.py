@@ -1,0 +1,114 @@
+"""Shrink a case file into another one, which holds the smallest case at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from draftproof.fuzz.shrinking.shrink import ALIKE, Run, Shrunk, confirm, shrink
+from draftproof.harness.identity import Identity
+from draftproof.harness.lockstep import solved
+from draftproof.harness.workers.messages import Answer
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.case import Case, encode, read_case
+from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.validate import InvalidScenarioError
+from draftproof.properties.values.verdict import Outcome
+
+TIMES = 3
+"""Runs that confirm the smallest case."""
+
+
+class ShrinkReport(Value, frozen=True, kw_only=True):
+    """The result of shrinking a case file.
+
+    `verdict` is that of the case, SKIP if it is FLAKY: it did not fail again in any of `runs` runs. `answer` is None if
+    the case does not fail. `done`: nothing smaller that was tried fails alike. `rounds`: the rounds of each request,
+    where they are fixed before a run.
+    """
+
+    verdict: Outcome
+    case: str
+    shrunk: str = ""
+    identity: Identity | None = None
+    answer: Answer | None = None
+    requests: int = 0
+    rounds: tuple[int, ...] = ()
+    tried: int = 0
+    seconds: float = 0.0
+    done: bool = False
+    confirmed: int = 0
+    runs: int = 0
+
+
+def shrink_case(
+    scenario: Scenario,
+    case: Path,
+    out: Path,
+    run: Run,
+    *,
+    budget: float,
+    width: int,
+    note: Callable[[str], None] = lambda _text: None,
+    progress: Callable[[Scenario], None] = lambda _scenario: None,
+) -> ShrinkReport:
+    """Shrink a scenario, read from `case`, for at most `budget` seconds, and keep the smallest one in `out`.
+
+    `width` candidates run at a time. If `out` holds a smaller case of the same failure already, shrinking resumes from
+    it. `note` is told in words where shrinking starts, `progress` is given every smaller scenario. Raises OSError for a
+    file that cannot be written, and RuntimeError if the case could not be judged.
+    """
+    answer = run([scenario])[0]
+    identity = answer.identity
+    if answer.outcome is Outcome.ERROR:
+        raise RuntimeError(f"the case could not be judged:\n{answer.detail}")
+    if identity is None:
+        return ShrinkReport(verdict=answer.outcome, case=str(case))
+    if out.exists():
+        scenario, answer = _resumed(scenario, answer, identity, out, run, note)
+
+    def keep(smaller: Scenario) -> None:
+        progress(smaller)
+        script = solved(smaller).script
+        write_whole(out, encode(Case(scenario=smaller, script=script, origin=f"shrunk from {case}")) + "\n")
+
+    keep(scenario)
+    found = shrink(scenario, answer, run, budget=budget, width=width, saved=keep)
+    return _report(found, case, out, confirm(found.scenario, identity, run, TIMES))
+
+
+def _resumed(
+    scenario: Scenario, answer: Answer, identity: Identity, out: Path, run: Run, note: Callable[[str], None]
+) -> tuple[Scenario, Answer]:
+    """Return the scenario in `out` if it still fails alike, else the one of the case."""
+    try:
+        earlier, _ = read_case(out)
+    except InvalidScenarioError as error:
+        note(f"{out} is replaced, as it cannot be read: {error}")
+        return scenario, answer
+    found = run([earlier])[0]
+    if not found.is_same(identity, ALIKE):
+        note(f"{out} is replaced: it does not fail like this case.")
+        return scenario, answer
+    note(f"Resumes from {out}.")
+    return earlier, found
+
+
+def _report(found: Shrunk, case: Path, out: Path, confirmed: int) -> ShrinkReport:
+    script = solved(found.scenario).script
+    dynamic = found.scenario.dynamic
+    return ShrinkReport(
+        verdict=found.answer.outcome if confirmed else Outcome.SKIP,
+        case=str(case),
+        shrunk=str(out),
+        identity=found.original,
+        answer=found.answer.brief,
+        requests=len(found.scenario.requests),
+        rounds=() if dynamic else tuple(len(request.rounds) for request in script.requests),
+        tried=found.tried,
+        seconds=found.seconds,
+        done=found.done,
+        confirmed=confirmed,
+        runs=TIMES,
+    )

@@ -1,0 +1,87 @@
+"""Replay a case: solve its scenario again, run it and judge it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from draftproof.errors import DraftproofError
+from draftproof.harness.execute import DEADLINE, Executor
+from draftproof.harness.lockstep import Solved, solved
+from draftproof.harness.workers.messages import Order
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.judge import Judgement
+from draftproof.properties.subject import Subject
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.verdict import Divergence, Outcome
+
+
+class StaleCaseError(DraftproofError, ValueError):
+    """A case cannot be solved, or not as its file says; the message names the file and the first difference."""
+
+
+class ReplayReport(Value, frozen=True, kw_only=True):
+    """The result of a replay. `failed` lists the contracts that failed; `detail` is a crash's traceback."""
+
+    verdict: Outcome
+    case: str
+    failed: tuple[str, ...] = ()
+    first: Divergence | None = None
+    detail: str = ""
+
+
+class Replayed(NamedTuple):
+    """A replay's report, and what was judged: None if the subject crashed or hung."""
+
+    report: ReplayReport
+    ran: Evidence | None = None
+    judged: Judgement | None = None
+
+
+def solve_again(scenario: Scenario, stored: Script | None, case: str) -> Solved:
+    """Solve a scenario. Raises StaleCaseError if that fails, or if the script that `case` stores is another one."""
+    try:
+        known = solved(scenario)
+    except (ValueError, OSError) as error:
+        raise StaleCaseError(f"{case}: {error}") from None
+    if stored is not None and stored != known.script:
+        found = difference(msgspec.to_builtins(stored), msgspec.to_builtins(known.script), "script")
+        raise StaleCaseError(f"{case}: {found}; the case was made by another version, or edited")
+    return known
+
+
+def replay(subject: Subject, known: Solved, case: str) -> Replayed:
+    """Run a solved scenario on a subject and judge it."""
+    seen: list[tuple[Evidence, Judgement]] = []
+    executor = Executor(subject, reference=lambda _: known, deadline=DEADLINE, observe=lambda *one: seen.append(one))
+    answer = executor.examine(Order(number=0, scenario=known.scenario, measured=False))
+    if not seen:
+        return Replayed(ReplayReport(verdict=answer.outcome, case=case, detail=answer.detail))
+    ran, judged = seen[0]
+    report = ReplayReport(
+        verdict=answer.outcome if judged.results else Outcome.INCONCLUSIVE,
+        case=case,
+        failed=answer.failed,
+        first=answer.first,
+    )
+    return Replayed(report, ran, judged)
+
+
+def difference(stored: Any, now: Any, at: str) -> str:
+    """Return the first difference of two JSON forms, with its path."""
+    if isinstance(stored, dict) and isinstance(now, dict):
+        pairs = [(f"{at}.{name}", stored.get(name), now.get(name)) for name in now]
+    elif isinstance(stored, list | tuple) and isinstance(now, list | tuple) and len(stored) == len(now):
+        pairs = [(f"{at}[{i}]", *pair) for i, pair in enumerate(zip(stored, now, strict=True))]
+    else:
+        return f"{at} is {_brief(stored)} in the file, and {_brief(now)} when solved again"
+    return next((difference(one, other, where) for where, one, other in pairs if one != other), f"{at} differs")
+
+
+def _brief(value: Any) -> str:
+    """Abbreviate a long value."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:60]}.. ({len(value)} items)"

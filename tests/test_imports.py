@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,3 +123,14 @@ def test_the_engine_imports_transformers_nowhere_at_top_level():
         names = list(imports_at_import_time(ast.parse(file.read_text(encoding="utf-8"))))
         assert [name for name in names if name.split(".")[0] == "transformers"] == [], file.name
     assert list(imports_at_import_time(ast.parse("if x:\n    import transformers"))) == ["transformers"]
+
+
+@pytest.mark.parametrize("package", ["values", "evidence", "coverage"])
+def test_importing_what_traces_are_made_of_imports_no_torch(package):
+    """Every module of the package, in a process of its own."""
+    files = sorted((ROOT / "properties" / package).glob("*.py"))
+    names = [f"draftproof.properties.{package}.{file.stem}" for file in files if file.stem != "__init__"]
+    assert names
+    code = f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"

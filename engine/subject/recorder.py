@@ -190,10 +190,11 @@ class TraceRecorder(Probes):
         draft = self._engine.draft
         if not self._recording or not commits:
             return
-        for commit in commits if draft.cache else ():
-            first = max(0, commit.before - draft.back)
-            layers = range(len(draft.cache.keys))
-            self._paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.context)
+        if draft.cache:
+            for commit in commits:
+                first = max(0, commit.before - draft.back)
+                layers = range(len(draft.cache.keys))
+                self._paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.context)
         if commits[0].round:
             self._tapped.report_extend(commits)
 

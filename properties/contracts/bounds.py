@@ -6,7 +6,7 @@ import numpy as np
 
 from draftproof.properties.contracts.tolerances import EPSILON, LOGIT_SCALE, MODELS, Bound
 from draftproof.properties.diagnosis.compare import Near
-from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.observed import Choice
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key
 
@@ -34,11 +34,11 @@ def logit_bound(scenario: Scenario) -> float:
     return limit(MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
 
 
-def tied(scenario: Scenario, expected: Datum, got: Datum | None) -> bool:
+def tied(scenario: Scenario, expected: Choice, got: Choice | None) -> bool:
     """Whether two choices differ where the reference's margin is too small to tell."""
-    if not isinstance(expected, tuple) or not isinstance(got, tuple) or expected[0] == got[0]:
+    if got is None or expected[0] == got[0]:
         return False
-    return float(expected[1]) < 2 * logit_bound(scenario)
+    return expected[1] < 2 * logit_bound(scenario)
 
 
 def _dtype(scenario: Scenario) -> str:

@@ -62,8 +62,8 @@ def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> OtherRow |
         row for row in evidence.schedule.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request
     )
     for row in rows:
-        choice = evidence.reference.channel("extend.proposal").get(Key(row.request, row.round, layer=key.layer - 1))
-        if isinstance(choice, tuple) and choice[0] == got:
+        choice = evidence.reference.choices("extend.proposal").get(Key(row.request, row.round, layer=key.layer - 1))
+        if choice is not None and choice[0] == got:
             return OtherRow(request=row.request)
     return None
 

@@ -98,7 +98,7 @@ def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterato
     yield from _order(launches, bool(evidence.schedule.ending(step, 1)))
 
 
-def _expected(evidence: Evidence, step: int) -> dict[int, list[int]]:
+def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     """kind -> rows of each of its launches, where a batch without rows needs none."""
     chunks, decode = (evidence.schedule.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form

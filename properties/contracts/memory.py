@@ -39,7 +39,7 @@ _NAMES = {
     MemoryRegion.INTERMEDIATE: "intermediate state",
     MemoryRegion.CHECKPOINTS: "checkpoint slot",
 }
-_Places = set[tuple[int, int]]
+_Places = set[tuple[MemoryRegion, int]]
 
 
 def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
@@ -52,8 +52,7 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
         return range(n, n + evidence.form.entries(row.count))
     if launch.kind == LaunchKind.VERIFY:
         return range(n, n + row.count + 1)
-    after = evidence.subject.channel("commit.length").get(Key(row.request, row.round), n)
-    return range(n, after if isinstance(after, int) else n)
+    return range(n, evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n))
 
 
 def _again(evidence: Evidence, launch: StepLaunch, first: int) -> range:
@@ -134,11 +133,9 @@ def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
         return evidence.schedule.batches.get((launch.step, 0), ())
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
         return evidence.schedule.batches.get((launch.step, 1), ())
-    return (
-        evidence.schedule.ending(launch.step, evidence.schedule.phase(launch))
-        if launch.kind == LaunchKind.FINISH
-        else ()
-    )
+    if launch.kind == LaunchKind.FINISH:
+        return evidence.schedule.ending(launch.step, evidence.schedule.phase(launch))
+    return ()
 
 
 def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, _Places]:
@@ -166,11 +163,11 @@ def _completes(evidence: Evidence, row: Row) -> bool:
     interval = evidence.scenario.states.checkpoint
     if row.phase:
         start = evidence.contexts[row.request, row.round]
-        end = evidence.subject.channel("commit.length").get(Key(row.request, row.round), start)
+        end = evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), start)
     else:
         start = evidence.schedule.chunk_starts[row.request, row.chunk]
         end = start + row.count
-    return interval > 0 and isinstance(end, int) and end // interval > start // interval
+    return interval > 0 and end // interval > start // interval
 
 
 def _released(evidence: Evidence, start: int, end: int) -> _Places:
@@ -198,14 +195,14 @@ def _wrong(
         yield Mismatch("commit.written", key, expected, "unchanged", _owner(evidence, launch, region, slot))
 
 
-def _name(evidence: Evidence, region: int, slot: int) -> str:
+def _name(evidence: Evidence, region: MemoryRegion, slot: int) -> str:
     if region == MemoryRegion.INTERMEDIATE:
         place, row = divmod(slot, evidence.scenario.steps + 1)
         return f"{_NAMES[region]} {slot} (batch place {place}, row {row})"
     return f"{_NAMES[region]} {slot}" if region in _NAMES else f"byte {slot} of other memory"
 
 
-def _owner(evidence: Evidence, launch: StepLaunch, region: int, slot: int) -> Relation:
+def _owner(evidence: Evidence, launch: StepLaunch, region: MemoryRegion, slot: int) -> Relation:
     """Relate a slot to its owner: a row of this launch, another request, nobody."""
     if region not in _NAMES:
         return OutsidePools()

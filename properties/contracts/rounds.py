@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import Contract, equals, explained
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.observed import numbers
+from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import ChoiceOf, NotGreedy
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
@@ -15,12 +15,12 @@ from draftproof.properties.values.verdict import Divergence
 
 def _lossless(evidence: Evidence) -> Iterator[Divergence]:
     """Over all rounds, the emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it."""
-    _, got = evidence.pair("accept.emitted")
+    got = evidence.subject.typed("accept.emitted", TokenIds)
     for request, script in enumerate(evidence.script.requests):
         if request in evidence.ties:
             continue
         keys = sorted(key for key in got if key.request == request)
-        emitted = [(token, key) for key in keys for token in numbers(got[key])]
+        emitted = [(token, key) for key in keys for token in got[key]]
         text = tuple(token for token, _ in emitted)
         if text != script.tokens:
             pairs = enumerate(zip(text, script.tokens, strict=False))
@@ -33,12 +33,12 @@ def _lossless(evidence: Evidence) -> Iterator[Divergence]:
 
 def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
     """Return the nearest verify row that a wrong bonus is the choice after."""
-    right = evidence.reference.channel("accept.correct_len").get(key)
-    if found.channel != "accept.bonus" or not isinstance(right, int):
+    right = evidence.reference.typed("accept.correct_len", int).get(key)
+    if found.channel != "accept.bonus" or right is None:
         return None
     bonus = evidence.subject.channel(found.channel)[key]
-    choices = evidence.reference.of("verify.choice", request=key.request, round=key.round)
-    rows = [at.row for at, choice in choices if isinstance(choice, tuple) and choice[0] == bonus]
+    choices = evidence.reference.choices("verify.choice").items()
+    rows = [at.row for at, (token, _) in choices if at[:2] == key[:2] and token == bonus]
     nearest = min(rows, key=lambda row: abs(row - right), default=None)
     return None if nearest is None else ChoiceOf(nearest, nearest - right)
 

@@ -120,12 +120,12 @@ def _live(evidence: Evidence, step: int) -> dict[int, int]:
 
 
 def _reported(evidence: Evidence) -> Iterator[Mismatch]:
-    reported = dict(evidence.subject.channel("round.state"))
+    reported = dict(evidence.subject.typed("round.state", int))
     most = evidence.scenario.memory.request_slots
     first: dict[int, int] = {}
     for key in dict.fromkeys(Key(row.request, row.round) for row in evidence.schedule.rows):
         slot = reported.pop(key, None)
-        if not isinstance(slot, int):
+        if slot is None:
             yield Mismatch("round.state", key, "a state slot", None, Missing())
             continue
         if not 1 <= slot <= most:
@@ -172,8 +172,8 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
     for channel, (low, high) in allowed.items():
         places = (
             Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
-            for key, value in evidence.subject.channel(channel).items()
-            if not isinstance(value, int) or not low <= value <= high
+            for key, value in evidence.subject.typed(channel, int).items()
+            if not low <= value <= high
         )
         found = first_of("state.bounds", places)
         if found:

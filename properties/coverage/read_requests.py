@@ -23,7 +23,7 @@ def read_run(evidence: Evidence) -> RunSample:
     linear = scenario.model.linear if isinstance(scenario.model, ProbeModel) else None
     changed = _changed(evidence)
     runs_as_base = changed in NEED_SIZES and not scenario.graphs.sizes
-    choices = evidence.reference.channel("verify.choice").values()
+    choices = evidence.reference.choices("verify.choice").values()
     extends, first_layer, replaced = _chain_counts(evidence)
     return RunSample(
         draft=algorithm(scenario.draft),
@@ -40,7 +40,7 @@ def read_run(evidence: Evidence) -> RunSample:
         steps=scenario.steps,
         engine_steps=len({row.step for row in evidence.schedule.rows}),
         ties=len(evidence.ties),
-        exact_ties=sum(isinstance(choice, tuple) and choice[1] == 0 for choice in choices),
+        exact_ties=sum(not margin for _, margin in choices),
         chained_extends=extends,
         first_layer_extends=first_layer,
         guesses_replaced=replaced,
@@ -123,12 +123,12 @@ def _chain_counts(evidence: Evidence) -> tuple[int, int, int]:
     """
     if not evidence.form.chained:
         return 0, 0, 0
-    done = {key[:2]: length for key, length in evidence.subject.channel("commit.length").items()}
+    done = {key[:2]: length for key, length in evidence.subject.typed("commit.length", int).items()}
     proposals = evidence.reference.channel("extend.proposal")
     ids, replaced = evidence.reference.channel("extend.ids"), 0
     for key, token in ids.items():
         length = done.get(key[:2])
-        known = isinstance(length, int) and key.row + 1 + key.layer <= length
+        known = length is not None and key.row + 1 + key.layer <= length
         before = ids.get(key._replace(round=key.round - 1))
         replaced += int(key.layer > 0 and known and before not in (None, token))
     extends = sum(key.layer > 0 and key[:2] in done for key in proposals)
@@ -189,12 +189,11 @@ def _state_owners(evidence: Evidence) -> Mapping[int, list[int]]:
         return {}
     owner: dict[int, int] = {}
     before: dict[int, list[int]] = {}
-    slots = {key.request: slot for key, slot in evidence.subject.channel("round.state").items() if not key.round}
+    slots = {key.request: slot for key, slot in evidence.subject.typed("round.state", int).items() if not key.round}
     for request in sorted(slots, key=lambda one: evidence.schedule.spans.get(one, (0, 0))):
         slot = slots[request]
-        if isinstance(slot, int):
-            before[request] = [owner[slot]] if slot in owner else []
-            owner[slot] = request
+        before[request] = [owner[slot]] if slot in owner else []
+        owner[slot] = request
     return before
 
 

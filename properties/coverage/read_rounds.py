@@ -60,10 +60,10 @@ def read_rounds(
 ) -> Iterator[RoundSample]:
     """Yield a sample of every decode round, by request."""
     rows = {(row.request, row.round): row for row in evidence.schedule.rows if row.phase}
-    choices = evidence.reference.channel("verify.choice").items()
-    ties = {key[:2] for key, value in choices if isinstance(value, tuple) and value[1:] == (0,)}
+    choices = evidence.reference.choices("verify.choice").items()
+    ties = {key[:2] for key, (_, margin) in choices if not margin}
     reported = evidence.subject.channel("accept.correct_len")
-    unfolded = evidence.subject.channel("commit.pending")
+    unfolded = evidence.subject.typed("commit.pending", int)
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds
         for number, solved in enumerate(rounds, start=1):
@@ -89,12 +89,12 @@ def read_rounds(
                 checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
                 block=_block(evidence, row, drafts),
                 match=None if row is None or not evidence.form.matches else _match(solved, found, allowed),
-                is_reported=isinstance(reported.get(key), int),
+                is_reported=key in reported,
                 drafts=drafts,
                 correct_len=solved.correct_len,
                 found=found,
                 is_fewer_found=row is not None and found is not None and found < allowed,
-                pending=pending if isinstance(pending, int) else 0,
+                pending=pending,
             )
             before = accept
 

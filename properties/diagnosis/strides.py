@@ -228,8 +228,7 @@ def row_of(evidence: Evidence, key: Key) -> int:
     """Return the verify row of a state's key: its own, or that of the step index."""
     if key.row >= 0:
         return key.row
-    index = evidence.reference.channel("commit.step_index").get(Key(key.request, key.round))
-    return index if isinstance(index, int) else -1
+    return evidence.reference.typed("commit.step_index", int).get(Key(key.request, key.round), -1)
 
 
 def _writes(evidence: Evidence, until: int) -> Iterator[_Write]:

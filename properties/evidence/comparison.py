@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draftproof.properties.contracts.bounds import tied
-from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.observed import Choice, Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -19,8 +19,8 @@ def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties)
     """Return the ties of a real model, those already known among them."""
     ties = dict(known)
     for channel in ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal"):
-        got = subject.channel(channel)
-        for key, one in reference.channel(channel).items():
+        got = subject.choices(channel)
+        for key, one in reference.choices(channel).items():
             if tied(scenario, one, got.get(key)):
                 order = Observation(channel, key, 0).order
                 ties[key.request] = min(order, ties.get(key.request, order))
@@ -37,14 +37,10 @@ def before_ties(channel: str, values: Values, ties: Ties) -> Values:
     return kept
 
 
-def without_margins(expected: Values, got: Values) -> Values:
+def without_margins(expected: Mapping[Key, Choice], got: Mapping[Key, Choice]) -> Values:
     """Return the choices with the reference's margin where the token is the same: a real model's are floats."""
-    return {key: _same_margin(expected.get(key), value) for key, value in got.items()}
-
-
-def _same_margin(expected: Datum | None, got: Datum) -> Datum:
-    both = isinstance(expected, tuple) and isinstance(got, tuple)
-    return expected if both and expected[0] == got[0] else got  # type: ignore[index,return-value]
+    right = {key: expected.get(key, choice) for key, choice in got.items()}
+    return {key: right[key] if right[key][0] == choice[0] else choice for key, choice in got.items()}
 
 
 def without_optional_extends(script: Script, expected: Values, got: Values) -> tuple[Values, Values]:

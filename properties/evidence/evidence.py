@@ -86,7 +86,8 @@ class Evidence:
         if self.exact:
             return expected, got
         if CHANNELS[channel].value == Choice:
-            got = without_margins(expected, got)
+            choices = (trace.choices(channel) for trace in (self.reference, self.subject))
+            got = without_margins(*choices)
         return before_ties(channel, expected, self.ties), before_ties(channel, got, self.ties)
 
     @cached_property

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.observed import Choice, Datum
 
 T = TypeVar("T", bound=Datum)
 
@@ -73,6 +73,10 @@ class Trace:
     def typed(self, name: str, value: type[T]) -> Mapping[Key, T]:
         """Return a channel as one of values of a type, as the channel table gives it; valuetypes.py checks it."""
         return cast("Mapping[Key, T]", self.channel(name))
+
+    def choices(self, name: str) -> Mapping[Key, Choice]:
+        """Return a channel of choices."""
+        return cast("Mapping[Key, Choice]", self.channel(name))
 
     def of(self, name: str, **where: int) -> Iterator[tuple[Key, Datum]]:
         """Observations of a channel whose key has the given fields."""

@@ -1,7 +1,7 @@
 """Eager arithmetic of a linear attention layer: convolution, gates, delta rule; on numpy arrays, floats or the ring.
 
-`B` rows, `W` tokens a row, `N` key heads, `U` value heads (value head u uses key head u // (U / N)), `H` key size,
-`E` value size, `C` conv width, `Q` = 2*N*H + U*E channels: all queries, then all keys, then all values.
+`B` rows of a launch, `W` tokens a row, `N` key heads, `U` value heads (value head u uses key head u // (U / N)), `H`
+key size, `E` value size, `C` conv width, `Q` channels, 2*N*H + U*E: all queries, then all keys, then all values.
 Rows of different length run together: a shorter one runs its last token again, and that is thrown away.
 """
 

@@ -1,6 +1,6 @@
 """What the gated delta rule's Triton kernels share: one token's arithmetic, floats or ring, and the shape of a tile.
 
-`B` rows, `U` value heads, `H` key size, `E` value size, `C` conv width.
+`B` rows of a launch, `U` value heads, `H` key size, `E` value size, `C` conv width.
 
 A program holds the tile [H, BLOCK_E] of one row's and value head's state in registers, over all its tokens; columns of
 a state never meet, so nothing goes between programs.

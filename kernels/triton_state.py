@@ -1,7 +1,7 @@
 """Triton convolutions with their windows, and moves of linear attention states.
 
-`S` state slots, `B` rows, `W` tokens a row, `T` packed tokens, `R` sequences, `A` allocated steps, `L` layers, `C` conv
-width, `Q` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
+`S` state slots, `B` rows of a launch, `W` tokens a row, `T` packed tokens, `R` sequences, `A` allocated steps, `L`
+layers, `C` conv width, `Q` channels. A window holds the last C - 1 inputs of the convolution, oldest first.
 """
 
 import torch

@@ -3,7 +3,7 @@
 The context entry of a position is made of the outputs of chosen layers of the target there. A round's block has the
 pending token and K masked ones; each of its rows sees the whole context and the whole block. What the block leaves in
 the slots of its positions is overwritten by the features of what was accepted, and never read otherwise.
-`B` rows of a launch, `W` verify width (and the most rows of a block), `F` width of the features.
+`B` rows of a launch, `W` verify width (and the most rows of a block), `Df` width of the features.
 Source: sgl-project/sglang#25029; docs/semantics.md.
 """
 
@@ -67,7 +67,7 @@ class DFlashDraft(Draft[Block]):
         return {"drafts": drafts}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], positions [B], correct [B] and hidden [B, W, F]."""
+        """rows [B], positions [B], correct [B] and hidden [B, W, Df]."""
         features = self.needs.width(self.lent.target)
         ints: Shapes = dict.fromkeys(("rows", "positions", "correct"), ((), torch.int64))
         return ints | {"hidden": ((width, features), self.lent.target.hidden_dtype)}

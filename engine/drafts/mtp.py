@@ -1,9 +1,9 @@
-"""Chained multi-token prediction: N layers with weights and entries of their own, one for each proposal.
+"""Chained multi-token prediction: L layers with weights and entries of their own, one for each proposal.
 
 Entry i of layer j takes token i + 1 + j and, with the chain on, what layer j-1 handed on at entry i. The last j entries
-of layer j are made with proposals; they are computed again once the true tokens are known, so every extend begins N - 1
+of layer j are made with proposals; they are computed again once the true tokens are known, so every extend begins L - 1
 entries before its round. All proposals of a round come from the extend of the round before.
-`B` rows of a launch, `N` layers, `W` verify width, `D` hidden width, `E` entries of an extend (N - 1 + W).
+`B` rows of a launch, `L` layers, `W` verify width, `D` hidden width. An extend has L - 1 + W entries a row.
 Sources: DeepSeek-V3 (2024); sgl-project/sglang#22041; docs/semantics.md.
 """
 
@@ -49,7 +49,7 @@ class MtpDraft(Draft[Chain]):
 
     @classmethod
     def memory(cls, model: Chain, target: Target, rows: int) -> Shapes:
-        """The proposals [N] of the next round; tokens [N-1] and hidden states [N-1, D] of the last entries."""
+        """The proposals [L] of the next round; tokens [L-1] and hidden states [L-1, D] of the last entries."""
         layers = model.cache_shape.layers
         shapes: Shapes = {"proposals": ((rows, layers), torch.int64)}
         if layers > 1:
@@ -68,7 +68,7 @@ class MtpDraft(Draft[Chain]):
         return drafts, tuple(row.drafts for row in batch)
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], positions [B] of the first entry, last [B] entry's column, ids [B, E] and hidden [B, E, D]."""
+        """rows [B], first positions [B], column last [B] of the last entry, ids [B, L-1+W] and hidden [B, L-1+W, D]."""
         target, entries = self.lent.target, self.back + width
         ints: Shapes = dict.fromkeys(("rows", "positions", "last"), ((), torch.int64))
         ints["ids"] = ((entries,), torch.int64)
@@ -92,7 +92,7 @@ class MtpDraft(Draft[Chain]):
         }
 
     def _window(self, accepted: Accepted) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens [R, E] and the target's states [R, E, D] of entries n - N + 1, .."""
+        """Tokens [R, L-1+W] and the target's states [R, L-1+W, D] of entries n - L + 1, .."""
         assert accepted.hidden is not None
         if not self.back:
             return accepted.choice, accepted.hidden
@@ -118,7 +118,7 @@ class MtpDraft(Draft[Chain]):
         return {"token": token}
 
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """The proposals, and the last N - 1 entries' tokens and hidden states."""
+        """The proposals, and the last L - 1 entries' tokens and hidden states."""
         arena, rows = self.lent.arena, accepted.rows
         arena["proposals"][rows] = torch.stack([out["token"] for out in outputs], dim=1)
         if self.back:
@@ -130,7 +130,7 @@ class MtpDraft(Draft[Chain]):
     def prompt(
         self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
     ) -> None:
-        """The entries of a chunk, and of the N - 1 before it: only now are the tokens known that those embed.
+        """The entries of a chunk, and of the L - 1 before it: only now are the tokens known that those embed.
 
         Behind the last known token come the proposals of the layers before.
         """
@@ -205,7 +205,7 @@ class MtpDraft(Draft[Chain]):
 
 
 def _rows(values: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """values [R, E, D] at columns [R, C] of each row: [R, C, D]."""
+    """values [R, L-1+W, D] at columns [R, W] of each row: [R, W, D]."""
     return values.gather(1, columns.unsqueeze(2).expand(*columns.shape, values.shape[2]))
 
 

@@ -1,6 +1,6 @@
 """Probe target and EAGLE head in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
 
-A chain of layers is in probe_mtp.py, a block draft in probe_dflash.py. `T` packed tokens, `L` lanes of the target, `D`
+A chain of layers is in probe_mtp.py, a block draft in probe_dflash.py. `T` packed tokens, `D` lanes of the target, `Dd`
 lanes of the head, `N` heads, `H` head sizes, `V` vocabulary; all int64.
 """
 

@@ -1,8 +1,8 @@
 """The block draft of a probe: rows of masked tokens filled in by one pass over features of the context
 (docs/semantics.md, "Probe models").
 
-`B` rows of a launch, `W` columns of a block, `T` packed tokens (B * W in a block), `L` lanes of the target, `D` lanes
-of the draft, `F` lanes of the features, `N` kv heads, `H` head sizes, `V` vocabulary; all int64.
+`B` rows of a launch, `W` columns of a block, `T` packed tokens (B * W in a block), `D` lanes of the target, `Dd` lanes
+of the draft, `Df` lanes of the features, `N` kv heads, `H` head sizes, `V` vocabulary; all int64.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, m
 
 
 class ProbeBlock:
-    """A `Block`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: in [D, L], mask [L],
-    layers.i.* with layers.i.{k,v}.context [.., F], out [L, D]. The masked token is number V."""
+    """A `Block`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: in [Dd, D], mask [D],
+    layers.i.* with layers.i.{k,v}.context [.., Df], out [D, Dd]. The masked token is number V."""
 
     def __init__(
         self, weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
@@ -27,7 +27,7 @@ class ProbeBlock:
         embed = weights["embed"]
         self.features, self.mask, self.shape = features, embed.shape[0], shape
         self.cache_shape = shape.cache(count)
-        # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, D].
+        # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, Dd].
         self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
         self._first_lane = embed[:, 0].contiguous()
         self._carry, self._out = weights["carry.position"], weights["out"]
@@ -39,7 +39,7 @@ class ProbeBlock:
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
 
     def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
-        """Context entries of features [T, F] in every layer."""
+        """Context entries of features [T, Df] in every layer."""
         kv = mix(torch.addcmul(linear(features, self._context), where.positions.unsqueeze(1), self._position))
         heads, sizes = self.shape.kv_heads, (self.shape.key_dim, self.shape.value_dim)
         parts = kv.split([heads * size for _ in self._layers for size in sizes], dim=1)
@@ -48,7 +48,7 @@ class ProbeBlock:
             cache.write(layer, k, v, where)
 
     def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """ids [B, W] -> states [T, L]; row i of a block predicts the token at its own position."""
+        """ids [B, W] -> states [T, D]; row i of a block predicts the token at its own position."""
         flat = ids.reshape(-1)
         masked = flat == self.mask
         x, carry = self._embed.index_select(0, flat), None

@@ -1,6 +1,6 @@
 """A gated delta net layer of a probe, in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
 
-`T` packed tokens, `L` lanes, `Q` channels of the convolution, `U` value heads, `E` value size; all int64.
+`T` packed tokens, `D` lanes, `Q` channels of the convolution, `U` value heads, `E` value size; all int64.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProbeLinear:
         return (self._project, self._norm, self._o, self._mlp, own.conv, own.a_log, own.dt_bias)
 
     def forward(self, x: torch.Tensor, where: Where, cache: Cache) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """x [T, L] -> (x [T, L], no carry)."""
+        """x [T, D] -> (x [T, D], no carry)."""
         qkv, z, a, b = (part.contiguous() for part in linear(x, self._project).split(self._sizes, dim=1))
         out = cache.recur(self._order, self._own, qkv, a, b, where)
         flat = out.view(-1, out.shape[2])

@@ -1,7 +1,7 @@
 """Chained multi-token prediction of a probe: layers with weights and entries of their own, one a proposal
 (docs/semantics.md, "Probe models").
 
-`T` packed tokens, `L` lanes of the target, `D` lanes of the draft, `N` layers, `V` vocabulary; all int64.
+`T` packed tokens, `D` lanes of the target, `Dd` lanes of the draft, `L` layers, `V` vocabulary; all int64.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ HANDED = ("after_norm", "before_norm")
 
 
 class ProbeChain:
-    """A `Chain`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: fc.j [D, 2L] over
-    (embedding, hidden), layers.j.*, out.j [L, D]. A layer hands on what its logits are of, or with `handed`
+    """A `Chain`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: fc.j [Dd, 2D] over
+    (embedding, hidden), layers.j.*, out.j [D, Dd]. A layer hands on what its logits are of, or with `handed`
     "before_norm" the same before its mix, but for the carry. Raises ValueError for anything else."""
 
     def __init__(
@@ -41,7 +41,7 @@ class ProbeChain:
     def forward(
         self, layer: int, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids [T], hidden [T, L] -> (states of the logits, states handed on), both [T, L]."""
+        """ids [T], hidden [T, D] -> (states of the logits, states handed on), both [T, D]."""
         embedded = self._embed.index_select(0, ids)
         x = mix(linear(torch.cat([embedded, hidden], dim=1), self._fc[layer]))
         x, _ = self._layers[layer].forward(x, where, cache)

@@ -1,4 +1,4 @@
-"""Ring arithmetic that probes share; int64, modulo 2^64. `T` rows, `L` lanes of the target, `V` vocabulary."""
+"""Ring arithmetic that probes share; int64, modulo 2^64. `T` rows, `D` lanes of the target, `V` vocabulary."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def favourite(carry: torch.Tensor, vocab: int) -> torch.Tensor:
 
 class Unembedding:
     """Logits of states: a hash of the whole state; the favourite of its carry is raised above the rest in `agreement`
-    of 256 contexts. `weight` [V, L], `bits` the resolution of the hash."""
+    of 256 contexts. `weight` [V, D], `bits` the resolution of the hash."""
 
     def __init__(self, weight: torch.Tensor, bits: int, agreement: int) -> None:
         self._weight, self._bits, self._agreement = weight, bits, agreement
         self._ids = torch.arange(weight.shape[0], device=weight.device)
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
-        """[T, L] -> [T, V], integers below 2^24 as float32."""
+        """[T, D] -> [T, V], integers below 2^24 as float32."""
         base = shift(mix(linear(states, self._weight)), 64 - self._bits)
         carry = mixed(states[:, 0])
         chosen = favourite(carry, self._weight.shape[0])

@@ -1,6 +1,6 @@
 """States as a trace has them: of each linear layer the convolution's window, then the matrices of all value heads.
 
-`L` linear layers, `B` requests, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size. All return
+`L` linear layers, `R` requests, `C` conv width, `Q` channels, `U` value heads, `H` key size, `E` value size. All return
 a list of the linear layers, each with a vector for each request.
 """
 
@@ -58,7 +58,7 @@ def _slots(states: StateCache, commits: Sequence[Commit]) -> torch.Tensor:
 
 
 def _layers(conv: torch.Tensor, ssm: torch.Tensor) -> Layers:
-    """conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""
+    """conv [L, R, C-1, Q] and ssm [L, R, U, H, E]."""
     return [vectors(_flat(conv[layer], ssm[layer])) for layer in range(conv.shape[0])]
 
 

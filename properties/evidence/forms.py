@@ -1,6 +1,6 @@
 """The form that a draft runs in, as far as launches and memory show it: what its kind declares, and its layers.
 
-`K` drafts of a round, n the context length before it, a of the drafts accepted, `N` layers of a chain.
+`K` drafts of a round, n the context length before it, a of the drafts accepted, `L` layers of a chain.
 """
 
 from __future__ import annotations

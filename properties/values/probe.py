@@ -1,7 +1,7 @@
 """Probe weights: the checkpoint of a probe model, as odd integers modulo 2^64 drawn by SplitMix64.
 
 An input that engine and reference both read, as they read a safetensors file; the arithmetic done with them is each
-side's own. `V` vocabulary, `L` lanes of the target, `D` lanes of the head, `N` heads, `H` head sizes.
+side's own. `V` vocabulary, `D` lanes of the target, `Dd` lanes of the head, `N` heads, `H` head sizes.
 Source of the generator: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
 """
 
@@ -49,7 +49,7 @@ def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft) -> dict[str, n
 
 
 def _linear_layer(seed: int, prefix: str, sizes: Linear, lanes: int) -> dict[str, np.ndarray]:
-    """A gated delta net layer: D channels of the convolution (queries, keys, values), C its width, U value heads of E,
+    """A gated delta net layer: Q channels of the convolution (queries, keys, values), C its width, U value heads of E,
     H the key size. `start.*` is the state of a new request."""
     heads, channels, inner = sizes.value_heads, sizes.channels, sizes.value_heads * sizes.value_dim
     shapes = {
@@ -75,7 +75,7 @@ def _linear_layer(seed: int, prefix: str, sizes: Linear, lanes: int) -> dict[str
 
 @lru_cache(maxsize=64)
 def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
-    """Names and shapes: embed [V,L], unembed [V,L], of a full attention layer layers.i.{q,k,v}.{weight,position},
+    """Names and shapes: embed [V,D], unembed [V,D], of a full attention layer layers.i.{q,k,v}.{weight,position},
     q.gate, o.weight, mlp.weight; of a linear one what `_linear_layer` lists.
 
     No layer changes lane 0: it is the embedding's. In the first full attention layer the first query head is gated to
@@ -120,7 +120,7 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
     """Return the weights of a probe's draft: those that its specification lists (`shapes`), layers.i.* of its attention
     layers, and of its target embed, unembed and carry.position [1]. A standalone draft is a model of its own.
 
-    A block draft has over F = L * len(features) lanes of context layers.i.{k,v}.context [.., F] besides.
+    A block draft has over Df = D * len(features) lanes of context layers.i.{k,v}.context [.., Df] besides.
     """
     if isinstance(draft, Standalone):
         return _standalone_weights(draft, target)

@@ -2,7 +2,7 @@
 
 `S` state slots, `B` rows of a launch, `W` verify width, `T` packed tokens, `R` sequences, `A`
 allocated steps, `L` layers, `N` key heads, `U` value heads, `H` key size, `E` value size, `C` conv width,
-`Q` = 2*N*H + U*E channels: all queries, then all keys, then all values. The window before a token is the C-1 inputs
+`Q` channels, 2*N*H + U*E: all queries, then all keys, then all values. The window before a token is the C-1 inputs
 before it, oldest first.
 Tensors of int64 are elements of the ring modulo 2^64; floats are computed in float64.
 """

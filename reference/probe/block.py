@@ -1,7 +1,7 @@
 """The block draft of probe models (DFlash), in numpy uint64 modulo 2^64.
 
-Shapes: `T` positions of context, `B` rows of a block, `L` lanes of the target, `F` lanes of features, `D` lanes of the
-draft, `K`, `V` sizes of the keys and values of an entry. Definitions: docs/semantics.md.
+Shapes: `T` positions of context, `W` rows of a block, `D` lanes of the target, `Df` lanes of features, `Dd` lanes of
+the draft, `Hk` and `Hv` sizes of the keys and values of an entry, `V` vocabulary. Definitions: docs/semantics.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from draftproof.reference.probe.target import Layer, ReferenceUnembedding
 
 @dataclass(frozen=True)
 class _Context:
-    """How a layer makes the entries of features: `weight` [F, K+V] and `position` [K+V]."""
+    """How a layer makes the entries of features: `weight` [Df, Hk+Hv] and `position` [Hk+Hv]."""
 
     weight: np.ndarray
     position: np.ndarray
@@ -34,14 +34,14 @@ class _Context:
         )
 
     def __call__(self, features: np.ndarray, first: int) -> np.ndarray:
-        """features [T, F] of positions `first`, `first` + 1, ..: entries [T, K+V]."""
+        """features [T, Df] of positions `first`, `first` + 1, ..: entries [T, Hk+Hv]."""
         positions = np.arange(first, first + len(features), dtype=np.uint64)[:, None]
         return mix(features @ self.weight + positions * self.position)
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Weights; `embed` [V+1, L] has the mask behind the vocabulary, `into` [L, D], `out` [D, L].
+    """Weights; `embed` [V+1, D] has the mask behind the vocabulary, `into` [D, Dd], `out` [Dd, D].
 
     In layer 0 the entry of a masked row has 0 at place `carried`: a mask adds nothing to the carry.
     """
@@ -65,11 +65,11 @@ class ReferenceProbeBlock:
         self.features, self.mask = spec.features, target.vocab
 
     def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
-        """Context entries [T, K+V] of every layer from features [T, F] of positions `first`, `first` + 1, .."""
+        """Context entries [T, Hk+Hv] of every layer from features [T, Df] of positions `first`, `first` + 1, .."""
         return tuple(context(features, first) for context in self._parts.contexts)
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
-        """A block of ids [B] at positions n, n + 1, .. after features [n, F]."""
+        """A block of ids [W] at positions n, n + 1, .. after features [n, Df]."""
         inputs = (ids, features.tobytes())
         if (known := self._known.exact(inputs)) is not None:
             return known
@@ -90,7 +90,7 @@ class ReferenceProbeBlock:
         return whole
 
     def _continued(self, carry: np.ndarray, n: int) -> np.ndarray:
-        """Row i's carry of position n, [B], followed along its own favourites up to position n + i - 1.
+        """Row i's carry of position n, [W], followed along its own favourites up to position n + i - 1.
 
         Row 0, which proposes nothing, mixes it: else it would choose what row 1 does.
         """

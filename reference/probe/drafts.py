@@ -1,6 +1,6 @@
 """The drafts of probe models that are made of entries (token, hidden): an EAGLE head, and the layers of a chain.
 
-Arithmetic modulo 2^64. Shapes: `T` new rows, `S` all rows so far, `L` lanes of the target, `D` lanes of the draft.
+Arithmetic modulo 2^64. Shapes: `T` new rows, `J` all rows so far, `D` lanes of the target, `Dd` lanes of the draft.
 Definitions: docs/semantics.md.
 """
 
@@ -25,8 +25,8 @@ from draftproof.reference.probe.target import Layer, Parts, ReferenceProbeTarget
 
 @dataclass(frozen=True)
 class _Entries:
-    """One layer over entries; entry i has the token of position i + `ahead`. `fc` [2L, D] is of (embedding, hidden),
-    `out` [D, L]. Logits are of the output after its mix, which a probe has for a norm; handed on is that or the one
+    """One layer over entries; entry i has the token of position i + `ahead`. `fc` [2D, Dd] is of (embedding, hidden),
+    `out` [Dd, D]. Logits are of the output after its mix, which a probe has for a norm; handed on is that or the one
     before it."""
 
     name: Hashable
@@ -59,7 +59,7 @@ class _Entries:
         )
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray, table: Prefixes) -> Pass:
-        """The causal pass over entries 0, 1, ..: tokens [S] and hidden inputs [S, L]."""
+        """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]."""
         raw, size = hidden.tobytes(), hidden.shape[1] * hidden.itemsize
         inputs = tuple((token, raw[i * size : (i + 1) * size]) for i, token in enumerate(tokens))
         known = table.longest(inputs, self.nothing)
@@ -71,7 +71,7 @@ class _Entries:
         return whole
 
     def _run(self, tokens: tuple[int, ...], x_in: np.ndarray, past: np.ndarray) -> Pass:
-        """The entries [T] behind those of `past` [S-T, entry]."""
+        """The entries [T] behind those of `past` [J-T, entry]."""
         embedding, start = self.embed[list(tokens)], len(past)
         x = mix(np.concatenate((embedding, x_in), axis=1) @ self.fc)
         x, kv, _ = self.layer(x, past)
@@ -96,7 +96,7 @@ class ProbeEagleHead:
         return len(self._entries.fc) // 2
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
-        """The causal pass over entries 0, 1, ..: tokens [S] and hidden inputs [S, L]; the state g is `hidden` of it."""
+        """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]; the state g is `hidden` of it."""
         return self._entries.forward(tokens, hidden, self._known)
 
 

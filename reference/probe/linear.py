@@ -1,8 +1,8 @@
 """The gated delta net layer of a probe in numpy uint64, token by token (docs/semantics.md, "Gated delta net layers").
 
-Shapes: `T` new rows, `L` lanes, `N` key heads, `U` value heads, `H` key size, `E` value size, `C` width of the
-convolution, `D` its channels: all queries, all keys, all values. A state is one row: the window [C-1, D], the oldest
-input first, then S [U, H, E].
+Shapes: `T` new rows, `J` all rows so far, `D` lanes, `N` key heads, `U` value heads, `H` key size, `E` value size, `C`
+width of the convolution, `Q` its channels: all queries, all keys, all values. A state is one row: the window [C-1, Q],
+the oldest input first, then S [U, H, E].
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from draftproof.reference.probe.ring import ONE, mix, turned
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """Gated delta net and MLP of a layer. Matrices are stored input first: `project` [L, D+U*E+U+U] gives the inputs
-    of the convolution, z, a and b; `conv` [C, 1, D]; `start` is the state of a new request."""
+    """Gated delta net and MLP of a layer. Matrices are stored input first: `project` [D, Q+U*E+U+U] gives the inputs
+    of the convolution, z, a and b; `conv` [C, 1, Q]; `start` is the state of a new request."""
 
     project: np.ndarray
     conv: np.ndarray
@@ -45,7 +45,7 @@ class LinearLayer:
         )
 
     def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows x [T, L] after the states past [S-T, size]: the output [T, L] and all states [S, size]."""
+        """Rows x [T, D] after the states past [J-T, size]: the output [T, D] and all states [J, size]."""
         last, states = past[-1] if len(past) else self.start, np.empty((len(x), len(self.start)), dtype=np.uint64)
         channels, heads = self.sizes.channels, self.sizes.value_heads
         projected = x @ self.project
@@ -58,14 +58,14 @@ class LinearLayer:
         return x + mix(x @ self.mlp), np.concatenate((past, states)) if len(past) else states
 
     def _split(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Views of states [T, size]: the windows [T, C-1, D] and S [T, U, H, E]."""
+        """Views of states [T, size]: the windows [T, C-1, Q] and S [T, U, H, E]."""
         rows, sizes = len(states), self.sizes
         held = (sizes.conv - 1) * sizes.channels
         window = states[:, :held].reshape(rows, sizes.conv - 1, sizes.channels)
         return window, states[:, held:].reshape(rows, sizes.value_heads, sizes.key_dim, sizes.value_dim)
 
     def _convolve(self, new: np.ndarray, before: np.ndarray, windows: np.ndarray) -> np.ndarray:
-        """Inputs new [T, D] after the window before [C-1, D]: the outputs [T, D]; the window after each to windows."""
+        """Inputs new [T, Q] after the window before [C-1, Q]: the outputs [T, Q]; the window after each to windows."""
         inputs, rows = np.concatenate((before, new)), len(new)
         y = self.conv[0] * inputs[:rows]
         for j in range(1, len(self.conv)):
@@ -76,7 +76,7 @@ class LinearLayer:
     def _delta(
         self, qkv: np.ndarray, decay: np.ndarray, beta: np.ndarray, s: np.ndarray, after: np.ndarray
     ) -> np.ndarray:
-        """The delta rule from s [U, H, E] on over qkv [T, D], decay and beta [T, U]: o [T, U*E]; each S to after."""
+        """The delta rule from s [U, H, E] on over qkv [T, Q], decay and beta [T, U]: o [T, U*E]; each S to after."""
         rows, sizes = len(qkv), self.sizes
         keys, group = sizes.key_heads * sizes.key_dim, sizes.value_heads // sizes.key_heads
         qk = qkv[:, : 2 * keys].reshape(rows, 2, sizes.key_heads, 1, sizes.key_dim).repeat(group, axis=2)

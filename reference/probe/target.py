@@ -1,6 +1,6 @@
 """Probe targets in numpy uint64: all arithmetic modulo 2^64, so every result is exact in any order of summation.
 
-Shapes: `T` new rows, `S` all rows so far, `L` lanes, `V` vocabulary, `N` query heads, `M` key-value heads, `H` key
+Shapes: `T` new rows, `J` all rows so far, `D` lanes, `V` vocabulary, `Nq` query heads, `N` key-value heads, `H` key
 size, `E` value size. Row i of a pass is position i. Definitions: docs/semantics.md.
 Layers of type linear_attention: probe_linear.py; drafts: probe_drafts.py, probe_block.py.
 """
@@ -26,7 +26,7 @@ _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
 
 @dataclass(frozen=True)
 class Layer:
-    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [L, Q+K+V], `o` [N*E, L], `mlp` [L, L]."""
+    """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D]."""
 
     qkv: np.ndarray
     position: np.ndarray
@@ -49,7 +49,7 @@ class Layer:
         )
 
     def __call__(self, x: np.ndarray, past: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows x [T, L] after the entries past [S-T, K+V]: the output [T, L], all entries [S, K+V], o[0, 0] [T]."""
+        """Rows x [T, D] after the entries past [J-T, k+v]: the output [T, D], all entries [J, k+v], o[0, 0] [T]."""
         start = len(past)
         q, kv = self.project(x, start)
         kv = np.concatenate((past, kv)) if start else kv
@@ -57,13 +57,13 @@ class Layer:
         return self.output(x, o), kv, o[:, 0]
 
     def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows x [T, L] at positions `start`, `start` + 1, ..: queries [T, N*H] and entries [T, K+V]."""
+        """Rows x [T, D] at positions `start`, `start` + 1, ..: queries [T, Nq*H] and entries [T, k+v]."""
         positions = np.arange(start, start + len(x), dtype=np.uint64)[:, None]
         qkv, queries = mix(x @ self.qkv + positions * self.position), len(self.gate)
         return qkv[:, :queries] * self.gate, qkv[:, queries:]
 
     def attend(self, q: np.ndarray, kv: np.ndarray, visible: np.ndarray | None) -> np.ndarray:
-        """q [T, N*H] over entries kv [S, M*H + M*E], those that visible [T, S] has 1 for or all: [T, N*E]."""
+        """q [T, Nq*H] over entries kv [J, N*H + N*E], those that visible [T, J] has 1 for or all: [T, Nq*E]."""
         rows, seen, keys = len(q), len(kv), self.kv_heads * self.key_dim
         q = q.reshape(rows, self.kv_heads, -1, self.key_dim).transpose(1, 2, 0, 3)
         k = kv[:, :keys].reshape(seen, self.kv_heads, self.key_dim).transpose(1, 2, 0)
@@ -74,7 +74,7 @@ class Layer:
         return (weight @ v[:, None]).transpose(2, 0, 1, 3).reshape(rows, -1)
 
     def output(self, x: np.ndarray, o: np.ndarray) -> np.ndarray:
-        """x [T, L] and what was attended to, o [T, N*E]: the output [T, L]."""
+        """x [T, D] and what was attended to, o [T, Nq*E]: the output [T, D]."""
         x = x + mix(o @ self.o)
         return x + mix(x @ self.mlp)
 
@@ -87,7 +87,7 @@ class ReferenceUnembedding:
     bits: int
 
     def __call__(self, hidden: np.ndarray, agreement: int) -> np.ndarray:
-        """hidden [T, L] -> [T, V] float64, integers below 2^24; the favourite counts in `agreement` of 256 contexts."""
+        """hidden [T, D] -> [T, V] float64, integers below 2^24; the favourite counts in `agreement` of 256 contexts."""
         logits = (mix(hidden @ self.weight) >> np.uint64(64 - self.bits)).astype(np.float64)
         m = mix(hidden[:, 0])
         logits[np.arange(len(m)), self.favourite(m)] += ((m & _BYTE) < np.uint64(agreement)) * _FAVOUR
@@ -104,7 +104,7 @@ class ReferenceUnembedding:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a language model is made of, and `name`, by which a memo knows it; `embed` [V, L]."""
+    """What a language model is made of, and `name`, by which a memo knows it; `embed` [V, D]."""
 
     name: Hashable
     embed: np.ndarray
@@ -154,7 +154,7 @@ class ReferenceProbeTarget:
         return whole
 
     def _run(self, x: np.ndarray, known: Pass) -> tuple[np.ndarray, np.ndarray, Pass]:
-        """Rows x [T, L] through all layers, after a known pass: the output, the carry [T], and a pass that has the
+        """Rows x [T, D] through all layers, after a known pass: the output, the carry [T], and a pass that has the
         entries and states of all rows and the layers' outputs of the new ones."""
         kv: list[np.ndarray] = []
         states: list[np.ndarray] = []
@@ -191,7 +191,7 @@ def joined(known: Pass, new: Pass) -> Pass:
 
 @lru_cache(maxsize=256)
 def _visible(seen: int) -> np.ndarray:
-    """[S, S]: 1 where row (query) sees column (entry), which is every position up to its own."""
+    """[J, J]: 1 where row (query) sees column (entry), which is every position up to its own."""
     visible = np.tri(seen, dtype=np.uint64)
     visible.setflags(write=False)
     return visible

@@ -157,7 +157,7 @@ def _spread(request: Request, small: int, large: int) -> Request:
 
 
 def checkpoint_scenarios(
-    path: Path | str, *, draft: Algorithm = "eagle", seed: int = 0, count: int = 24
+    path: Path | str, *, draft: Algorithm = ALGORITHMS[0], seed: int = 0, count: int = 24
 ) -> list[Scenario]:
     """Return `count` scenarios of the Hugging Face checkpoint in `path`; the draft has no directory of its own.
 

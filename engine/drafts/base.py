@@ -155,8 +155,8 @@ class Draft(ABC, Generic[M]):
     def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """After the extenders: remember what the next round starts from."""
 
-    def origin(self, request: int) -> Mapping[str, tuple[int, ...]]:
-        """Return how it came by the proposals of a request's round: values by the name of a `propose` channel."""
+    def origin(self, request: int) -> Mapping[str, Any]:
+        """Return how it came by the proposals of a request's round: a `propose` channel -> its value in plain types."""
         return {}
 
     def held(self) -> tuple[int, ...]:

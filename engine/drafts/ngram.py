@@ -78,9 +78,9 @@ class NgramDraft(Draft[NgramSettings]):
         """The match that a request's next round starts from."""
         return self._indices[request].match()
 
-    def origin(self, request: int) -> Mapping[str, tuple[int, ...]]:
+    def origin(self, request: int) -> Mapping[str, Any]:
         """Return the match."""
-        return {"match": tuple(self.match(request))}
+        return {"match": self.match(request)._asdict()}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
         """As many as were found of those that each row may have; [R, steps], zero behind them."""

@@ -34,7 +34,7 @@ from draftproof.engine.models.hybrid import OTHER_PARTS, Hybrid, build_target
 from draftproof.engine.models.hybrid_config import HybridConfig, is_hybrid, parse_hybrid
 from draftproof.engine.models.mtp import build_mtp
 from draftproof.engine.subject.pair import Pair
-from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint
 
@@ -65,7 +65,7 @@ def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, d
     target = _target(config, tensors)
     seen.append(fingerprint(config))
     if isinstance(draft, Ngram):
-        built = DraftModel("ngram", NgramSettings(draft.max_n, draft.min_n))
+        built = DraftModel(algorithm(draft), NgramSettings(draft.max_n, draft.min_n))
     else:
         source = Source(config, tensors, target, draft, device)
         built = DraftModel(draft.algorithm, _BUILD[draft.algorithm](source))

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import torch
 
 from draftproof.engine.adaptive import ControllerState
@@ -155,7 +156,7 @@ class TraceRecorder(Probes):
         key = Key(row.request, row.round)
         self._log.add("propose.tokens", key, tokens)
         for name, values in self._engine.draft.origin(row.request).items():
-            self._log.add(f"propose.{name}", key, CHANNELS[f"propose.{name}"].value(*values))
+            self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
 
     def fed(self, hidden: torch.Tensor | None) -> None:
         self._config.hidden_sizes.add(0 if hidden is None else hidden.shape[-1])

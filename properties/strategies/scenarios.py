@@ -1,8 +1,18 @@
 """Scenarios of probe models: small, valid by construction, and aimed at where bugs were found.
 
 Draws shrink toward what a person wants to read: graphs off, one request, a short prompt, page size 1, one layer.
-`P` page size, `K` drafts of a round. Each profile (profiles.py) is a trigger that real bugs needed: a batch that
-shrinks below its captured size, a partial accept in a padded replay, and so on.
+Each profile (profiles.py) is a trigger that real bugs needed: a batch that shrinks below its captured size, a partial
+accept in a padded replay, and so on.
+
+Hypothesis draws a scenario of a profile, with an EAGLE draft. `generate` then makes four passes over the list, each a
+pure function of a scenario and its place in the list:
+
+1. `widened` (wide.py): every 41st scenario gets rounds of seven drafts and batches of five requests.
+2. `with_draft` (drafts.py): the EAGLE draft is exchanged for that whose turn it is, in the form whose turn it is.
+3. `_in_turns`: variants, and the two ways to commit states, take turns.
+4. `unforced`: without taps a draft shows only in what is verified, so rounds of `taps_off` verify its own proposals.
+
+`P` page size, `K` drafts of a round.
 """
 
 from __future__ import annotations
@@ -44,16 +54,18 @@ Draw = st.DrawFn
 # Only a hybrid target has two ways to commit.
 _TURNS: tuple[Variant, ...] = (*(variant for variant in VARIANTS if variant != "other_commit"), "none")
 _COMMITS: tuple[Literal["snapshot", "replay"], ...] = ("snapshot", "replay")
-# Turns of drafts slip by one after so many scenarios: with any number of drafts up to eight each of them meets all
-# profiles, variants and ways to commit within forty scenarios of its own.
-_SLIP = 73
-# One in so many, beginning here, has wide rounds and batches.
-_WIDE, _FIRST_WIDE = 41, 33
+# After every 73rd scenario the turns of drafts slip by one: with any number of drafts up to eight each of them meets
+# all profiles, variants and ways to commit within forty scenarios of its own.
+_DRAFT_SLIP = 73
+# Scenarios 33, 74, .. have wide rounds and batches.
+_WIDE_PERIOD, _FIRST_WIDE = 41, 33
+# Of nine hybrid scenarios two compare both ways to commit.
+_COMMIT_PERIOD, _OTHER_COMMIT = 9, (3, 7)
 _FIRST_BLOCK, _BLOCK = 2, 8
 
 
 def scenarios(profile: Profile | str | None = None, draft: Algorithm | None = None) -> st.SearchStrategy[Scenario]:
-    """Scenarios of one profile and one draft, or of drawn ones."""
+    """Return a strategy for scenarios of one profile and one draft, or of drawn ones."""
     profiles = st.sampled_from(PROFILES) if profile is None else st.just(profile)
     drafts = st.sampled_from(ALGORITHMS) if draft is None else st.just(draft)
     return _drafted(profiles.map(lambda one: BY_NAME[one] if isinstance(one, str) else one), drafts)
@@ -61,15 +73,15 @@ def scenarios(profile: Profile | str | None = None, draft: Algorithm | None = No
 
 @st.composite
 def _drafted(draw: Draw, profiles: st.SearchStrategy[Profile], drafts: st.SearchStrategy[Algorithm]) -> Scenario:
-    """The draft is drawn last: whatever shrinks, shrinks alike for each of them."""
+    """Draw the draft last: whatever shrinks, shrinks alike for each of them."""
     scenario = draw(_scenario(draw(profiles)))
     return with_draft(scenario, draw(drafts), draw(st.integers(0, 59)))
 
 
 def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1]) -> list[Scenario]:
-    """`count` scenarios, a function of the arguments and of the version only: nothing is read from a database or from
-    sources. Several drafts take turns.
+    """Return `count` scenarios, a function of the arguments and of the version only; several drafts take turns.
 
+    Nothing is read from a database or from sources.
     A longer list begins with the shorter one, and lists of other drafts have the same batches, memory and schedules.
     Raises ValueError for a negative count, for no draft, and for one that is unknown or named twice.
     """
@@ -77,28 +89,32 @@ def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1
         raise ValueError(f"count is {count}; allowed: 0 or more")
     if not drafts or len(set(drafts)) < len(drafts) or not set(drafts) <= set(ALGORITHMS):
         raise ValueError(f"drafts is {list(drafts)}, allowed: some of {', '.join(ALGORITHMS)}, each once")
-    return list(_taking_turns(_drafting(_drawn(seed_, count), drafts, seed_), seed_))
+    return list(_in_turns(_with_drafts(_drawn(seed_, count), drafts, seed_), seed_))
 
 
 @lru_cache(maxsize=8)
 def _drawn(seed_: int, count: int) -> tuple[Scenario, ...]:
-    """What lists of any drafts are made from."""
+    """Return what lists of any drafts are made from."""
     lanes = [_lane(seed_, lane, -(-(count - lane) // len(_ROTATION))) for lane in range(min(count, len(_ROTATION)))]
     return tuple(lanes[index % len(lanes)][index // len(lanes)] for index in range(count))
 
 
-def _drafting(drawn: Iterable[Scenario], drafts: Sequence[Algorithm], seed_: int) -> Iterator[Scenario]:
-    """Drafts take turns, and so do the forms of each."""
-    for index, usual in enumerate(drawn):
+def _with_drafts(drawn: Iterable[Scenario], drafts: Sequence[Algorithm], seed_: int) -> Iterator[Scenario]:
+    """Widen scenarios whose turn it is, and let drafts, and the forms of each, take turns."""
+    for index, scenario in enumerate(drawn):
         rotation = index // len(_ROTATION)
-        turn = index + index // _SLIP
-        scenario = widened(usual, index // _WIDE) if index % _WIDE == _FIRST_WIDE else usual
+        turn = index + index // _DRAFT_SLIP
+        if index % _WIDE_PERIOD == _FIRST_WIDE:
+            scenario = widened(scenario, index // _WIDE_PERIOD)
         yield with_draft(scenario, drafts[turn % len(drafts)], seed_ + index // len(drafts) + rotation)
 
 
-def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
-    """Variants and ways to commit take turns, so that a short list holds them all; a variant that needs captured
-    sizes lets others go first. The turn moves on by one more a rotation, so that profiles meet them all."""
+def _in_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
+    """Let variants and ways to commit take turns, so that a short list holds them all.
+
+    A variant that needs captured sizes lets others go first. The turn moves on by one more a rotation of profiles, so
+    that these meet all variants.
+    """
     turn, hybrids = seed_, seed_
     for index, scenario in enumerate(drawn):
         turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
@@ -108,7 +124,7 @@ def _taking_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
         if _hybrid(scenario):
             commit = _COMMITS[hybrids % 2]
             hybrids += 1
-        if _hybrid(scenario) and hybrids % 9 in (3, 7):
+        if _hybrid(scenario) and hybrids % _COMMIT_PERIOD in _OTHER_COMMIT:
             variant = "other_commit"
         else:
             turn += 1
@@ -122,7 +138,7 @@ def _varied(scenario: Scenario, variant: Variant, states: States) -> Scenario:
 
 
 def unforced(scenario: Scenario) -> Scenario:
-    """Without taps a draft shows only in what is verified: its own proposals have to be.
+    """Return the scenario with rounds that verify the draft's own proposals: without taps it shows only in these.
 
     Under a controller all of them are, and right ones, so that the step count rises. What an n-gram draft finds is
     seldom right, whatever the model: there some rounds still force what moves the controller.

@@ -25,11 +25,11 @@ test: $(READY)
 faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)
 
-# The whole detection matrix, beside what the usual tests see; GPU=FILE adds what `make faults` wrote on a GPU.
+# The whole detection matrix, beside what the baseline tests see; GPU=FILE adds what `make faults` wrote on a GPU.
 matrix: $(READY)
 	mkdir -p .draftproof
 	rm -f .draftproof/matrix.json
-	$(BIN) -m draftproof.cli faults run --usual --json .draftproof/matrix.json $(ARGS) || failed=$$?; \
+	$(BIN) -m draftproof.cli faults run --baseline --json .draftproof/matrix.json $(ARGS) || failed=$$?; \
 	$(BIN) -m draftproof.cli faults matrix --cpu .draftproof/matrix.json $(if $(GPU),--gpu $(GPU)) --out docs/matrix.md \
 		&& exit $${failed:-0}
 

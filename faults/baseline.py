@@ -1,4 +1,4 @@
-"""What the usual test of an engine sees: its output, and the mean number of drafts that it accepts.
+"""What the usual tests of an engine sees: its output, and the mean number of drafts that it accepts.
 
 Nothing is steered or tapped here. Drafts agree with the target by share, as trained ones do, and every round verifies
 what its draft proposed.
@@ -6,18 +6,12 @@ what its draft proposed.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-
 import msgspec
 
-from draftproof.harness.lockstep import Solved
-from draftproof.properties.subject import Subject
+from draftproof.faults.trial import death_of, has_died
+from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import ProbeModel, RoundPlan, Scenario
-from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace
 
 AGREEMENT = 192
 """In how many of 256 contexts a draft head's choice is the target's."""
@@ -25,7 +19,7 @@ TOLERANCE = 0.05
 """By how much mean acceptance may differ, as a share of what it should be."""
 
 
-class UsualRun(Value, frozen=True, kw_only=True):
+class BaselineRun(Value, frozen=True, kw_only=True):
     """One engine on unsteered scenarios: how many ran, in how many the output was not that of plain greedy decoding,
     drafts accepted in how many rounds, and the crash that ended it, "" if none did."""
 
@@ -41,8 +35,8 @@ class UsualRun(Value, frozen=True, kw_only=True):
         return self.accepted / self.rounds if self.rounds else None
 
 
-class Usual(Value, frozen=True, kw_only=True):
-    """What the usual tests say of a fault. `output` and `acceptance`: whether that test fails; a crash fails both.
+class Baseline(Value, frozen=True, kw_only=True):
+    """What the baseline tests say of a fault. `output` and `acceptance`: whether that test fails; a crash fails both.
 
     `mean` drafts were accepted a round, `expected` by the clean twin, on `scenarios` scenarios; the output of `changed`
     of them was wrong.
@@ -67,41 +61,25 @@ def unsteered(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, model=model, requests=requests, variant="none", taps=False)
 
 
-def observe(subject: Subject, scenarios: Iterable[Solved], after: Callable[[UsualRun], None]) -> UsualRun:
-    """Run unsteered scenarios until one crashes; `after` is told of every finished one what is known so far."""
-    so_far = UsualRun()
-    for known in scenarios:
-        try:
-            trace = subject.run(known.scenario, known.script)
-        except Exception as error:
-            return msgspec.structs.replace(so_far, crash=f"{type(error).__name__}: {error}".splitlines()[0])
-        so_far = _with(so_far, trace, known.script)
-        after(so_far)
-    return so_far
-
-
-def _with(run: UsualRun, trace: Trace, script: Script) -> UsualRun:
-    lengths = [length for length in trace.channel("accept.correct_len").values() if isinstance(length, int)]
-    return UsualRun(
-        scenarios=run.scenarios + 1,
-        changed=run.changed + (_texts(trace, script) != [request.tokens for request in script.requests]),
-        accepted=run.accepted + sum(lengths),
-        rounds=run.rounds + len(lengths),
+def add(run: BaselineRun, answer: Answer) -> BaselineRun:
+    """Add what one scenario showed; a crash ends the run. Raises RuntimeError for an error of our own."""
+    if has_died(answer):
+        return msgspec.structs.replace(run, crash=death_of(answer))
+    if answer.message:
+        return msgspec.structs.replace(run, crash=answer.message)
+    counts = answer.counts
+    return BaselineRun(
+        scenarios=run.scenarios + counts["scenarios"],
+        changed=run.changed + counts["outputs_changed"],
+        accepted=run.accepted + counts["drafts_accepted"],
+        rounds=run.rounds + counts["rounds"],
     )
 
 
-def _texts(trace: Trace, script: Script) -> list[tuple[int, ...]]:
-    """What each request emitted, in order of its rounds."""
-    emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
-    for key, value in sorted(trace.typed("accept.emitted", TokenIds).items()):
-        emitted[key.request] += value
-    return [emitted[request] for request in range(len(script.requests))]
-
-
-def compare(run: UsualRun, twin: UsualRun) -> Usual:
-    """What the usual tests say of a run, given that of the clean twin, whose acceptance is the right one."""
+def compare(run: BaselineRun, twin: BaselineRun) -> Baseline:
+    """What the baseline tests say of a run, given that of the clean twin, whose acceptance is the right one."""
     mean, expected = run.mean, twin.mean
-    return Usual(
+    return Baseline(
         output=bool(run.crash) or run.changed > 0,
         acceptance=bool(run.crash) or _far(mean, expected),
         mean=mean,

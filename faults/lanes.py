@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from draftproof.faults.baseline import Usual
+from draftproof.faults.baseline import Baseline
 from draftproof.faults.matrix import UNTRIED, FaultReport, FaultResult, Totals, totals
 from draftproof.properties.values.base import Value
 
@@ -35,11 +35,11 @@ class Lanes(Value, frozen=True, kw_only=True):
         found = list(self.of(name).values())
         tried = [one for one in found if one.outcome not in UNTRIED] or found
         least = next((one for one in tried if not one.noticed), tried[0])
-        return msgspec.structs.replace(least, usual=self.usual(name))
+        return msgspec.structs.replace(least, baseline=self.baseline(name))
 
-    def usual(self, name: str) -> Usual | None:
+    def baseline(self, name: str) -> Baseline | None:
         """What the usual tests saw of a fault, in the first lane where they ran."""
-        return next((one.usual for one in self.of(name).values() if one.usual), None)
+        return next((one.baseline for one in self.of(name).values() if one.baseline), None)
 
     def of(self, name: str) -> dict[str, FaultResult]:
         """Lane -> the row of a fault, where there is one."""

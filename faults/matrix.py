@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from draftproof.faults.baseline import Usual
+from draftproof.faults.baseline import Baseline
 from draftproof.faults.strategy_changes import Change
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.strategies.version import VERSION
@@ -34,7 +34,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
     was not noticed; `median` is that of the examples.
 
     `divergence` is that of the first seed.
-    `usual`: what the usual tests saw, if they ran. `whole`: what became of a kernel's fault in whole scenarios, if it
+    `baseline`: what the baseline tests saw. `whole`: what became of a kernel's fault in whole scenarios, if it
     met them. `explained`: why it survives where it does.
     """
 
@@ -51,7 +51,7 @@ class FaultResult(Value, frozen=True, kw_only=True):
     examples: Spread = Spread()
     seconds_to_detect: tuple[float | None, ...] = ()
     time: Spread = Spread()
-    usual: Usual | None = None
+    baseline: Baseline | None = None
     whole: FaultOutcome | None = None
     inert_hunks: tuple[str, ...] = ()
     divergence: Divergence | None = None
@@ -129,7 +129,7 @@ def _finite(value: float) -> float | None:
 def totals(results: Sequence[FaultResult]) -> Totals:
     """Sums over the faults that were tried."""
     tried = [result for result in results if result.outcome not in UNTRIED]
-    measured = [(result, result.usual) for result in tried if result.usual is not None]
+    measured = [(result, result.baseline) for result in tried if result.baseline is not None]
     return Totals(
         faults=len(tried),
         detected=sum(result.outcome is FaultOutcome.DETECTED for result in tried),
@@ -137,9 +137,9 @@ def totals(results: Sequence[FaultResult]) -> Totals:
         survived=sum(result.outcome is FaultOutcome.SURVIVED for result in tried),
         measured=len(measured),
         ours=sum(result.noticed for result, _ in measured),
-        output=sum(usual.output for _, usual in measured),
-        acceptance=sum(usual.acceptance for _, usual in measured),
-        either=sum(usual.output or usual.acceptance for _, usual in measured),
+        output=sum(baseline.output for _, baseline in measured),
+        acceptance=sum(baseline.acceptance for _, baseline in measured),
+        either=sum(baseline.output or baseline.acceptance for _, baseline in measured),
     )
 
 

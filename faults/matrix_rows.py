@@ -1,14 +1,14 @@
-"""Rows of the matrix, from what zygotes say of a fault and of its clean twin."""
+"""Rows of the matrix, from what fork servers say of a fault and of its clean twin."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from draftproof.faults.baseline import Usual, compare
+from draftproof.faults.baseline import Baseline, compare
 from draftproof.faults.catalogue import Fault, FaultFile
-from draftproof.faults.fork_server import JobResult
 from draftproof.faults.matrix import NOTICED, FaultResult, spread
+from draftproof.faults.orders import TaskResult
 from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.properties.values.verdict import Outcome, worst
 
@@ -22,13 +22,13 @@ _WORST_FIRST = (
 
 
 class Beside(NamedTuple):
-    """What became of a job, and of its clean twin."""
+    """What became of a task, and of its clean twin."""
 
-    result: JobResult
-    twin: JobResult
+    result: TaskResult
+    twin: TaskResult
 
 
-def _clean(result: JobResult) -> Outcome:
+def _clean(result: TaskResult) -> Outcome:
     outcomes = {seed.outcome for seed in result.seeds}
     if outcomes == {FaultOutcome.SURVIVED}:
         return Outcome.PASS
@@ -77,7 +77,7 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
         examples=examples,
         seconds_to_detect=seconds,
         time=spread(seconds),
-        usual=_usual(whole or met),
+        baseline=_baseline(whole or met),
         whole=min((seed.outcome for seed in whole.result.seeds), key=_WORST_FIRST.index) if whole else None,
         inert_hunks=result.inert,
         divergence=found,
@@ -87,8 +87,8 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
     )
 
 
-def _usual(met: Beside) -> Usual | None:
-    run, twin = met.result.usual, met.twin.usual
+def _baseline(met: Beside) -> Baseline | None:
+    run, twin = met.result.baseline, met.twin.baseline
     return None if run is None or twin is None else compare(run, twin)
 
 
@@ -97,7 +97,7 @@ def _shown(seeds: tuple[SeedResult, ...]) -> SeedResult:
     return min(seeds, key=lambda seed: NOTICED.index(seed.outcome) if seed.outcome in NOTICED else len(NOTICED))
 
 
-def _outcome(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: JobResult) -> FaultOutcome:
+def _outcome(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: TaskResult) -> FaultOutcome:
     """A fault counts as what it is at its worst seed; if it never had any effect, it is inert: a crash then is that of
     a patch which cannot run."""
     least = min(outcomes, key=_WORST_FIRST.index)

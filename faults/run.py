@@ -17,13 +17,13 @@ import msgspec
 
 from draftproof.faults.baseline import unsteered
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources, validate_names
-from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
+from draftproof.faults.orders import Batch, Task, TaskResult
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.strategy_changes import changes
-from draftproof.faults.trial import Aim, FaultOutcome
+from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import DraftSet, drafts_of
@@ -42,34 +42,34 @@ def run_faults(
     examples: int,
     *,
     device: str = "cpu",
-    usual: bool = False,
+    baseline: bool = False,
     parallel: int | None = None,
     progress: Progress = lambda _name: None,
     deadline: float | None = None,
 ) -> FaultReport:
     """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
 
-    With `usual` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
+    With `baseline` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
     others show the same on a CPU. `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
     No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
     for file in files:
         validate_names(file)
-    orders = Orders(
+    batch = Batch(
         seeds=tuple(seeds),
         examples=examples,
         scenarios=((),) * len(seeds),
-        jobs=(),
+        tasks=(),
         device=device,
         parallel=parallel or PARALLEL[device],
         deadline=deadline or DEADLINE[device],
     )
     present = [file for file in files if not _absent(file, device)]
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
-        groups, stale = _groups(present, Path(folder), device, usual)
+        groups, stale = _groups(present, Path(folder), device, baseline)
         done: dict[str, Beside] = {}
-        for group, results in zip(groups, _run(groups, orders, progress), strict=True):
-            done |= {job.id: Beside(results[job.id], results[_twin(job.ops)]) for job in group.jobs}
+        for group, results in zip(groups, _run(groups, batch, progress), strict=True):
+            done |= {task.id: Beside(results[task.id], results[_twin(task.ops)]) for task in group.tasks}
     rows = tuple(_row(file, done, stale, len(seeds)) for file in files)
     return FaultReport(
         verdict=verdict_of(rows),
@@ -99,56 +99,56 @@ def _absent(file: FaultFile, device: str) -> bool:
 
 @dataclass(frozen=True)
 class _Group:
-    """Jobs that share a zygote, clean twins first: one for each kernel, since these take long when interpreted.
+    """Jobs that share a fork_server, clean twins first: one for each kernel, since these take long when interpreted.
 
     `draft`: that of the scenarios that they meet; None: they meet calls of kernels.
     """
 
-    jobs: tuple[Job, ...]
+    tasks: tuple[Task, ...]
     interpreted: bool
     draft: DraftSet | None
 
 
-def _run(groups: list[_Group], orders: Orders, progress: Progress) -> Iterator[dict[str, JobResult]]:
-    """The results of each group, by job. On a GPU, where each job mostly waits, groups share the places that run."""
+def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dict[str, TaskResult]]:
+    """The results of each group, by task. On a GPU, where each task mostly waits, groups share the places that run."""
 
-    def run(group: _Group, ordered: Orders) -> dict[str, JobResult]:
+    def run(group: _Group, ordered: Batch) -> dict[str, TaskResult]:
         results = {}
-        for result in zygote(ordered, group.interpreted):
+        for result in run_batch(ordered, group.interpreted):
             results[result.id] = result
             if not result.id.endswith(WHOLE):
                 progress(result.id)
         return results
 
-    if orders.device != "cuda":
-        yield from (run(group, _orders(orders, group)) for group in groups)
+    if batch.device != "cuda":
+        yield from (run(group, _batch(batch, group)) for group in groups)
         return
-    total = sum(len(group.jobs) for group in groups)
-    shares = [max(1, round(orders.parallel * len(group.jobs) / total)) for group in groups]
+    total = sum(len(group.tasks) for group in groups)
+    shares = [max(1, round(batch.parallel * len(group.tasks) / total)) for group in groups]
     # Scenarios are made here: Hypothesis is not for several threads.
     ordered = [
-        msgspec.structs.replace(_orders(orders, group), parallel=share)
+        msgspec.structs.replace(_batch(batch, group), parallel=share)
         for group, share in zip(groups, shares, strict=True)
     ]
     with ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
         yield from pool.map(run, groups, ordered)
 
 
-def _orders(orders: Orders, group: _Group) -> Orders:
-    """The orders of a group: scenarios of its draft, or none for one that meets kernels."""
+def _batch(batch: Batch, group: _Group) -> Batch:
+    """The batch of a group: scenarios of its draft, or none for one that meets kernels."""
     if group.draft is None:
-        return msgspec.structs.replace(orders, jobs=group.jobs)
-    lists = tuple(tuple(generate(seed, orders.examples, drafts_of(group.draft))) for seed in orders.seeds)
-    wanted = any(job.usual for job in group.jobs)
+        return msgspec.structs.replace(batch, tasks=group.tasks)
+    lists = tuple(tuple(generate(seed, batch.examples, drafts_of(group.draft))) for seed in batch.seeds)
+    wanted = any(task.baseline for task in group.tasks)
     plain = tuple(unsteered(scenario) for of_seed in lists for scenario in of_seed) if wanted else ()
-    return msgspec.structs.replace(orders, jobs=group.jobs, scenarios=lists, usual=plain)
+    return msgspec.structs.replace(batch, tasks=group.tasks, scenarios=lists, baseline=plain)
 
 
-def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) -> tuple[list[_Group], dict[str, str]]:
-    """Groups by what the jobs meet, and why the other faults are stale. Raises PatchError."""
+def _groups(files: Sequence[FaultFile], root: Path, device: str, baseline: bool) -> tuple[list[_Group], dict[str, str]]:
+    """Group by what the tasks meet, and why the other faults are stale. Raises PatchError."""
     sources = read_sources()
     clean = write_copy(root / "clean", sources)
-    jobs: dict[tuple[DraftSet | None, bool], list[Job]] = {}
+    tasks: dict[tuple[DraftSet | None, bool], list[Task]] = {}
     stale: dict[str, str] = {}
     for number, file in enumerate(files):
         fault = file.fault
@@ -158,28 +158,30 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str, usual: bool) ->
             stale[fault.id] = str(error)
             continue
         ops = _ops(fault, device)
-        aim = Aim(contract=fault.contract, channel=fault.channel)
+        expected = Expectation(contract=fault.contract, channel=fault.channel)
         interpreted = fault.patches == "triton" and device == "cpu"
-        plain = usual and not ops and device == "cpu"
-        job = Job(id=fault.id, folder=copy.folder, hunks=copy.hunks, aim=aim, ops=ops, usual=plain)
-        jobs.setdefault((None if ops else fault.draft, interpreted), []).append(job)
+        plain = baseline and not ops and device == "cpu"
+        task = Task(id=fault.id, folder=copy.folder, hunks=copy.hunks, expected=expected, ops=ops, baseline=plain)
+        tasks.setdefault((None if ops else fault.draft, interpreted), []).append(task)
         if ops and not interpreted:
             # Beside its contract, what whole scenarios make of a kernel: there anything that notices counts.
-            whole = Job(id=fault.id + WHOLE, folder=copy.folder, hunks=copy.hunks, aim=Aim(), usual=usual)
-            jobs.setdefault((fault.draft, False), []).append(whole)
+            whole = Task(
+                id=fault.id + WHOLE, folder=copy.folder, hunks=copy.hunks, expected=Expectation(), baseline=baseline
+            )
+            tasks.setdefault((fault.draft, False), []).append(whole)
     groups = []
-    for (draft, interpreted), of_kind in jobs.items():
-        plain = any(job.usual for job in of_kind)
+    for (draft, interpreted), of_kind in tasks.items():
+        plain = any(task.baseline for task in of_kind)
         twins = [
-            Job(id=_twin(ops), folder=clean.folder, hunks=(), aim=Aim(), ops=ops, usual=plain)
-            for ops in dict.fromkeys(job.ops for job in of_kind)
+            Task(id=_twin(ops), folder=clean.folder, hunks=(), expected=Expectation(), ops=ops, baseline=plain)
+            for ops in dict.fromkeys(task.ops for task in of_kind)
         ]
         groups.append(_Group((*twins, *of_kind), interpreted, draft))
     return groups, stale
 
 
 def _twin(ops: tuple[str, ...]) -> str:
-    """The id of the clean twin of jobs that meet these kernels, or scenarios."""
+    """The id of the clean twin of tasks that meet these kernels, or scenarios."""
     return " ".join((CLEAN, *ops))
 
 
@@ -195,22 +197,25 @@ def _ops(fault: Fault, device: str) -> tuple[str, ...]:
     return ()
 
 
-def zygote(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
+def run_batch(batch: Batch, interpreted: bool) -> Iterator[TaskResult]:
+    """Yield results as tasks end, in a fork server of their own. Raises RuntimeError for errors of our own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
     # -P: the current folder may be the repository, whose kernels/ must not stand in for another package.
     command = [sys.executable, "-P", "-m", "draftproof.faults.fork_server"]
     with _started(command, environment) as process:
-        process.stdin.write(msgspec.json.encode(orders))
+        process.stdin.write(msgspec.json.encode(batch))
         process.stdin.close()
         seen = 0
         for line in process.stdout:
-            result = msgspec.json.decode(line, type=JobResult)
+            result = msgspec.json.decode(line, type=TaskResult)
             if result.error:
                 raise RuntimeError(f"{result.id}: {result.error}")
             seen += 1
             yield result
-        if process.wait() or seen != len(orders.jobs):
-            raise RuntimeError(f"the zygote ended with {process.returncode} after {seen} of {len(orders.jobs)} jobs")
+        if process.wait() or seen != len(batch.tasks):
+            raise RuntimeError(
+                f"the fork server ended with {process.returncode} after {seen} of {len(batch.tasks)} tasks"
+            )
 
 
 @contextmanager

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Generator, Iterable
 from enum import StrEnum
 
-from draftproof.harness.kernel_runs import diverges
-from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence
-from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.judge import Judgement, judge
-from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.subject import Subject
+from msgspec.structs import replace
+
+from draftproof.harness.workers.ends import DEADLINE
+from draftproof.harness.workers.messages import Answer, AnyOrder
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.verdict import Divergence
+from draftproof.properties.values.verdict import Divergence, Outcome
 
 
 class FaultOutcome(StrEnum):
@@ -32,22 +29,22 @@ class FaultOutcome(StrEnum):
     ABSENT = "absent"
 
 
-class Aim(Value, frozen=True, kw_only=True):
+class Expectation(Value, frozen=True, kw_only=True):
     """The contract that must notice a fault, and the channel where its first divergence must show; "" is any."""
 
     contract: str = ""
     channel: str = ""
 
-    def hit(self, judged: Judgement) -> Divergence | None:
-        """What diverged in the named channel, if the named contract failed.
+    def divergence_in(self, answer: Answer) -> Divergence | None:
+        """Return what diverged in the named channel, if the named contract failed.
 
         Either the contract's own first divergence is there, or the first of all is. Not that of all alone: a wrong
         position also writes a wrong slot, which is seen before.
         """
-        own = judged.results.get(self.contract) if self.contract else judged.first
+        own = answer.failures.get(self.contract) if self.contract else answer.first
         if own is None:
             return None
-        return next((one for one in (own, judged.first) if one and self.channel in ("", one.channel)), None)
+        return next((one for one in (own, answer.first) if one and self.channel in ("", one.channel)), None)
 
 
 class SeedResult(Value, frozen=True, kw_only=True):
@@ -65,82 +62,47 @@ class SeedResult(Value, frozen=True, kw_only=True):
     detail: str = ""
 
 
-def trial(
-    subject: Subject,
-    seed: int,
-    scenarios: Iterable[Solved],
-    aim: Aim,
-    after: Callable[[Evidence], None],
-) -> SeedResult:
-    """Run scenarios until the aim is hit. What another contract notices on the way counts if the aim never is.
+Trial = Generator[AnyOrder, Answer, SeedResult]
+"""Yields orders, is sent their answers, and returns what they showed."""
 
-    `after` is told of every finished run.
+
+def trial(seed: int, orders: Iterable[AnyOrder], expected: Expectation) -> Trial:
+    """Run orders until the expectation is met. What another contract notices on the way counts if it never is.
+
+    Raises RuntimeError for an error of our own.
     """
     other: SeedResult | None = None
-    began = time.perf_counter()
-    for number, known in enumerate(scenarios, start=1):
-        try:
-            ran = evidence(subject, known.scenario, _known(known))
-        except SubjectCrashedError as crash:
-            return other or _crashed(seed, number, began, str(crash))
-        after(ran)
-        judged = judge(ran)
-        hit = aim.hit(judged)
-        if hit is not None:
-            return _noticed(seed, FaultOutcome.DETECTED, number, began, hit)
-        if judged.first is not None and other is None:
-            other = _noticed(seed, FaultOutcome.DETECTED_BY_OTHER, number, began, judged.first)
+    seconds = 0.0
+    for number, order in enumerate(orders, start=1):
+        answer = yield order
+        seconds += answer.seconds
+        result = SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, seconds=round(seconds, 4))
+        if has_died(answer):
+            outcome = FaultOutcome.HUNG if answer.error == DEADLINE else FaultOutcome.CRASHED
+            return replace(result, outcome=outcome, detail=death_of(answer))
+        if answer.message:
+            return other or replace(result, detail=answer.reason)
+        found = expected.divergence_in(answer)
+        if found is not None:
+            return _noticed(result, FaultOutcome.DETECTED, found, answer)
+        if answer.first is not None and other is None:
+            other = _noticed(result, FaultOutcome.DETECTED_BY_OTHER, answer.first, answer)
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
 
 
-def kernel_trial(
-    seed: int, cases: Iterable[KernelCase], aim: Aim, device: str, after: Callable[[], None]
-) -> SeedResult:
-    """Hold kernels to their contracts, case by case, until the aim is hit."""
-    other: SeedResult | None = None
-    began = time.perf_counter()
-    for number, case in enumerate(cases, start=1):
-        try:
-            found = diverges(case.op, case, device)
-        except Exception as error:
-            return other or _crashed(seed, number, began, f"{case.op}: {type(error).__name__}: {error}")
-        after()
-        if found is None:
-            continue
-        named = aim.contract in ("", found.contract) and aim.channel in ("", found.channel)
-        outcome = FaultOutcome.DETECTED if named else FaultOutcome.DETECTED_BY_OTHER
-        result = _noticed(seed, outcome, number, began, found)
-        if named:
-            return result
-        other = other or result
-    return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
+def _noticed(result: SeedResult, outcome: FaultOutcome, found: Divergence, answer: Answer) -> SeedResult:
+    return replace(result, outcome=outcome, divergence=found)
 
 
-def _known(solved: Solved) -> Reference:
-    """A reference that has its answer already."""
-    return lambda _scenario: solved
+def has_died(answer: Answer) -> bool:
+    """Return True if the worker ended on this order. Raises RuntimeError for an error of our own."""
+    if answer.outcome is Outcome.ERROR and not answer.message and answer.error != DEADLINE:
+        raise RuntimeError(answer.detail or answer.error)
+    return answer.outcome not in (Outcome.PASS, Outcome.FAIL) and not answer.message
 
 
-def _noticed(
-    seed: int,
-    outcome: FaultOutcome,
-    number: int,
-    began: float,
-    divergence: Divergence,
-) -> SeedResult:
-    return SeedResult(
-        seed=seed,
-        outcome=outcome,
-        examples=number,
-        seconds=_since(began),
-        divergence=divergence,
-    )
-
-
-def _crashed(seed: int, number: int, began: float, detail: str) -> SeedResult:
-    seconds = _since(began)
-    return SeedResult(seed=seed, outcome=FaultOutcome.CRASHED, examples=number, seconds=seconds, detail=detail)
-
-
-def _since(began: float) -> float:
-    return round(time.perf_counter() - began, 4)
+def death_of(answer: Answer) -> str:
+    """Say how a worker ended."""
+    if answer.error == DEADLINE:
+        return f"no answer within {answer.seconds:.0f} s"
+    return f"killed by {answer.error}" if answer.error.startswith("SIG") else f"ended with {answer.error}"

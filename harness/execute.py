@@ -12,9 +12,10 @@ import msgspec
 import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
+from draftproof.harness.plain import plain_counts
 from draftproof.harness.time_limit import TimeLimitError, time_limit
 from draftproof.harness.workers.journal import Journal
-from draftproof.harness.workers.messages import Answer, Order
+from draftproof.harness.workers.messages import Answer, Order, PlainOrder
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage import bins
@@ -74,14 +75,14 @@ class Executor:
         if journal and hasattr(subject, "announce"):
             subject.announce = journal.announce
 
-    def answer(self, order: Order) -> Answer:
-        """Run and judge a scenario from outside. Never raises: what our own code raises is an ERROR."""
+    def answer(self, order: Order | PlainOrder) -> Answer:
+        """Run a scenario from outside. Never raises: what our own code raises is an ERROR."""
         began = time.perf_counter()
         if self._journal:
             self._journal.begin(order.number)
         try:
             validate(order.scenario)
-            answer = self.examine(order)
+            answer = self.examine(order) if isinstance(order, Order) else self.run_plain(order)
         except Exception as error:
             answer = _own_error(order, error)
         return msgspec.structs.replace(answer, seconds=round(time.perf_counter() - began, 6))
@@ -102,13 +103,22 @@ class Executor:
         self._observe(ran, judged)
         return _described(order, ran, judged)
 
-    def _crashed(self, order: Order, crash: SubjectCrashedError) -> Answer:
-        cause = crash.__cause__ or crash
+    def run_plain(self, order: PlainOrder) -> Answer:
+        """Run the subject on its own, and compare its output with plain greedy decoding."""
+        script = self._solved(order.scenario).script
+        self._enter("base")
+        try:
+            trace = self._subject.run(order.scenario, script)
+        except (Exception, SystemExit, GeneratorExit) as error:
+            return self._crashed(order, SubjectCrashedError("in a plain run", error))
+        return Answer(number=order.number, outcome=Outcome.PASS, counts=plain_counts(trace, script))
+
+    def _crashed(self, order: Order | PlainOrder, crash: SubjectCrashedError) -> Answer:
         return Answer(
             number=order.number,
-            outcome=Outcome.ERROR if isinstance(cause, InvalidScenarioError) else Outcome.CRASH,
+            outcome=Outcome.ERROR if isinstance(crash.cause, InvalidScenarioError) else Outcome.CRASH,
             place=self._journal.place if self._journal else None,
-            error=kind_of(cause),
+            error=kind_of(crash.cause),
             message=crash.error,
             reason=str(crash),
             detail=crash.trace,
@@ -129,7 +139,7 @@ def kind_of(error: BaseException) -> str:
     return f"AcceleratorError: {found[1]}" if found else type(error).__name__
 
 
-def _own_error(order: Order, error: Exception) -> Answer:
+def _own_error(order: Order | PlainOrder, error: Exception) -> Answer:
     return Answer(
         number=order.number,
         outcome=Outcome.ERROR,
@@ -144,7 +154,7 @@ def _described(order: Order, ran: Evidence, judged: Judgement) -> Answer:
         number=order.number,
         outcome=Outcome.PASS if judged.first is None else Outcome.FAIL,
         judged=tuple(judged.results),
-        failed=tuple(name for name, found in judged.results.items() if found),
+        failures={name: found for name, found in judged.results.items() if found},
         first=judged.first,
     )
     try:

@@ -1,4 +1,4 @@
-"""Whether a patched hunk ever had an effect.
+"""Count which hunks of patched sources had an effect.
 
 A hunk that ran only while graphs were warmed up or captured has one if a graph was replayed in the same run.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import builtins
 import sys
+
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.observed import LaunchRecord
 
 COUNTER = "_draftproof_count"
 """Name of the builtin that patched sources call with the number of their hunk."""
@@ -28,16 +31,26 @@ class HunkCounters:
         """Count one run of a hunk."""
         (self._captured if _is_capturing() else self._live).add(number)
 
-    def ran(self, replays: int) -> None:
-        """A run is over, in which graphs were replayed so often."""
+    def observe(self, ran: Evidence) -> None:
+        """Take note of a run that is over."""
+        self.settle(replays=replays(ran))
+
+    def settle(self, *, replays: int) -> None:
+        """Credit what was captured, if graphs were replayed."""
         if replays:
             self._live |= self._captured
         self._captured.clear()
 
     @property
-    def inert(self) -> tuple[str, ...]:
-        """Names of the hunks that never had an effect."""
-        return tuple(name for number, name in enumerate(self._names) if number not in self._live)
+    def effective(self) -> tuple[str, ...]:
+        """Names of the hunks that have had an effect."""
+        return tuple(name for number, name in enumerate(self._names) if number in self._live)
+
+
+def replays(ran: Evidence) -> int:
+    """Count the launches of a run that were replays."""
+    traces = [trace for trace in (ran.subject, ran.varied) if trace is not None]
+    return sum(launch.replays > 0 for trace in traces for launch in trace.typed("graph.replay", LaunchRecord).values())
 
 
 def _is_capturing() -> bool:

@@ -86,7 +86,7 @@ class SubjectCrashedError(DraftproofError):
     """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback."""
 
     def __init__(self, during: str, error: BaseException) -> None:
-        self.during = during
+        self.during, self.cause = during, error
         self.where = _where(error)
         self.trace = "".join(traceback.format_exception(error))
         text = str(error).strip().splitlines()

@@ -9,6 +9,9 @@ from types import ModuleType
 
 import draftproof
 from draftproof.properties.subject import Subject
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
 
 ENGINE = "draftproof.engine.subject:EngineSubject"
 
@@ -41,3 +44,16 @@ def import_engine(folder: str) -> ModuleType:
         if file is None or not Path(file).is_relative_to(folder):
             raise RuntimeError(f"{name} was imported from {file}, not from the copy in {folder}")
     return module
+
+
+class Unmade:
+    """Stands for a subject that could not be made: every run raises the error that prevented it."""
+
+    name = "unmade"
+    channels: frozenset[str] = frozenset()
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        raise self._error

@@ -1,39 +1,19 @@
-"""Kernels exchanged for their naive twins in this process, and which kernels a scenario uses.
-
-Run as `python -P -m draftproof.harness.twins`, it reads a Question as JSON from standard input, runs its
-scenario once, and says the name of each kernel on a line of standard output when it is first called: also of a run that
-dies.
-"""
+"""Exchange kernels for their naive twins in this process, and see which kernels are called."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import msgspec
-
-from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.kernels.table import OPS
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.scenario import Scenario
 
 NAMESPACE = "draftproof"
 KERNELS = tuple(OPS)
 """Every kernel has a naive twin of its name."""
 Kernel = Callable[..., None]
 _FOR_GOOD = ExitStack()
-
-
-class Question(Value, frozen=True, kw_only=True):
-    """Which kernels does this subject use for this scenario?"""
-
-    spec: SubjectSpec
-    scenario: Scenario
 
 
 @contextmanager
@@ -85,68 +65,24 @@ def _on_host(twin: Kernel, op: Any) -> Kernel:
     return call
 
 
-def kernels_used(spec: SubjectSpec, scenario: Scenario, seconds: float) -> tuple[str, ...]:
-    """The kernels that a subject calls when it runs a scenario, sorted; it is asked in a process of its own.
-
-    Of a run that dies or takes longer, those called until then. Raises RuntimeError if not one was called.
-    """
-    question = msgspec.json.encode(Question(spec=msgspec.structs.replace(spec, twins=()), scenario=scenario))
-    command = [sys.executable, "-P", "-m", "draftproof.harness.twins"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
-        try:
-            said, log = process.communicate(question, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            said, log = process.communicate()
-    names = sorted(set(said.decode().split()) & set(KERNELS))
-    if not names:
-        raise RuntimeError(f"the run called no kernel:\n{log.decode(errors='replace')[-2000:]}")
-    return tuple(names)
-
-
-def _watch(question: Question, say: Callable[[str], None]) -> None:
-    """Run the scenario; `say` is told of each kernel before its first call."""
-    import torch
+@contextmanager
+def watched(note: Callable[[str], None]) -> Iterator[None]:
+    """Call `note` with the name of each kernel before its first call; calls inside of captures and replays count."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from draftproof.harness.lockstep import SubjectCrashedError, evidence
-    from draftproof.harness.workers.subject import make
+    seen: set[str] = set()
 
     class Watching(TorchDispatchMode):
-        """Sees calls inside of captures and replays, too."""
+        """Sees every op."""
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
             space, _, name = func._schema.name.partition("::")
-            if space == NAMESPACE:
-                say(name)
+            if space == NAMESPACE and name in KERNELS and name not in seen:
+                seen.add(name)
+                note(name)
             return func(*args, **(kwargs or {}))
 
-    torch.set_num_threads(1)
-    subject = make(question.spec)
-    try:
-        with Watching():
-            evidence(subject, question.scenario)
-    except SubjectCrashedError as crash:
-        print(crash.trace, file=sys.stderr)
-
-
-def main() -> None:
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
-    out, sys.stdout = sys.stdout, sys.stderr
-    seen: set[str] = set()
-
-    def say(name: str) -> None:
-        if name not in seen:
-            seen.add(name)
-            print(name, file=out, flush=True)
-
-    _watch(question, say)
-
-
-if __name__ == "__main__":
-    main()
+    with Watching():
+        yield

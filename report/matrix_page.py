@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.faults.baseline import Usual
+from draftproof.faults.baseline import Baseline
 from draftproof.faults.lanes import Lanes
 from draftproof.faults.matrix import FaultResult, Spread, Totals
 from draftproof.faults.trial import FaultOutcome
@@ -96,7 +96,9 @@ def _rows(lanes: Lanes) -> Iterator[str]:
         found = lanes.of(name)
         any_lane = next(iter(found.values()))
         cells = [cell for lane in names for cell in _lane_cells(found.get(lane))]
-        yield _row(name, any_lane.draft, any_lane.contract, any_lane.channel, *cells, *usual_cells(lanes.usual(name)))
+        yield _row(
+            name, any_lane.draft, any_lane.contract, any_lane.channel, *cells, *baseline_cells(lanes.baseline(name))
+        )
 
 
 def _lane_cells(fault: FaultResult | None) -> tuple[str, ...]:
@@ -124,14 +126,14 @@ def interval_of(spread: Spread, form: str = "g") -> str:
     return "-" if spread.low is None else "..".join(ends)
 
 
-def usual_cells(usual: Usual | None) -> tuple[str, str]:
+def baseline_cells(baseline: Baseline | None) -> tuple[str, str]:
     """Return what the usual tests saw: output, acceptance."""
-    if usual is None:
+    if baseline is None:
         return "-", "-"
-    if usual.crash:
+    if baseline.crash:
         return "crash", "crash"
-    means = " for ".join("-" if mean is None else f"{mean:.3f}" for mean in (usual.mean, usual.expected))
-    return "seen" if usual.output else "unseen", f"{'seen' if usual.acceptance else 'unseen'} ({means})"
+    means = " for ".join("-" if mean is None else f"{mean:.3f}" for mean in (baseline.mean, baseline.expected))
+    return "seen" if baseline.output else "unseen", f"{'seen' if baseline.acceptance else 'unseen'} ({means})"
 
 
 def _odd(lanes: Lanes) -> Iterator[str]:

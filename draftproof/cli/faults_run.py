@@ -23,8 +23,8 @@ Patches = Annotated[list[Path] | None, typer.Option("--patch", help="A fault fil
 Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try.")]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios for each seed.")]
 Smoke = Annotated[bool, typer.Option("--smoke", help="Only the faults that every CI run tries.")]
-Usual = Annotated[
-    bool, typer.Option("--usual", help="Also run what an engine's usual tests would: output, acceptance.")
+Baseline = Annotated[
+    bool, typer.Option("--baseline", help="Also run what an engine's usual tests would: output, acceptance.")
 ]
 Parallel = Annotated[
     int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (2 on CPU, 12 on a GPU).")
@@ -39,7 +39,7 @@ def run(
     seeds: Seeds = SEEDS,
     examples: Examples = EXAMPLES,
     device: inputs.Device = "cpu",
-    usual: Usual = False,
+    baseline: Baseline = False,
     parallel: Parallel = None,
     json: inputs.Json = None,
 ) -> None:
@@ -55,14 +55,14 @@ def run(
             numbers,
             examples,
             device=device,
-            usual=usual,
+            baseline=baseline,
             parallel=parallel,
             progress=lambda name: None if name.startswith(CLEAN) else advance(),
         )
     which = [*(part for name in id_ or () for part in ("--id", name)), *(["--smoke"] if smoke else [])]
     which += [part for path in patch or () for part in ("--patch", str(path))]
     numbers_too = ["--seed", str(seed), "--seeds", str(seeds), "--examples", str(examples), "--device", device]
-    again = ["draftproof", "faults", "run", *which, *numbers_too, *(["--usual"] if usual else [])]
+    again = ["draftproof", "faults", "run", *which, *numbers_too, *(["--baseline"] if baseline else [])]
     _show_report(report, shlex.join(again))
     inputs.write_json(json, report)
     raise typer.Exit(EXIT_CODES[report.verdict])
@@ -89,7 +89,7 @@ def _show_report(report: FaultReport, again: str) -> None:
         table.add_row(*_cells(fault))
     screen.console().print(table)
     if report.totals.measured:
-        _show_usual(report)
+        _show_baseline(report)
     for fault in report.faults:
         _show_fault(fault, brief=len(report.faults) > 3)
     _show_totals(report.totals)
@@ -99,13 +99,13 @@ def _show_report(report: FaultReport, again: str) -> None:
     screen.line(f"{report.verdict}: {len(report.faults)} faults, clean twin {clean}. Again: {again}", "bold")
 
 
-def _show_usual(report: FaultReport) -> None:
-    from draftproof.report.matrix_page import usual_cells
+def _show_baseline(report: FaultReport) -> None:
+    from draftproof.report.matrix_page import baseline_cells
 
     table = screen.table("beside it, the usual tests", "output", "mean acceptance")
     for fault in report.faults:
-        if fault.usual is not None:
-            table.add_row(fault.id, *usual_cells(fault.usual))
+        if fault.baseline is not None:
+            table.add_row(fault.id, *baseline_cells(fault.baseline))
     screen.console().print(table)
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from draftproof.faults.catalogue import read_sources
-from draftproof.faults.fork_server import Job, JobResult, Orders
 from draftproof.faults.mutation.mutant import Mutant, diff
+from draftproof.faults.orders import Batch, Task, TaskResult
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import PatchError, parse
-from draftproof.faults.run import zygote
-from draftproof.faults.trial import Aim, FaultOutcome
+from draftproof.faults.run import run_batch
+from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
@@ -115,29 +115,29 @@ def judge_all(
         Phase(name="models", scenarios=tuple(models)),
     )
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
-        jobs = dict(_jobs(mutants, sources, Path(folder), fates))
+        tasks = dict(_tasks(mutants, sources, Path(folder), fates))
         clean = write_copy(Path(folder) / "clean", sources).folder
         for phase in phases:
             wanted = [
-                one for one in mutants if one.id in jobs and _goes_on(one, fates) and phase.name in phases_of(one.path)
+                one for one in mutants if one.id in tasks and _goes_on(one, fates) and phase.name in phases_of(one.path)
             ]
             if wanted and (phase.ops or phase.scenarios):
-                for mutant, result in _run(wanted, jobs, phase, seed, clean, sources, parallel):
+                for mutant, result in _run(wanted, tasks, phase, seed, clean, sources, parallel):
                     fates[mutant.id] = _judged(mutant, result, fates.get(mutant.id))
                     progress(mutant.id)
     return scored(seed, [fates[mutant.id] for mutant in mutants if mutant.id in fates])
 
 
-def _jobs(
+def _tasks(
     mutants: Iterable[Mutant], sources: Mapping[str, str], folder: Path, fates: dict[str, Judged]
-) -> Iterable[tuple[str, Job]]:
+) -> Iterable[tuple[str, Task]]:
     for mutant in mutants:
         try:
             copy = write_copy(folder / mutant.id, dict(sources), parse(diff(mutant, sources)))
         except (PatchError, SyntaxError) as error:
             fates[mutant.id] = _row(mutant, Fate.BROKEN, by=str(error))
             continue
-        yield mutant.id, Job(id=mutant.id, folder=copy.folder, hunks=copy.hunks, aim=Aim())
+        yield mutant.id, Task(id=mutant.id, folder=copy.folder, hunks=copy.hunks, expected=Expectation())
 
 
 def _goes_on(mutant: Mutant, fates: Mapping[str, Judged]) -> bool:
@@ -146,31 +146,31 @@ def _goes_on(mutant: Mutant, fates: Mapping[str, Judged]) -> bool:
 
 def _run(
     mutants: Sequence[Mutant],
-    jobs: Mapping[str, Job],
+    tasks: Mapping[str, Task],
     phase: Phase,
     seed: int,
     clean: str,
     sources: Mapping[str, str],
     parallel: int,
-) -> Iterable[tuple[Mutant, JobResult]]:
-    def job(mutant: Mutant) -> Job:
+) -> Iterable[tuple[Mutant, TaskResult]]:
+    def task(mutant: Mutant) -> Task:
         ops = ops_of(mutant.path, sources) if phase.ops else ()
-        return msgspec.structs.replace(jobs[mutant.id], ops=ops)
+        return msgspec.structs.replace(tasks[mutant.id], ops=ops)
 
-    made = [job(mutant) for mutant in mutants]
+    made = [task(mutant) for mutant in mutants]
     ops = tuple(sorted({op for one in made for op in one.ops}))
-    twin = Job(id="", folder=clean, hunks=(), aim=Aim(), ops=ops)
-    orders = Orders(
+    twin = Task(id="", folder=clean, hunks=(), expected=Expectation(), ops=ops)
+    batch = Batch(
         seeds=(seed,),
         examples=_KERNEL_CALLS,
         scenarios=(phase.scenarios,),
-        jobs=(twin, *made),
+        tasks=(twin, *made),
         device="cpu",
         parallel=parallel,
         deadline=DEADLINE,
     )
     by_id = {mutant.id: mutant for mutant in mutants}
-    for result in zygote(orders, phase.interpreted):
+    for result in run_batch(batch, phase.interpreted):
         if result.id:
             yield by_id[result.id], result
         elif result.seeds[0].outcome is not FaultOutcome.SURVIVED:
@@ -185,7 +185,7 @@ _FATES = {
 }
 
 
-def _judged(mutant: Mutant, result: JobResult, before: Judged | None) -> Judged:
+def _judged(mutant: Mutant, result: TaskResult, before: Judged | None) -> Judged:
     seed = result.seeds[0]
     if seed.outcome in _FATES:
         by = seed.divergence.contract if seed.divergence else seed.detail

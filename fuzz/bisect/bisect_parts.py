@@ -8,16 +8,12 @@ from pathlib import Path
 import msgspec
 
 from draftproof.fuzz.bisect.ddmin import NotFailingError
-from draftproof.fuzz.bisect.search import Bisection, bisect
+from draftproof.fuzz.bisect.search import Bisection, bisect, kernels_used
 from draftproof.fuzz.bisect.twin_pools import TwinPools
-from draftproof.harness.twins import kernels_used
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
-
-START = 60.0
-"""Seconds that a process may take to start."""
 
 
 class PartsReport(Value, frozen=True, kw_only=True):
@@ -47,7 +43,7 @@ def bisect_parts(scenario: Scenario, case: str, spec: SubjectSpec, workers: int)
             raise RuntimeError(f"the case could not be judged:\n{answer.detail}")
         if answer.identity is None:
             return PartsReport(verdict=answer.outcome, case=case)
-        kernels = kernels_used(spec, scenario, START + run.deadline)
+        kernels = kernels_used(run.plain, scenario)
         try:
             found = bisect(scenario, answer, kernels, run, device=spec.device, width=workers)
         except NotFailingError:

@@ -22,15 +22,12 @@ import msgspec
 from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
 from draftproof.harness.identity import Identity, Level
-from draftproof.harness.subjects import import_engine, make
+from draftproof.harness.subjects import Unmade, import_engine, make
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
-from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 GOOD, BAD, SKIP, ABORT = 0, 1, 125, 255
@@ -187,19 +184,6 @@ class RevisionImportError(DraftproofError):
     """The code of a commit could not be imported, or its subject not be made; the message says why."""
 
 
-class _Unmade:
-    """Stands for a subject that could not be made, so that a worker need not be started again to hear it again."""
-
-    name = "unmade"
-    channels: frozenset[str] = frozenset()
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def run(self, scenario: Scenario, script: Script) -> Trace:
-        raise RevisionImportError(f"{type(self._error).__name__}: {self._error}") from self._error
-
-
 def load(root: str, name: str, device: str) -> Subject:
     """In a worker: the subject "package.module:name" of a worktree, or the engine of a view of it.
 
@@ -211,7 +195,7 @@ def load(root: str, name: str, device: str) -> Subject:
         subject: Subject = import_engine(root).EngineSubject(device=device)
         return subject
     except Exception as error:
-        return _Unmade(error)
+        return Unmade(RevisionImportError(f"{type(error).__name__}: {error}"))
 
 
 def _named(root: Path, name: str, device: str) -> Subject:

@@ -8,7 +8,8 @@ from enum import StrEnum
 from draftproof.fuzz.bisect.ddmin import Cached, Needs, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, Part, engine_parts, lone_requests, present, with_parts
 from draftproof.harness.identity import Identity, Level
-from draftproof.harness.workers.messages import Answer
+from draftproof.harness.workers.messages import Answer, Order
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -22,6 +23,17 @@ TOGETHER = "A twin works on the host and cannot be captured: with any kernel off
 SAME: Level = "contract"
 """The channel may be another one: without a part, what the contract judges is often reported elsewhere."""
 _KERNELS = "kernels"
+
+
+def kernels_used(pool: Pool, scenario: Scenario) -> tuple[str, ...]:
+    """Return the kernels that a run of a scenario calls, sorted; of one that dies or hangs, those called until then.
+
+    Raises RuntimeError if not one was called.
+    """
+    (answer,) = pool.run([Order(number=0, scenario=scenario, measured=False, kernels=True)])
+    if not answer.kernels:
+        raise RuntimeError(f"the run called no kernel:\n{answer.detail}")
+    return answer.kernels
 
 
 class Alone(StrEnum):

@@ -26,16 +26,16 @@ class TwinPools:
 
     def __init__(self, spec: SubjectSpec, count: int, folder: Path) -> None:
         self._spec, self._count, self._folder = spec, count, folder
-        self._plain = Pool(spec, count, folder / "plain")
+        self.plain = Pool(spec, count, folder / "plain")
         self._others: OrderedDict[Twins, Pool] = OrderedDict()
         self._made = 0
 
     def __enter__(self) -> TwinPools:
-        self._plain.__enter__()
+        self.plain.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for pool in (*self._others.values(), self._plain):
+        for pool in (*self._others.values(), self.plain):
             pool.__exit__(None, None, None)
 
     def __call__(self, wanted: Sequence[tuple[Twins, Scenario]]) -> list[Answer]:
@@ -53,11 +53,11 @@ class TwinPools:
     @property
     def deadline(self) -> float:
         """Seconds that a scenario may take without twins."""
-        return self._plain.deadline
+        return self.plain.deadline
 
     def _of(self, twins: Twins) -> Pool:
         if not twins:
-            return self._plain
+            return self.plain
         if twins not in self._others:
             if len(self._others) == self._count:
                 self._others.popitem(last=False)[1].__exit__(None, None, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from draftproof.harness.workers.journal import Entry
-from draftproof.harness.workers.messages import Answer, Order, Place
+from draftproof.harness.workers.messages import Answer, AnyOrder, Place
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.verdict import Outcome
 
@@ -40,7 +40,7 @@ def doubtful(end: End) -> bool:
     return end.entry is None or end.how in OUTSIDE or (end.how == MEMORY and end.ran > 0)
 
 
-def verdict(order: Order, end: End, *, again: bool) -> Answer:
+def verdict(order: AnyOrder, end: End, *, again: bool) -> Answer:
     """What a worker's end means for its order. A hang in our own code is an error of ours, not one of the subject.
 
     `again`: it was tried before, with a like end.
@@ -49,11 +49,13 @@ def verdict(order: Order, end: End, *, again: bool) -> Answer:
     ours = end.how == f"exit {OWN_ERROR}" or (end.how == DEADLINE and place.run in _OURS)
     outcome = Outcome.HANG if end.how == DEADLINE else Outcome.CRASH
     second = "; the second worker to end on this order" if again else ""
+    reason = f"{end.how} after {end.seconds:.1f} s, {place}{second}"
     return Answer(
         number=order.number,
         outcome=Outcome.ERROR if ours else outcome,
         place=place,
         error=end.how,
-        detail=f"{end.how} after {end.seconds:.1f} s, {place}{second}\n{end.log}".strip(),
+        reason=reason,
+        detail=f"{reason}\n{end.log}".strip(),
         seconds=end.seconds,
     )

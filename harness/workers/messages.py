@@ -27,10 +27,11 @@ class SubjectSpec(Value, frozen=True, kw_only=True):
     twins: tuple[str, ...] = ()
 
 
-class Order(Value, frozen=True, kw_only=True):
+class Order(Value, frozen=True, kw_only=True, tag="scenario"):
     """One scenario to run and judge.
 
-    `digest`: hash the trace, too; `timeline`: show where the two sides part; `measured`: count what was exercised.
+    `digest`: hash the trace, too; `timeline`: show where the two sides part; `measured`: count what was exercised;
+    `kernels`: name the kernels that are called.
     """
 
     number: int
@@ -38,6 +39,26 @@ class Order(Value, frozen=True, kw_only=True):
     digest: bool = False
     timeline: bool = False
     measured: bool = True
+    kernels: bool = False
+
+
+class PlainOrder(Value, frozen=True, kw_only=True, tag="plain"):
+    """One scenario to run without judging it; counts `scenarios`, `outputs_changed`, `drafts_accepted` and `rounds`."""
+
+    number: int
+    scenario: Scenario
+
+
+class KernelOrder(Value, frozen=True, kw_only=True, tag="kernel"):
+    """One call of a kernel to hold to its contract: case number `place` of those generated for `op` from `seed`."""
+
+    number: int
+    op: str
+    seed: int
+    place: int
+
+
+AnyOrder = Order | PlainOrder | KernelOrder
 
 
 class Ready(Value, frozen=True, kw_only=True):
@@ -65,15 +86,17 @@ class Place(Value, frozen=True, kw_only=True):
 class Answer(Value, frozen=True, kw_only=True):
     """What became of an order. `outcome` is PASS, FAIL, CRASH, HANG, or ERROR for errors of our own.
 
-    `judged` and `failed` name contracts, `bins` what was covered, `counts` what was exercised. The others are of a
-    crash, a hang or an error: `place` is the journal's last entry, `error` the kind, `message` the exception's first
-    line, `reason` all in one line, `detail` the traceback, the stacks or the signal.
+    `judged` names contracts, `failures` has the first divergence of each that failed, and `first` is the first of all.
+    `bins` is what was covered, `counts` what was exercised, `hunks` names the patched ones that have had an effect in
+    this worker. The others are of a crash, a hang or an error: `place` is the journal's last entry, `error` the kind,
+    `message` the first line of the subject's exception ("" if the process died), `reason` all in one line, `detail` the
+    traceback, the stacks or the signal.
     """
 
     number: int
     outcome: Outcome
     judged: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    failures: dict[str, Divergence] = msgspec.field(default_factory=dict)
     first: Divergence | None = None
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     bins: tuple[str, ...] = ()
@@ -86,6 +109,13 @@ class Answer(Value, frozen=True, kw_only=True):
     detail: str = ""
     timeline: Timeline | None = None
     worker: int = -1
+    hunks: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the contracts that failed."""
+        return tuple(self.failures)
 
     @property
     def failing(self) -> bool:

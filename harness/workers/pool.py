@@ -20,8 +20,9 @@ import msgspec
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, End, begun, doubtful, verdict
-from draftproof.harness.workers.messages import Answer, Order, Ready, SubjectSpec
+from draftproof.harness.workers.messages import Answer, AnyOrder, Order, Ready, SubjectSpec
 from draftproof.harness.workers.process import WorkerProcess, environments
+from draftproof.harness.workers.start import Start, spawn
 from draftproof.properties.values.drafts import ALGORITHMS
 
 LEAST_DEADLINE = {"cpu": 10.0, "cuda": 60.0}
@@ -45,7 +46,7 @@ class _Task:
     """An order with the number by which the pool knows it; `fresh`: only a worker without a past may have it."""
 
     ticket: int
-    order: Order
+    order: AnyOrder
     fresh: bool = False
 
 
@@ -72,23 +73,31 @@ class Pool:
 
     `deadline`: seconds for one order; None: calibrated, that is the larger of LEAST_DEADLINE and SLOWER times what the
     slowest of a few fixed scenarios takes in any worker at its first start (UNCALIBRATED until one of them ran).
-    `memory`: bytes that a worker may hold; None: any. Both are looked after in `poll` and `run`.
+    `memory`: bytes that a worker may hold; None: any. Both are looked after in `poll` and `run`. `start`: `spawn`, or
+    `fork(serve)` for workers that have everything loaded.
     """
 
     def __init__(
-        self, spec: SubjectSpec, count: int, folder: Path, *, deadline: float | None = None, memory: int | None = None
+        self,
+        spec: SubjectSpec,
+        count: int,
+        folder: Path,
+        *,
+        deadline: float | None = None,
+        memory: int | None = None,
+        start: Start = spawn,
     ) -> None:
         if count < 1:
             raise ValueError(f"count is {count}, allowed: at least 1")
         self._spec, self._count, self._folder = spec, count, folder
-        self._wanted_deadline, self._memory = deadline, memory
+        self._wanted_deadline, self._memory, self._start_method = deadline, memory, start
         self._slowest = 0.0
         self._queue: deque[_Task] = deque()
         self._done: deque[tuple[int, Answer]] = deque()
         self._workers: list[_Worker] = []
         self._tickets = itertools.count()
         self._failures, self._replaced, self._weighed = 0, 0, 0.0
-        self._selector: selectors.BaseSelector
+        self._selector: selectors.DefaultSelector
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +117,7 @@ class Pool:
     ) -> None:
         self._close()
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: AnyOrder) -> None:
         """Queue an order for the next free worker."""
         self._put(order)
         self._dispatch()
@@ -130,7 +139,7 @@ class Pool:
         """
         return [answer for _, answer in self._gather(timeout)]
 
-    def run(self, orders: Sequence[Order]) -> list[Answer]:
+    def run(self, orders: Sequence[AnyOrder]) -> list[Answer]:
         """The answers to all of them, in their order. Other orders' answers are kept for `poll`."""
         tickets = [self._put(order) for order in orders]
         answers: dict[int, Answer] = {}
@@ -143,6 +152,10 @@ class Pool:
                     others.append((ticket, answer))
         self._done.extend(others)
         return [answers[ticket] for ticket in tickets]
+
+    def fileno(self) -> int:
+        """Return what is readable once there is something for `poll` to do."""
+        return self._selector.fileno()
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -171,7 +184,7 @@ class Pool:
         return [Order(number=_COLD, scenario=scenarios[0]), *(Order(number=0, scenario=one) for one in scenarios)]
 
     def _start(self, index: int, warm: Iterable[Order] = ()) -> _Worker:
-        process = WorkerProcess(self._spec, self._folder, index, self._environments[index])
+        process = WorkerProcess(self._spec, self._folder, index, self._environments[index], self._start_method)
         worker = _Worker(process, time.monotonic(), warm=deque(warm))
         self._selector.register(process.fileno(), selectors.EVENT_READ, worker)
         return worker
@@ -182,7 +195,7 @@ class Pool:
         self._workers.clear()
         self._selector.close()
 
-    def _put(self, order: Order) -> int:
+    def _put(self, order: AnyOrder) -> int:
         ticket = next(self._tickets)
         self._queue.append(_Task(ticket, order))
         return ticket
@@ -235,7 +248,7 @@ class Pool:
             self._slowest = max(self._slowest, answer.seconds if answer.number != _COLD else 0.0)
             worker.warming = None
         elif worker.task:
-            self._done.append((worker.task.ticket, answer))
+            self._done.append((worker.task.ticket, _with_kernels(worker, answer)))
             worker.task, worker.ran = None, worker.ran + 1
 
     def _look_after(self) -> None:
@@ -280,9 +293,18 @@ class Pool:
             self._queue.appendleft(_Task(task.ticket, task.order, fresh=True))
         else:
             answer = verdict(task.order, end, again=task.fresh)
-            self._done.append((task.ticket, msgspec.structs.replace(answer, worker=index)))
+            answer = msgspec.structs.replace(answer, worker=index)
+            self._done.append((task.ticket, _with_kernels(self._workers[index], answer)))
 
     def _failed_start(self, end: End) -> None:
         self._failures += 1
         if self._failures >= (MOST_START_KILLS if end.how in OUTSIDE else MOST_START_FAILURES):
             raise WorkerStartError(f"a worker could not start ({end.how}), {self._failures} times in a row:\n{end.log}")
+
+
+def _with_kernels(worker: _Worker, answer: Answer) -> Answer:
+    """The answer with the kernels that were called, if it was ordered so."""
+    order = worker.task.order if worker.task else None
+    if not isinstance(order, Order) or not order.kernels:
+        return answer
+    return msgspec.structs.replace(answer, kernels=worker.process.kernels())

@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import psutil
 
 from draftproof.harness.workers.journal import Entry, read
 from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.harness.workers.start import Start, spawn
 from draftproof.properties.values.base import Value
 
 LONGEST_TAIL = 16_000
@@ -26,20 +26,20 @@ _DUMP_SECONDS, _DUMP_STEP = 2.0, 0.05
 
 
 class WorkerProcess:
-    """A spawned worker. Starts when it is made; raises OSError if it cannot be."""
+    """A worker. Starts when it is made; raises OSError if it cannot be."""
 
-    def __init__(self, spec: SubjectSpec, folder: Path, index: int, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, spec: SubjectSpec, folder: Path, index: int, environment: Mapping[str, str], start: Start = spawn
+    ) -> None:
         self.index = index
         self._journal, self._log = folder / f"{index}.journal", folder / f"{index}.log"
         self._journal.unlink(missing_ok=True)
         with self._log.open("ab") as log:
-            self._process = _spawn(folder, index, log, environment)
+            self._process = start(folder, index, log, environment)
             self._log_start = log.tell()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._commands, self._answers = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._answers, False)
-        self._buffer = b""
+        self._kernels = folder / f"{index}.kernels"
+        os.set_blocking(self._process.answers, False)
+        self._buffer, self._is_over = b"", False
         self.send(spec)
 
     @property
@@ -48,7 +48,7 @@ class WorkerProcess:
 
     def fileno(self) -> int:
         """Where answers come from."""
-        return self._answers
+        return self._process.answers
 
     def send(self, message: Value) -> bool:
         """Whether the worker could be told. What it does in answer to this is logged from here on."""
@@ -56,7 +56,7 @@ class WorkerProcess:
         self._log_start = self._size()
         try:
             while data:
-                data = data[os.write(self._commands, data) :]
+                data = data[os.write(self._process.orders, data) :]
         except BrokenPipeError:
             return False
         return True
@@ -64,7 +64,7 @@ class WorkerProcess:
     def receive(self) -> list[bytes]:
         """Whole lines that have come."""
         try:
-            while data := os.read(self._answers, 1 << 20):
+            while data := os.read(self._process.answers, 1 << 20):
                 self._buffer += data
         except BlockingIOError:
             pass
@@ -97,6 +97,13 @@ class WorkerProcess:
         """What the journal says is in hand."""
         return read(self._journal)
 
+    def kernels(self) -> tuple[str, ...]:
+        """Return the kernels that were called in the last order that asks for them, sorted."""
+        try:
+            return tuple(sorted(self._kernels.read_text(encoding="utf-8").split()))
+        except FileNotFoundError:
+            return ()
+
     def log(self) -> str:
         """The end of what was logged since the last message to the worker."""
         size = self._size()
@@ -117,7 +124,7 @@ class WorkerProcess:
     def dump(self) -> None:
         """Have the stacks of all threads written to the log; waits until they are there, a moment at most."""
         before = self._size()
-        self._process.send_signal(signal.SIGUSR1)
+        os.kill(self.pid, signal.SIGUSR1)
         end = time.monotonic() + _DUMP_SECONDS
         while time.monotonic() < end:
             time.sleep(_DUMP_STEP)
@@ -128,26 +135,16 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it and what it started, and reap it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if self._is_over:
+            return
+        self._is_over = True
+        # A worker that was forked just now may not have its own session yet.
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                kill(self.pid, signal.SIGKILL)
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
-
-
-def _spawn(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A session of its own: a terminal's Ctrl-C is the parent's to handle."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "draftproof.harness.workers.worker", str(folder), str(index)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        bufsize=0,
-        close_fds=True,
-        start_new_session=True,
-        env=dict(environment),
-    )
+        os.close(self._process.orders)
+        os.close(self._process.answers)
 
 
 def environments(device: str, count: int) -> list[dict[str, str]]:

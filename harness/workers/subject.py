@@ -9,10 +9,10 @@ from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.subject import Subject
 
 
-def make(spec: SubjectSpec) -> Subject:
-    """The subject of a spec. Raises what importing and making it raises."""
+def make(spec: SubjectSpec, counters: HunkCounters | None = None) -> Subject:
+    """Make the subject of a spec; `counters` count its patched hunks. Raises what importing and making it raises."""
     if spec.folder:
-        HunkCounters(spec.hunks).install()
+        (counters or HunkCounters(spec.hunks)).install()
         import_engine(spec.folder)
     if spec.twins:
         from draftproof.harness.twins import use_twins

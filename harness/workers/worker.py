@@ -13,17 +13,26 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from draftproof.harness.hunk_counters import HunkCounters
+from draftproof.harness.subjects import Unmade
 from draftproof.harness.workers.journal import Journal
-from draftproof.harness.workers.messages import Answer, Order, Ready, SubjectSpec
+from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, Ready, SubjectSpec
 from draftproof.harness.workers.subject import healthy, make
+from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
+
+if TYPE_CHECKING:
+    from draftproof.harness.lockstep import Solved
+    from draftproof.properties.kernels.contract import KernelCase
 
 BROKEN_DEVICE, OWN_ERROR = 113, 114
 """Exit codes: the device does not work any more in this process; our own code raised outside of an order."""
@@ -31,16 +40,26 @@ _SET_PDEATHSIG = 1
 _LONGEST_LOG = 4 << 20
 
 
-def main(arguments: list[str]) -> int:
-    """Serve until standard input ends."""
-    folder, index = Path(arguments[0]), int(arguments[1])
+@dataclass(frozen=True)
+class Preloaded:
+    """What a forked worker finds in memory: solved scenarios, and calls of kernels by op and seed.
+
+    Its subject may fail to be made: that is a crash in every order, and not a worker that cannot start.
+    """
+
+    solved: Mapping[Scenario, Solved] = field(default_factory=dict)
+    cases: Mapping[tuple[str, int], Sequence[KernelCase]] = field(default_factory=dict)
+
+
+def main(folder: Path, index: int, preloaded: Preloaded | None = None) -> int:
+    """Serve until standard input ends; return the exit code."""
     orders, answers = _private_streams()
     _die_with_parent()
     _die_before_parent()
     faulthandler.enable(file=2)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     try:
-        return _serve(folder, index, orders, answers)
+        return _serve(folder, index, orders, answers, preloaded)
     except Exception:
         traceback.print_exc()
         return OWN_ERROR
@@ -68,31 +87,89 @@ def _die_before_parent() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _serve(folder: Path, index: int, orders: BinaryIO, answers: int) -> int:
+def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, preloaded: Preloaded | None) -> int:
     journal = Journal(folder / f"{index}.journal")
     spec = msgspec.json.decode(orders.readline(), type=SubjectSpec)
-    subject = make(spec)
-
-    import torch
-
-    from draftproof.harness.execute import Executor
-
-    torch.set_num_threads(1)
-    executor = Executor(subject, journal=journal)
+    work = _Work(spec, journal, folder / f"{index}.kernels", preloaded)
     if not healthy(spec.device):
         raise RuntimeError(f"device is {spec.device}, allowed: one that works here")
     _say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)
-        answer = order if isinstance(order, Answer) else executor.answer(order)
-        answer = msgspec.structs.replace(answer, worker=index)
+        answer = order if isinstance(order, Answer) else work.answer(order)
         broken = answer.outcome is Outcome.CRASH and not healthy(spec.device)
         journal.clear()
-        _say(answers, answer)
+        _say(answers, msgspec.structs.replace(answer, worker=index))
         if broken:
             # Nothing of this process's context can be released in good order any more.
             os._exit(BROKEN_DEVICE)
     return 0
+
+
+class _Work:
+    """The subject of a worker, and what answers its orders. Raises what making the subject raises."""
+
+    def __init__(self, spec: SubjectSpec, journal: Journal, kernels: Path, preloaded: Preloaded | None) -> None:
+        self._device, self._kernels, self._preloaded = spec.device, kernels, preloaded or Preloaded()
+        self._counters = HunkCounters(spec.hunks)
+        subject = self._made(spec, tolerant=preloaded is not None)
+
+        import torch
+
+        from draftproof.harness.execute import Executor
+
+        torch.set_num_threads(1)
+        self._executor = Executor(
+            subject,
+            journal=journal,
+            reference=self._solved,
+            observe=lambda ran, _judged: self._counters.observe(ran),
+        )
+
+    def _made(self, spec: SubjectSpec, *, tolerant: bool) -> Subject:
+        self._broken: Exception | None = None
+        try:
+            return make(spec, self._counters)
+        except Exception as error:
+            if not tolerant:
+                raise
+            self._broken = error
+            return Unmade(error)
+
+    def _solved(self, scenario: Scenario) -> Solved:
+        from draftproof.harness.lockstep import solved
+
+        return self._preloaded.solved.get(scenario) or solved(scenario)
+
+    def answer(self, order: AnyOrder) -> Answer:
+        """Never raises."""
+        if isinstance(order, KernelOrder):
+            answer = self._kernel(order)
+        elif isinstance(order, Order) and order.kernels:
+            answer = self._watched(order)
+        else:
+            answer = self._executor.answer(order)
+        return msgspec.structs.replace(answer, hunks=self._counters.effective)
+
+    def _kernel(self, order: KernelOrder) -> Answer:
+        from draftproof.harness.kernel_orders import answer_kernel, crashed
+
+        if self._broken is not None:
+            return crashed(order, self._broken)
+        answer = answer_kernel(order, self._preloaded.cases[order.op, order.seed][order.place], self._device)
+        if answer.outcome is not Outcome.CRASH:
+            self._counters.settle(replays=0)
+        return answer
+
+    def _watched(self, order: Order) -> Answer:
+        """Note each kernel before its first call, in a file: a run that dies has noted it, too."""
+        from draftproof.harness.twins import watched
+
+        with (
+            self._kernels.open("w", encoding="utf-8") as file,
+            watched(lambda name: print(name, file=file, flush=True)),
+        ):
+            return self._executor.answer(order)
 
 
 def _lines(orders: BinaryIO) -> Iterator[bytes]:
@@ -108,10 +185,10 @@ class _Numbered(msgspec.Struct):
     number: int
 
 
-def _order(line: bytes) -> Order | Answer:
+def _order(line: bytes) -> AnyOrder | Answer:
     """The order, or the answer that it has fields of values that no order may have."""
     try:
-        return msgspec.json.decode(line, type=Order)
+        return msgspec.json.decode(line, type=AnyOrder)
     except msgspec.ValidationError as error:
         number = msgspec.json.decode(line, type=_Numbered).number
         return Answer(number=number, outcome=Outcome.ERROR, error="ValidationError", detail=str(error))
@@ -124,4 +201,4 @@ def _say(answers: int, message: Value) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from draftproof.faults.baseline import Usual
+from draftproof.faults.baseline import Baseline
 from draftproof.faults.matrix import FaultReport, FaultResult, Spread, Totals
 from draftproof.faults.trial import FaultOutcome
 from draftproof.report.html.words import share
@@ -39,7 +39,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one of the usual tests made of a fault: "seen", "not seen", "crash" or "" (not measured), and why."""
+    """What one of the baseline tests made of a fault: "seen", "not seen", "crash" or "" (not measured), and why."""
 
     text: str
     why: str = ""
@@ -70,14 +70,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Lane:
-    """The matrix of one lane. `ours`: what we notice; `usual`: the same beside what the usual tests notice, of the
+    """The matrix of one lane. `ours`: what we notice; `baseline`: the same beside what those tests notice, of the
     `measured` faults that met both."""
 
     name: str
     verdict: str
     made: tuple[tuple[str, str], ...]
     ours: tuple[Share, ...]
-    usual: tuple[Share, ...]
+    baseline: tuple[Share, ...]
     measured: int
     groups: tuple[Group, ...]
 
@@ -104,7 +104,7 @@ def lane(report: FaultReport) -> Lane:
         verdict=report.verdict.value,
         made=facts,
         ours=tuple(_ours(sums)),
-        usual=tuple(_beside(sums)),
+        baseline=tuple(_beside(sums)),
         measured=sums.measured,
         groups=tuple(groups),
     )
@@ -115,7 +115,7 @@ def _ours(sums: Totals) -> Iterable[Share]:
 
 
 def _beside(sums: Totals) -> Iterable[Share]:
-    """Ours and the usual tests, on the faults that met both."""
+    """Ours and the baseline tests, on the faults that met both."""
     parts = (
         ("noticed here", sums.ours),
         ("by comparing the output", sums.output),
@@ -138,7 +138,7 @@ def _entry(fault: FaultResult) -> Entry:
         notes.append(f"clean twin {fault.clean_twin}")
     if fault.inert_hunks:
         notes.append(f"without effect: {', '.join(fault.inert_hunks)}")
-    output, acceptance = _usual(fault.usual)
+    output, acceptance = _baseline(fault.baseline)
     return Entry(
         id=fault.id,
         draft=fault.draft,
@@ -161,15 +161,15 @@ def _spread(spread: Spread, form: str) -> Number:
     return Number(middle if low == high == middle else f"{middle} ({low}..{high})", f"{spread.median}")
 
 
-def _usual(usual: Usual | None) -> tuple[Seen, Seen]:
-    if usual is None:
+def _baseline(baseline: Baseline | None) -> tuple[Seen, Seen]:
+    if baseline is None:
         return Seen(""), Seen("")
-    if usual.crash:
-        return Seen("crash", usual.crash), Seen("crash", usual.crash)
-    means = ["-" if mean is None else f"{mean:.3f}" for mean in (usual.mean, usual.expected)]
-    changed = f"the output of {usual.changed} of {usual.scenarios} scenarios was wrong"
+    if baseline.crash:
+        return Seen("crash", baseline.crash), Seen("crash", baseline.crash)
+    means = ["-" if mean is None else f"{mean:.3f}" for mean in (baseline.mean, baseline.expected)]
+    changed = f"the output of {baseline.changed} of {baseline.scenarios} scenarios was wrong"
     accepted = f"{means[0]} drafts accepted a round; {means[1]} without the fault"
-    return _seen(usual.output, changed), _seen(usual.acceptance, accepted)
+    return _seen(baseline.output, changed), _seen(baseline.acceptance, accepted)
 
 
 def _seen(seen: bool, why: str) -> Seen:

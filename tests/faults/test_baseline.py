@@ -1,15 +1,17 @@
-"""What the usual tests see of a fault: its output, and how many drafts are accepted."""
+"""What the baseline tests see of a fault: its output, and how many drafts are accepted."""
 
 from __future__ import annotations
 
 import pytest
 
-from draftproof.faults.baseline import AGREEMENT, Usual, UsualRun, compare, observe, unsteered
+from draftproof.faults.baseline import AGREEMENT, Baseline, BaselineRun, add, compare, unsteered
 from draftproof.faults.catalogue import catalogue
 from draftproof.faults.matrix import FaultReport
 from draftproof.faults.run import run_faults
 from draftproof.faults.trial import FaultOutcome
+from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import Solved, solved
+from draftproof.harness.workers.messages import PlainOrder
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import ProbeModel
@@ -25,8 +27,12 @@ def plain(count: int) -> list[Solved]:
     return [solved(unsteered(scenario)) for scenario in generate(3, count)]
 
 
-def run_of(subject: Altered, scenarios: list[Solved]) -> UsualRun:
-    return observe(subject, scenarios, lambda _so_far: None)
+def run_of(subject: Altered, scenarios: list[Solved]) -> BaselineRun:
+    known = {one.scenario: one for one in scenarios}
+    executor, run = Executor(subject, reference=known.__getitem__), BaselineRun()
+    for number, scenario in enumerate(known):
+        run = add(run, executor.answer(PlainOrder(number=number, scenario=scenario)))
+    return run
 
 
 def test_nothing_is_steered_or_tapped():
@@ -43,7 +49,9 @@ def test_the_healthy_engine_accepts_what_the_reference_says():
     scenarios = [known for known in plain(12) if not known.scenario.dynamic]
     rounds = [one for known in scenarios for request in known.script.requests for one in request.rounds]
     found = run_of(Altered(as_it_is), scenarios)
-    expected = UsualRun(scenarios=len(scenarios), accepted=sum(one.correct_len for one in rounds), rounds=len(rounds))
+    expected = BaselineRun(
+        scenarios=len(scenarios), accepted=sum(one.correct_len for one in rounds), rounds=len(rounds)
+    )
     assert found == expected
     assert found.accepted > 20
 
@@ -63,55 +71,53 @@ def test_tokens_that_never_come_are_seen():
 
 
 def test_a_crash_ends_a_run_and_both_tests_see_it():
-    told: list[UsualRun] = []
-    found = observe(Raising(as_it_is), plain(2), told.append)
-    assert found == UsualRun(crash="IndexError: page 9 is out of range")
-    assert told == []
-    seen = compare(found, UsualRun(scenarios=2, accepted=3, rounds=2))
+    found = run_of(Raising(as_it_is), plain(1))
+    assert found == BaselineRun(crash="IndexError: page 9 is out of range")
+    seen = compare(found, BaselineRun(scenarios=2, accepted=3, rounds=2))
     assert (seen.output, seen.acceptance, seen.mean, seen.expected) == (True, True, None, 1.5)
 
 
 @pytest.mark.parametrize(("accepted", "seen"), [(100, False), (95, False), (105, False), (94, True), (106, True)])
 def test_five_percent_of_acceptance_are_let_pass(accepted, seen):
-    twin = UsualRun(scenarios=1, accepted=100, rounds=40)
-    found = compare(UsualRun(scenarios=1, accepted=accepted, rounds=40), twin)
+    twin = BaselineRun(scenarios=1, accepted=100, rounds=40)
+    found = compare(BaselineRun(scenarios=1, accepted=accepted, rounds=40), twin)
     assert (found.acceptance, found.output) == (seen, False)
 
 
 def test_nothing_accepted_is_no_less_than_nothing():
-    twin = UsualRun(scenarios=1, rounds=4)
+    twin = BaselineRun(scenarios=1, rounds=4)
     assert not compare(twin, twin).acceptance
-    assert compare(UsualRun(scenarios=1), twin).acceptance
+    assert compare(BaselineRun(scenarios=1), twin).acceptance
 
 
 @pytest.fixture(scope="module")
 def report() -> FaultReport:
     known = catalogue()
     dies = fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)")
-    return run_faults([known[SILENT], known[LOUD], dies], seeds=[1, 2], examples=6, usual=True)
+    return run_faults([known[SILENT], known[LOUD], dies], seeds=[1, 2], examples=6, baseline=True)
 
 
-def usual_of(report: FaultReport, name: str) -> Usual:
-    found = next(row.usual for row in report.faults if row.id == name)
+def baseline_of(report: FaultReport, name: str) -> Baseline:
+    found = next(row.baseline for row in report.faults if row.id == name)
     assert found is not None
     return found
 
 
 def test_a_silent_fault_changes_no_output(report):
     """A wrong position lowers acceptance and leaves the text as it is."""
-    found = usual_of(report, SILENT)
+    found = baseline_of(report, SILENT)
     assert (found.scenarios, found.changed, found.output, found.acceptance) == (12, 0, False, True)
     assert found.mean < 0.9 * found.expected
 
 
 def test_an_unverified_draft_changes_the_output(report):
-    found = usual_of(report, LOUD)
+    found = baseline_of(report, LOUD)
     assert found.output
     assert found.changed > 0
 
 
 def test_a_dead_process_is_a_crash_to_both(report):
-    found = usual_of(report, "dies")
+    found = baseline_of(report, "dies")
     assert (found.output, found.acceptance, found.crash) == (True, True, "killed by SIGSEGV")
     assert [row.outcome for row in report.faults if row.id == "dies"] == [FaultOutcome.CRASHED]
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from draftproof.cli.app import run
-from draftproof.faults.baseline import Usual
+from draftproof.faults.baseline import Baseline
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue
 from draftproof.faults.lanes import Lanes
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, Spread, spread, totals, versions
@@ -20,8 +20,8 @@ from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.matrix_page import interval_of, median_of, page
 
-SEEN = Usual(output=False, acceptance=True, mean=0.6, expected=1.3, scenarios=4, changed=0)
-CRASHED = Usual(output=True, acceptance=True, mean=None, expected=1.3, scenarios=0, changed=0, crash="IndexError")
+SEEN = Baseline(output=False, acceptance=True, mean=0.6, expected=1.3, scenarios=4, changed=0)
+CRASHED = Baseline(output=True, acceptance=True, mean=None, expected=1.3, scenarios=0, changed=0, crash="IndexError")
 
 
 def row(name: str, outcome: FaultOutcome, counts: tuple[int | None, ...] = (3, 1, 2), **more: object) -> FaultResult:
@@ -53,8 +53,8 @@ def report(*rows: FaultResult, device: str = "cpu") -> FaultReport:
 
 
 ROWS = (
-    row("a", FaultOutcome.DETECTED, usual=SEEN),
-    row("b", FaultOutcome.SURVIVED, (4, None, None), usual=CRASHED, explained="Nobody reads that buffer."),
+    row("a", FaultOutcome.DETECTED, baseline=SEEN),
+    row("b", FaultOutcome.SURVIVED, (4, None, None), baseline=CRASHED, explained="Nobody reads that buffer."),
     row("c", FaultOutcome.DETECTED_BY_OTHER),
     row("d", FaultOutcome.CRASHED),
 )

@@ -13,7 +13,7 @@ from draftproof.cli.app import run
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.faults import run as faults
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
-from draftproof.faults.fork_server import JobResult, Orders
+from draftproof.faults.orders import Batch, TaskResult
 from draftproof.faults.patching import apply
 from draftproof.faults.run import FaultReport, FaultResult, run_faults
 from draftproof.faults.trial import FaultOutcome, SeedResult
@@ -41,7 +41,7 @@ def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> 
 
 @pytest.fixture(scope="module")
 def report() -> FaultReport:
-    """One zygote for everything that takes no catalogue."""
+    """One fork_server for everything that takes no catalogue."""
     early = catalogue()["draft-positions-advanced-early"]
     other = msgspec.structs.replace(
         early, fault=Fault(id="aimed-elsewhere", contract="commit.length", channel="commit.length")
@@ -114,11 +114,11 @@ MATCH = "                return Match(size, end + 1)"
 
 def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
     changed, path = "                return Match(size, end)", "engine/drafts/ngram.py"
-    aim = {"contract": "draft.match", "channel": "propose.match"}
+    expected = {"contract": "draft.match", "channel": "propose.match"}
     files = [
-        fault("of-ngram", MATCH, changed, path=path, draft="ngram", **aim),
-        fault("of-all", MATCH, changed, path=path, draft="all", **aim),
-        fault("of-eagle", MATCH, changed, path=path, **aim),
+        fault("of-ngram", MATCH, changed, path=path, draft="ngram", **expected),
+        fault("of-all", MATCH, changed, path=path, draft="all", **expected),
+        fault("of-eagle", MATCH, changed, path=path, **expected),
     ]
     report = run_faults(files, seeds=[1], examples=6)
     assert [(one.draft, one.outcome) for one in report.faults] == [
@@ -140,18 +140,18 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
         return generate(seed, count, drafts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(faults, "generate", generated)
-    monkeypatch.setattr(faults, "zygote", lambda orders, _interpreted: survived(orders))
+    monkeypatch.setattr(faults, "run_batch", lambda orders, _interpreted: survived(orders))
     files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
     report = run_faults(files, seeds=[1, 2], examples=2)
     assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
     assert {one.outcome for one in report.faults} == {FaultOutcome.SURVIVED}
 
 
-def survived(orders: Orders) -> Iterator[JobResult]:
-    """What a zygote says of faults that nobody notices."""
-    for job in orders.jobs:
+def survived(orders: Batch) -> Iterator[TaskResult]:
+    """What a fork_server says of faults that nobody notices."""
+    for task in orders.tasks:
         seeds = tuple(SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED) for seed in orders.seeds)
-        yield JobResult(id=job.id, seeds=seeds)
+        yield TaskResult(id=task.id, seeds=seeds)
 
 
 def test_captured_hits_count_only_if_a_graph_was_replayed():
@@ -162,12 +162,12 @@ def test_captured_hits_count_only_if_a_graph_was_replayed():
         counters.hit(0)
 
     capture()
-    counters.ran(replays=0)
-    assert counters.inert == ("a", "b")
+    counters.settle(replays=0)
+    assert counters.effective == ()
     capture()
     counters.hit(1)
-    counters.ran(replays=2)
-    assert counters.inert == ()
+    counters.settle(replays=2)
+    assert counters.effective == ("a", "b")
 
 
 def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys):
@@ -222,7 +222,7 @@ def test_a_wrong_stride_is_reported_as_one():
 
 def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):
     """Nor does it count there, and nothing is started for it."""
-    monkeypatch.setattr(faults, "zygote", lambda *_: pytest.fail("nothing is to be run"))
+    monkeypatch.setattr(faults, "run_batch", lambda *_: pytest.fail("nothing is to be run"))
     report = run_faults([catalogue()["first-draft-unverified"]], seeds=[0], examples=1, device="cuda")
     (found,) = report.faults
     assert found.outcome is FaultOutcome.ABSENT
@@ -231,20 +231,20 @@ def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):
 
 def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
     """Both with a clean twin of their own; its contract says what becomes of it."""
-    ordered: list[Orders] = []
+    ordered: list[Batch] = []
 
-    def served(orders: Orders, interpreted: bool) -> Iterator[JobResult]:
+    def served(orders: Batch, interpreted: bool) -> Iterator[TaskResult]:
         assert not interpreted
         ordered.append(orders)
         return survived(orders)
 
-    monkeypatch.setattr(faults, "zygote", served)
-    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=2, device="cuda", usual=True)
+    monkeypatch.setattr(faults, "run_batch", served)
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=2, device="cuda", baseline=True)
     calls, whole = ordered
-    assert [job.ops for job in calls.jobs] == [("kv_write",), ("kv_write",)]
-    assert [job.ops for job in whole.jobs] == [(), ()]
-    assert (len(calls.usual), len(whole.usual), whole.parallel) == (0, 2, 6)
-    assert [job.usual for job in (*calls.jobs, *whole.jobs)] == [False, False, True, True]
+    assert [task.ops for task in calls.tasks] == [("kv_write",), ("kv_write",)]
+    assert [task.ops for task in whole.tasks] == [(), ()]
+    assert (len(calls.baseline), len(whole.baseline), whole.parallel) == (0, 2, 6)
+    assert [task.baseline for task in (*calls.tasks, *whole.tasks)] == [False, False, True, True]
     assert (report.faults[0].outcome, report.faults[0].whole) == (FaultOutcome.SURVIVED, FaultOutcome.SURVIVED)
 
 
@@ -276,12 +276,12 @@ def test_the_bugs_that_the_project_began_with_are_in_the_catalogue():
     assert all(any(source.startswith(seed) for source in sources) for seed in SEEDS_DOCUMENTS)
 
 
-def test_engine_faults_meet_the_usual_tests_on_a_cpu_only(monkeypatch):
+def test_engine_faults_meet_the_baseline_tests_on_a_cpu_only(monkeypatch):
     """What they show there they show on a GPU, whose time is dear."""
-    ordered: list[Orders] = []
-    monkeypatch.setattr(faults, "zygote", lambda orders, _: ordered.append(orders) or survived(orders))
+    ordered: list[Batch] = []
+    monkeypatch.setattr(faults, "run_batch", lambda orders, _: ordered.append(orders) or survived(orders))
     early = [catalogue()["draft-positions-advanced-early"]]
     for device in ("cpu", "cuda"):
-        run_faults(early, seeds=[0], examples=2, device=device, usual=True)
-    assert [[job.usual for job in orders.jobs] for orders in ordered] == [[True, True], [False, False]]
-    assert [len(orders.usual) for orders in ordered] == [2, 0]
+        run_faults(early, seeds=[0], examples=2, device=device, baseline=True)
+    assert [[task.baseline for task in orders.tasks] for orders in ordered] == [[True, True], [False, False]]
+    assert [len(orders.baseline) for orders in ordered] == [2, 0]

@@ -28,7 +28,7 @@ from draftproof.properties.values.case import read_case
 from draftproof.properties.values.relations import OffBy, Poison, Zero
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
-from tests.harness.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, crashing, failing, passing
+from tests.harness.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, crashing, diverging, failing, passing
 
 HERE = Path(__file__).parent
 EXACT = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "again")
@@ -246,7 +246,8 @@ def two_contracts(order: Order) -> Answer:
     if order.scenario.memory.page_size < 2:
         return passing(order)
     contract = "memory.written" if len(order.scenario.requests) > 2 else "draft.positions"
-    return msgspec.structs.replace(failing(order, contract), failed=("draft.positions", "memory.written"))
+    both = {name: diverging(name) for name in ("draft.positions", "memory.written")}
+    return msgspec.structs.replace(failing(order, contract), failures=both)
 
 
 def test_a_case_that_fails_the_contract_of_another_finding_is_its_shadow(tmp_path: Path):

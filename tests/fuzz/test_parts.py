@@ -16,11 +16,12 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.bisect import search
 from draftproof.fuzz.bisect.ddmin import Cached, NotFailingError, Parts, closed, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
-from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect
+from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, kernels_used
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
-from draftproof.harness.twins import KERNELS, kernels_used, twins, use_twins
-from draftproof.harness.workers.messages import Answer, SubjectSpec
+from draftproof.harness.twins import KERNELS, twins, use_twins
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -346,10 +347,17 @@ def test_a_twin_that_there_is_not():
         use_twins(("kv_writ",), "cpu")
 
 
-def test_kernels_that_a_scenario_uses(monkeypatch):
-    spec = SubjectSpec()
-    used = kernels_used(spec, RICH, 120.0)
-    assert {"kv_write", "paged_attention", "greedy_accept", "conv_update"} <= set(used) < set(KERNELS)
-    monkeypatch.setattr("draftproof.harness.twins.sys.executable", "true")
-    with pytest.raises(RuntimeError, match="called no kernel"):
-        kernels_used(spec, RICH, 120.0)
+def test_kernels_that_a_scenario_uses(tmp_path):
+    with Pool(SubjectSpec(), 1, tmp_path, deadline=120.0) as pool:
+        used = kernels_used(pool, RICH)
+        assert {"kv_write", "paged_attention", "greedy_accept", "conv_update"} <= set(used) < set(KERNELS)
+        (plain,) = pool.run([Order(number=0, scenario=RICH)])
+        assert plain.kernels == ()
+
+
+def test_a_run_that_calls_no_kernel_is_refused(tmp_path):
+    with (
+        Pool(SubjectSpec(factory="tests.harness.subjects:Idle"), 1, tmp_path, deadline=120.0) as pool,
+        pytest.raises(RuntimeError, match="called no kernel"),
+    ):
+        kernels_used(pool, RICH)

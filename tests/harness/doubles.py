@@ -94,7 +94,7 @@ def diverging(contract: str = "draft.positions", relation: Relation = ONE_AHEAD,
 def failing(order: Order, contract: str = "draft.positions", relation: Relation = ONE_AHEAD) -> Answer:
     """What a subject with one bug says."""
     first = diverging(contract, relation)
-    return msgspec.structs.replace(passing(order), outcome=Outcome.FAIL, failed=(contract,), first=first)
+    return msgspec.structs.replace(passing(order), outcome=Outcome.FAIL, failures={contract: first}, first=first)
 
 
 def crashing(order: Order, outcome: Outcome = Outcome.CRASH) -> Answer:

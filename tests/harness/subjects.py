@@ -68,3 +68,13 @@ class Sleeping(Altered):
     def run(self, scenario: Scenario, script: Script) -> Trace:
         time.sleep(30)
         return super().run(scenario, script)
+
+
+class Idle:
+    """Crashes before it calls anything."""
+
+    name = "idle"
+    channels = EngineSubject.channels
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        raise IndexError("page 9 is out of range")

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.faults.baseline import Usual
+from draftproof.faults.baseline import Baseline
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, spread, totals
 from draftproof.faults.strategy_changes import Change
 from draftproof.faults.trial import FaultOutcome
@@ -193,7 +193,9 @@ def matrix(device: str = "cpu") -> FaultReport:
 def _fault(number: int) -> FaultResult:
     outcome = {3: FaultOutcome.SURVIVED, 5: FaultOutcome.DETECTED_BY_OTHER, 8: FaultOutcome.CRASHED}.get(number)
     found = None if number == 3 else number % 7 + 1
-    usual = Usual(output=number % 3 == 0, acceptance=number % 4 == 0, mean=1.2, expected=1.5, scenarios=50, changed=4)
+    baseline = Baseline(
+        output=number % 3 == 0, acceptance=number % 4 == 0, mean=1.2, expected=1.5, scenarios=50, changed=4
+    )
     return FaultResult(
         id=f"draft-positions-advanced-early-{number}",
         outcome=outcome or FaultOutcome.DETECTED,
@@ -205,6 +207,6 @@ def _fault(number: int) -> FaultResult:
         median=found,
         examples=spread((found,) * 4 + (found and found + 9,)),
         time=spread([None if found is None else found * 0.13] * 5),
-        usual=None if number == 7 else usual,
+        baseline=None if number == 7 else baseline,
         explained="it needs a page of one position, which no scenario of this draft has" if number == 3 else "",
     )

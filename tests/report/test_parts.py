@@ -148,7 +148,7 @@ def test_faults_stand_by_outcome_with_what_needs_a_look_first():
     assert (detected["0"].output.text, detected["1"].output.text, detected["7"].output.text) == ("seen", "not seen", "")
     assert "1.200 drafts accepted a round; 1.500 without the fault" in detected["0"].acceptance.why
     assert [what for what, _, _ in shown.ours] == ["detected as named", "noticed in any way"]
-    assert ("by comparing the output", "34.8 %", "8 of 23") in shown.usual
+    assert ("by comparing the output", "34.8 %", "8 of 23") in shown.baseline
 
 
 @pytest.mark.parametrize(

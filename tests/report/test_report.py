@@ -176,10 +176,10 @@ def evil_matrix() -> FaultReport:
     """A matrix whose texts are hostile."""
     known = matrix()
     texts = dict.fromkeys(("id", "draft", "contract", "channel", "explained", "detail"), EVIL)
-    assert known.faults[0].usual is not None
-    usual = msgspec.structs.replace(known.faults[0].usual, crash=EVIL)
+    assert known.faults[0].baseline is not None
+    baseline = msgspec.structs.replace(known.faults[0].baseline, crash=EVIL)
     hunks = (EVIL,)
-    faults = tuple(msgspec.structs.replace(one, usual=usual, inert_hunks=hunks, **texts) for one in known.faults)
+    faults = tuple(msgspec.structs.replace(one, baseline=baseline, inert_hunks=hunks, **texts) for one in known.faults)
     made = tuple(msgspec.structs.replace(one, package=EVIL, version=EVIL) for one in known.versions)
     return msgspec.structs.replace(known, faults=faults, versions=made, device=EVIL)
 
@@ -340,13 +340,13 @@ def test_contracts_are_judged_as_the_campaign_judges_them(tmp_path):
     assert order == sorted(order, key=["FAIL", "INCONCLUSIVE", "PASS", "SKIP"].index)
 
 
-def test_a_matrix_without_the_usual_tests_has_no_columns_for_them(tmp_path):
+def test_a_matrix_without_the_baseline_tests_has_no_columns_for_them(tmp_path):
     plain = msgspec.structs.replace(
         matrix(), totals=msgspec.structs.replace(matrix().totals, measured=0, ours=0, output=0, acceptance=0, either=0)
     )
     page = Page(text_of(make(tmp_path / "run"), plain))
     assert "output test" not in page.whole
-    assert "usual tests" not in page.whole
+    assert "baseline tests" not in page.whole
 
 
 def test_the_command_writes_the_file_and_its_facts(tmp_path, capsys):

@@ -1,0 +1,53 @@
+"""What goes to the fork server and what comes back: frozen values, one JSON line each."""
+
+from __future__ import annotations
+
+from draftproof.faults.baseline import BaselineRun
+from draftproof.faults.trial import Expectation, SeedResult
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.scenario import Scenario
+
+
+class Task(Value, frozen=True, kw_only=True):
+    """One fault, or a clean twin: a copy of the sources, the names of its hunks, and who must notice.
+
+    With `ops` it meets calls of these kernels instead of scenarios, with `baseline` unsteered scenarios after them.
+    """
+
+    id: str
+    folder: str
+    hunks: tuple[str, ...]
+    expected: Expectation
+    ops: tuple[str, ...] = ()
+    baseline: bool = False
+
+
+class Batch(Value, frozen=True, kw_only=True):
+    """What a fork server does: every task on the scenarios of every seed.
+
+    `examples`: how many calls each kernel gets a seed. `deadline`: seconds that one example may take. `baseline`: the
+    unsteered scenarios.
+    """
+
+    seeds: tuple[int, ...]
+    examples: int
+    scenarios: tuple[tuple[Scenario, ...], ...]
+    tasks: tuple[Task, ...]
+    device: str
+    parallel: int
+    deadline: float
+    baseline: tuple[Scenario, ...] = ()
+
+
+class TaskResult(Value, frozen=True, kw_only=True):
+    """What became of a task: one result a seed, hunks that never had an effect, and the seconds it took.
+
+    `baseline`: what it did on the unsteered scenarios, if there were any. `error`: an error of our own.
+    """
+
+    id: str
+    seeds: tuple[SeedResult, ...] = ()
+    inert: tuple[str, ...] = ()
+    baseline: BaselineRun | None = None
+    seconds: float = 0.0
+    error: str = ""

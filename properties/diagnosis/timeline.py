@@ -1,10 +1,11 @@
-"""Where expected and got part, round by round: what a report draws of a finding."""
+"""Compare both sides round by round: the drawing of a finding in a report."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from draftproof.properties.contracts.base import nearness, place_of
 from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
@@ -12,7 +13,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, PHASES
 from draftproof.properties.values.observed import Datum
-from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import unchanged
 
@@ -24,9 +25,9 @@ _Cell = tuple[int, int, str]
 
 
 class Mark(Value, frozen=True, kw_only=True):
-    """One request's round and phase: how many observations of both sides agree, and the first that differs.
+    """One phase of a round of a request: how many observations agree on both sides, and the first that differs.
 
-    `request` is -1 for what is the whole engine's, whose `round` is the engine step. `step` .. `last_step` are the
+    `request` is -1 for channels of the whole engine, whose `round` is the engine step. `step` .. `last_step` are the
     engine steps in which the round ran (-1: it never did). `different` counts the `missing` ones, too. `channel`,
     `place`, `expected` and `got` are "" where all agree.
     """
@@ -59,12 +60,12 @@ class Timeline(Value, frozen=True, kw_only=True):
 
 @dataclass
 class _Tally:
-    """What is known of one cell; `worst` is (order, channel, key, expected, got) of its first difference."""
+    """The counts of one cell; `first` is (order, channel, key, expected, got) of its first difference."""
 
     same: int = 0
     different: int = 0
     missing: int = 0
-    worst: tuple[tuple[int, ...], str, Key, Datum | None, Datum | None] | None = None
+    first: tuple[tuple[int, ...], str, Key, Datum | None, Datum | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class _Run:
 
 
 def timeline(evidence: Evidence, first: Divergence) -> Timeline:
-    """What both sides say of each request, round and phase, in the run that `first` was seen in.
+    """Compare both sides in each request, round and phase of the run that `first` was seen in.
 
     Channels that the reference does not have are compared between two runs: of those only `first` itself is marked.
     """
@@ -101,16 +102,18 @@ def _run(evidence: Evidence, first: Divergence) -> _Run:
         return _judged(evidence, "base run")
     if first.contract.startswith("variant."):
         both = evidence.subject.channels & other.channels & unchanged(name)
-        pair = lambda channel: (other.channel(channel), evidence.subject.channel(channel))  # noqa: E731
-        return _Run(f"base run, beside the run of variant {name}", evidence, both, pair)
+        return _Run(f"base run, beside the run of variant {name}", evidence, both, partial(_beside, other, evidence))
     key, base = place_of(first), evidence.subject.channel(first.channel)
     if shown(base.get(key), first.index) == first.got or key not in other.channel(first.channel):
         return _judged(evidence, "base run")
     return _judged(evidence.variant_run, f"run of variant {name}")
 
 
+def _beside(other: Trace, evidence: Evidence, channel: str) -> tuple[Values, Values]:
+    return other.channel(channel), evidence.subject.channel(channel)
+
+
 def _judged(evidence: Evidence, name: str) -> _Run:
-    """A run beside the reference."""
     return _Run(name, evidence, evidence.reference.channels & evidence.subject.channels, evidence.pair)
 
 
@@ -126,8 +129,8 @@ def _count(run: _Run, channel: str, tallies: dict[_Cell, _Tally]) -> None:
         tally.different += 1
         tally.missing += key not in got
         found = (Observation(channel, key, 0).order, channel, key, expected.get(key), got.get(key))
-        if tally.worst is None or found[0] < tally.worst[0]:
-            tally.worst = found
+        if tally.first is None or found[0] < tally.first[0]:
+            tally.first = found
 
 
 def _spans(evidence: Evidence) -> Mapping[tuple[int, int], tuple[int, int]]:
@@ -144,7 +147,7 @@ def _mark(
 ) -> Mark:
     request, round_, phase = cell
     step, last = (round_, round_) if request == _ENGINE else spans.get((request, round_), (-1, -1))
-    channel, place, expected, got = _told(tally, first)
+    channel, place, expected, got = _difference(tally, first)
     return Mark(
         request=request,
         round=round_,
@@ -161,26 +164,20 @@ def _mark(
     )
 
 
-def _told(tally: _Tally, first: Divergence | None) -> tuple[str, str, str, str]:
-    """channel, place, expected and got of a cell's first difference; where the report's own is, that one."""
+def _difference(tally: _Tally, first: Divergence | None) -> tuple[str, str, str, str]:
+    """Return channel, place, expected and got of a cell's first difference; in the cell of the report, of that one."""
     if first is not None:
         return first.channel, _place(place_of(first)), first.expected, first.got
-    if tally.worst is None:
+    if tally.first is None:
         return "", "", "", ""
-    _, channel, key, expected, got = tally.worst
+    _, channel, key, expected, got = tally.first
     index = first_index(expected, got)
     return channel, _place(key), shown(expected, index), shown(got, index)
 
 
 def _place(key: Key) -> str:
-    """Where in its round."""
-    return ", ".join(_fields(key))
-
-
-def _fields(key: Key) -> Iterator[str]:
-    for name in ("step", "layer", "row"):
-        if (value := getattr(key, name)) >= 0:
-            yield f"{name} {value}"
+    fields = (("step", key.step), ("layer", key.layer), ("row", key.row))
+    return ", ".join(f"{name} {value}" for name, value in fields if value >= 0)
 
 
 def _phase(name: str) -> int:

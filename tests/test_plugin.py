@@ -120,7 +120,7 @@ def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     found = properties(project.path / "junit.xml")
     assert found["draftproof.contract"] == "draft.positions"
     assert found["draftproof.channel"] == "draft.step.positions"
-    assert found["draftproof.identity"] == "draft.positions | draft.step.positions | draft | # ahead"
+    assert found["draftproof.identity"] == "draft.positions | draft.step.positions | draft | off by ahead"
     assert found["draftproof.scenarios"] == "3"
     assert (project.path / found["draftproof.case"]).is_file()
     again = run(project, *found["draftproof.replay"].split()[1:])

@@ -58,12 +58,12 @@ def finding(**fields: Any) -> tuple[Any, ...]:
     first = drawn().first
     row = {
         "slug": "draft-positions-0a",
-        "identity": "draft.positions | draft.step.positions | draft | # ahead",
+        "identity": "draft.positions | draft.step.positions | draft | off by ahead",
         "outcome": "FAIL",
         "contract": "draft.positions",
         "channel": "draft.step.positions",
         "phase": "draft",
-        "relation": "# ahead",
+        "relation": "off by ahead",
         "state": "confirmed",
         "hits": 412,
         "first": 17,
@@ -102,7 +102,7 @@ MERGED = finding(
     identity="draft.tokens | draft.step.ids | draft | different",
     contract="draft.tokens",
     state="merged",
-    merged="draft.positions | draft.step.positions | draft | # ahead",
+    merged="draft.positions | draft.step.positions | draft | off by ahead",
     hits=31,
     at=4.0,
 )

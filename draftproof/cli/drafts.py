@@ -123,15 +123,15 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
     return real_scenarios(model, offer.drafts, seed, count)
 
 
-def table(drafts: Mapping[str, Mapping[str, int]]) -> Table:
-    """A row for each draft: how much of it ran, what became of its drafts, and its own counts."""
-    made = screen.table(
-        "draft", "scenarios", "rounds", "own +/-", "forced +/-", "counted", right=("scenarios", "rounds")
-    )
+def table(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool) -> Table:
+    """Return a row for each draft: how much of it ran, what became of its drafts, and, if asked for, its own counts."""
+    columns = ("draft", "scenarios", "rounds", "own +/-", "forced +/-", *(["counted"] if with_counts else []))
+    made = screen.table(*columns, right=("scenarios", "rounds"))
     for name, counts in drafts.items():
         own = (counts["own_accepted"], counts["own_rejected"])
         forced = (counts["drafts_accepted"] - own[0], counts["drafts_rejected"] - own[1])
         counted = ", ".join(f"{count} {counts[count]}" for count in BY_NAME[name].minimum)
         rows = (str(counts["scenarios"]), str(counts["decode_rounds"]))
-        made.add_row(name, *rows, *("{}/{}".format(*pair) for pair in (own, forced)), counted)
+        cells = (name, *rows, *("{}/{}".format(*pair) for pair in (own, forced)))
+        made.add_row(*cells, *([counted] if with_counts else []))
     return made

@@ -1,0 +1,77 @@
+"""What `draftproof check` prints: a line a group, every exception, and everything if asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftproof.cli.check_output import show
+from draftproof.harness.check import CheckReport, Finding
+from draftproof.properties.values.verdict import Outcome, Verdict
+from tests.harness.doubles import diverging
+
+FIRST = diverging(got=6)
+
+
+def verdict(name: str, outcome: Outcome = Outcome.PASS, **more) -> Verdict:
+    return Verdict(name=name, verdict=outcome, scenarios=7, **more)
+
+
+def report(*verdicts: Verdict, outcome: Outcome, findings: tuple[Finding, ...] = ()) -> CheckReport:
+    counts = {"rounds": 12, "accept_all": 3, "rare_thing": 1}
+    return CheckReport(
+        verdict=outcome, seed=1, examples=7, contracts=verdicts, counts=counts, drafts={}, findings=findings
+    )
+
+
+PASSING = (verdict("draft.ids"), verdict("draft.positions"), verdict("pool.owned", Outcome.SKIP, reason="no pool"))
+
+
+@pytest.fixture
+def printed(capsys):
+    def run(*verdicts: Verdict, verbose: bool = False, **more) -> list[str]:
+        show(report(*verdicts, **more), 1.0, "draftproof check", verbose=verbose)
+        return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+def test_a_passing_check_is_a_line_a_group(printed):
+    lines = printed(*PASSING, outcome=Outcome.PASS)
+    assert [line.split(maxsplit=1) for line in lines[2:4]] == [["draft", "2 PASS"], ["pool", "1 SKIP"]]
+    assert "exercised: rounds 12, accept_all 3; all 3 counts with --verbose" in lines
+    assert not [line for line in lines if "draft.ids" in line or "no pool" in line or "rare_thing" in line]
+    assert lines[-1] == "PASS: 7 scenarios in 1.0 s. Again: draftproof check"
+
+
+def test_everything_is_listed_if_asked_for(printed):
+    lines = printed(*PASSING, outcome=Outcome.PASS, verbose=True)
+    for name in ("draft.ids", "draft.positions", "pool.owned"):
+        assert [line for line in lines if line.startswith(f"{name} ")]
+    assert [line for line in lines if "no pool" in line]
+    assert [line for line in lines if "rare_thing" in line]
+
+
+def test_every_exception_is_listed(printed):
+    short = verdict("runs.mtp", Outcome.INCONCLUSIVE, missing=("blocks >= 1",))
+    crash = verdict("kernel.rope", Outcome.CRASH, reason="IndexError: 9")
+    lines = printed(*PASSING, short, crash, outcome=Outcome.CRASH)
+    assert [line.split() for line in lines if line.startswith("runs.mtp")] == [
+        ["runs.mtp", "INCONCLUSIVE", "7", *["not", "enough", "was", "exercised:", "blocks", ">=", "1"]]
+    ]
+    assert [line for line in lines if line.startswith("kernel.rope") and line.endswith("IndexError: 9")]
+    assert [line.split(maxsplit=1) for line in lines[2:6]][2:] == [["runs", "1 INCONCLUSIVE"], ["kernel", "1 CRASH"]]
+
+
+def test_a_failure_has_a_line_for_each_of_its_sides(printed):
+    failing = verdict("draft.positions", Outcome.FAIL, divergence=FIRST)
+    finding = Finding(identity="x", verdict=Outcome.FAIL, scenario=3, case="a case.json", first=FIRST)
+    lines = printed(verdict("draft.ids"), failing, outcome=Outcome.FAIL, findings=(finding,))
+    assert [line.split(maxsplit=1) for line in lines if line.startswith("draft ")] == [["draft", "1 FAIL, 1 PASS"]]
+    assert [line for line in lines if line.startswith("FAIL draft.positions: draft step 1, request 0, round 1")]
+    assert "FAIL in scenario 3, first of all:" in lines
+    block = lines[lines.index("FAIL in scenario 3, first of all:") + 1 :]
+    starts = [line.split()[0] for line in block]
+    assert starts[:5] == ["FAIL", "what", "where", "expected", "got"]
+    assert [line.split(maxsplit=1) for line in block if line.startswith("  replay")] == [
+        ["replay", "draftproof replay 'a case.json'"]
+    ]

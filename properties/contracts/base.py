@@ -29,7 +29,7 @@ class Contract:
     either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. `minimum` names
     counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is said, not all that
     is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows` where the
-    subject decides how many drafts a round has.
+    subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it checks.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Contract:
     concerns: Callable[[Evidence], bool] = field(default=_always)
     whole: bool = True
     by_round: bool = True
+    cites: str = ""
 
     def applies(self, evidence: Evidence) -> bool:
         """Whether this scenario's traces can be held to it."""
@@ -59,7 +60,7 @@ def nearness(evidence: Evidence, channel: str) -> Near:
     return exactly if evidence.exact else near(evidence.scenario, channel)
 
 
-def equals(name: str, *channels: str, **minimum: int) -> Contract:
+def equals(name: str, *channels: str, cites: str = "", **minimum: int) -> Contract:
     """Every value of these channels is the reference's, with none missing and none too many."""
 
     def check(evidence: Evidence) -> Iterator[Divergence]:
@@ -69,7 +70,7 @@ def equals(name: str, *channels: str, **minimum: int) -> Contract:
             if found:
                 yield found
 
-    return Contract(name=name, needs=frozenset(channels), minimum={"scenarios": 1, **minimum}, check=check)
+    return Contract(name=name, needs=frozenset(channels), minimum={"scenarios": 1, **minimum}, check=check, cites=cites)
 
 
 def explained(contract: Contract, explain: Callable[[Evidence, Divergence, Key], Relation | None]) -> Contract:

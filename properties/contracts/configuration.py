@@ -38,9 +38,10 @@ def _seen(evidence: Evidence) -> Iterator[Divergence]:
 CONTRACTS = (
     Contract(
         name="config.seen",
+        cites="S-BATCH-4",
         needs=frozenset({"config.seen"}),
         minimum={"scenarios": 1, "hybrid_scenarios": 1},
         check=_seen,
     ),
-    equals("config.routing", "config.routing", hybrid_scenarios=1),
+    equals("config.routing", "config.routing", cites="S-BATCH-4", hybrid_scenarios=1),
 )

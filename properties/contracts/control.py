@@ -47,12 +47,25 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
 
 CONTRACTS = (
     replace(
-        equals("control.steps", "control.steps", adaptive_scenarios=1, step_switches_up=1, step_switches_down=1),
+        equals(
+            "control.steps",
+            "control.steps",
+            cites="S-ADAPT-1, S-ADAPT-3",
+            adaptive_scenarios=1,
+            step_switches_up=1,
+            step_switches_down=1,
+        ),
         concerns=_adaptive,
     ),
-    replace(equals("control.average", "control.average", adaptive_scenarios=1, step_switches_up=1), concerns=_adaptive),
+    replace(
+        equals(
+            "control.average", "control.average", cites="S-ADAPT-1, S-ADAPT-2", adaptive_scenarios=1, step_switches_up=1
+        ),
+        concerns=_adaptive,
+    ),
     Contract(
         name="control.num_drafts",
+        cites="S-LIMIT-4, S-ADAPT-3, S-ADAPT-4",
         needs=frozenset({"round.rows"}),
         partial=frozenset({"round.rows"}),
         minimum={

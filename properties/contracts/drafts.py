@@ -21,7 +21,7 @@ from draftproof.properties.values.verdict import Divergence
 Values = Mapping[Key, Datum]
 
 
-def _chained(name: str, channel: str, **minimum: int) -> Contract:
+def _chained(name: str, channel: str, cites: str, **minimum: int) -> Contract:
     """A channel of the extend in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
     def check(evidence: Evidence) -> Iterator[Divergence]:
@@ -30,7 +30,7 @@ def _chained(name: str, channel: str, **minimum: int) -> Contract:
         if found:
             yield found
 
-    whole = equals(name, channel, **minimum)
+    whole = equals(name, channel, cites=cites, **minimum)
     return replace(whole, check=check, partial=whole.needs, concerns=_takes_turns)
 
 
@@ -98,28 +98,80 @@ def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | N
 
 
 CONTRACTS = (
-    equals("draft.needs", "config.draft"),
-    equals("draft.positions", "draft.step.positions", draft_steps=1),
-    equals("draft.ids", "draft.step.ids", draft_steps=1),
-    equals("draft.hidden", "draft.step.hidden_in", draft_steps=1, second_draft_steps=1),
-    equals("draft.proposal", "draft.step.proposal", draft_steps=1),
-    equals("block.ids", "draft.block.ids", blocks=1, blocks_cut=1),
-    equals("block.positions", "draft.block.positions", blocks=1, blocks_cut=1),
-    equals("block.visible", "draft.block.visible", blocks=1, blocks_cut=1),
-    equals("block.proposal", "draft.block.proposal", blocks=1, all_accepted_then_draft=1),
+    equals("draft.needs", "config.draft", cites="S-HEAD-1"),
+    equals("draft.positions", "draft.step.positions", cites="S-EAGLE-3, S-STANDALONE-2", draft_steps=1),
+    equals("draft.ids", "draft.step.ids", cites="S-EAGLE-3, S-STANDALONE-2", draft_steps=1),
+    equals("draft.hidden", "draft.step.hidden_in", cites="S-EAGLE-3", draft_steps=1, second_draft_steps=1),
+    equals("draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-STANDALONE-2", draft_steps=1),
+    equals("block.ids", "draft.block.ids", cites="S-DFLASH-2", blocks=1, blocks_cut=1),
+    equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", blocks=1, blocks_cut=1),
+    equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", blocks=1, blocks_cut=1),
+    equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", blocks=1, all_accepted_then_draft=1),
     explained(
-        equals("draft.match", "propose.match", matches=1, no_matches=1, matches_after_partial=1, matches_of_fewer=1),
+        equals(
+            "draft.match",
+            "propose.match",
+            cites="S-NGRAM-1",
+            matches=1,
+            no_matches=1,
+            matches_after_partial=1,
+            matches_of_fewer=1,
+        ),
         _mismatch,
     ),
-    equals("draft.proposed", "propose.tokens", rounds_with_drafts=1, rounds_without_drafts=1, unsteered_rounds=1),
-    explained(_chained("chain.ids", "extend.ids", guesses_replaced=1), _handed_on),
+    equals(
+        "draft.proposed",
+        "propose.tokens",
+        cites="S-ROUND-2, S-PLAN-5",
+        rounds_with_drafts=1,
+        rounds_without_drafts=1,
+        unsteered_rounds=1,
+    ),
+    explained(_chained("chain.ids", "extend.ids", cites="S-MTP-2, S-MTP-5", guesses_replaced=1), _handed_on),
     explained(
-        _chained("chain.hidden", "extend.hidden_in", layers_chained=1, layers_unchained=1, guesses_replaced=1),
+        _chained(
+            "chain.hidden",
+            "extend.hidden_in",
+            cites="S-MTP-3, S-MTP-5",
+            layers_chained=1,
+            layers_unchained=1,
+            guesses_replaced=1,
+        ),
         _handed_on,
     ),
-    equals("extend.positions", "extend.positions", decode_rounds=1, accept_partial=1),
-    explained(equals("extend.ids", "extend.ids", decode_rounds=1, chunked_prefills=1), _handed_on),
-    explained(equals("extend.hidden", "extend.hidden_in", decode_rounds=1, accept_partial=1), _feature),
-    equals("extend.kv", "extend.kv", decode_rounds=1, all_accepted_then_draft=1),
-    equals("extend.proposal", "extend.proposal", decode_rounds=1, accept_partial=1),
+    equals(
+        "extend.positions",
+        "extend.positions",
+        cites="S-EAGLE-1, S-MTP-1, S-STANDALONE-3",
+        decode_rounds=1,
+        accept_partial=1,
+    ),
+    explained(
+        equals(
+            "extend.ids",
+            "extend.ids",
+            cites="S-EAGLE-2, S-EAGLE-4, S-STANDALONE-3",
+            decode_rounds=1,
+            chunked_prefills=1,
+        ),
+        _handed_on,
+    ),
+    explained(
+        equals(
+            "extend.hidden",
+            "extend.hidden_in",
+            cites="S-EAGLE-2, S-EAGLE-4, S-DFLASH-3",
+            decode_rounds=1,
+            accept_partial=1,
+        ),
+        _feature,
+    ),
+    equals(
+        "extend.kv",
+        "extend.kv",
+        cites="S-EAGLE-5, S-MTP-5, S-DFLASH-3, S-STANDALONE-3",
+        decode_rounds=1,
+        all_accepted_then_draft=1,
+    ),
+    equals("extend.proposal", "extend.proposal", cites="S-EAGLE-4, S-MTP-4", decode_rounds=1, accept_partial=1),
 )

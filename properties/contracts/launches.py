@@ -160,6 +160,7 @@ def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
 CONTRACTS = (
     Contract(
         name="launch.graphs",
+        cites="S-BATCH-2, S-ADAPT-5",
         needs=frozenset({"graph.replay", "round.rows"}),
         minimum={
             "scenarios": 1,

@@ -238,6 +238,7 @@ def _owner_of_state(evidence: Evidence, launch: StepLaunch, slot: int) -> Relati
 CONTRACTS = (
     Contract(
         name="memory.written",
+        cites="S-ROUND-3, S-ROUND-5, S-BATCH-2",
         needs=frozenset({"commit.written"}),
         reads=frozenset({"graph.replay", "round.rows", "round.table", "round.state", "commit.length"}),
         minimum={

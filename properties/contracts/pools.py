@@ -144,6 +144,7 @@ def _kept(evidence: Evidence) -> Iterator[Divergence]:
 CONTRACTS = (
     Contract(
         name="draft.kept",
+        cites="S-NGRAM-2, S-LIMIT-10",
         needs=frozenset({"pool.drafts"}),
         reads=_READS | {"round.table"},
         minimum={"scenarios": 1, "slot_reuses": 1},
@@ -151,6 +152,7 @@ CONTRACTS = (
     ),
     Contract(
         name="pool.ownership",
+        cites="S-BATCH-1",
         needs=frozenset({"round.table", "pool.owners"}),
         reads=_READS | {"commit.length"},
         minimum={"scenarios": 1, "slot_reuses": 1},
@@ -158,6 +160,7 @@ CONTRACTS = (
     ),
     Contract(
         name="pool.balance",
+        cites="S-BATCH-1",
         needs=frozenset({"pool.owners"}),
         reads=_READS,
         minimum={"scenarios": 1, "slot_reuses": 1},
@@ -165,6 +168,7 @@ CONTRACTS = (
     ),
     Contract(
         name="memory.guards",
+        cites="S-BATCH-1",
         needs=frozenset({"pool.guards"}),
         reads=_READS,
         minimum={"scenarios": 1, "decode_rounds": 1},

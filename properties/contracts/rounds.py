@@ -44,10 +44,10 @@ def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
 
 
 CONTRACTS = (
-    equals("verify.positions", "verify.positions", decode_rounds=1, accept_partial=1),
-    equals("verify.ids", "verify.ids", decode_rounds=1),
-    equals("verify.hidden", "verify.hidden", decode_rounds=1, accept_partial=1),
-    equals("verify.choice", "verify.choice", decode_rounds=1),
+    equals("verify.positions", "verify.positions", cites="S-ROUND-3", decode_rounds=1, accept_partial=1),
+    equals("verify.ids", "verify.ids", cites="S-ROUND-3", decode_rounds=1),
+    equals("verify.hidden", "verify.hidden", cites="S-ROUND-3", decode_rounds=1, accept_partial=1),
+    equals("verify.choice", "verify.choice", cites="S-ROUND-3", decode_rounds=1),
     explained(
         equals(
             "accept.greedy",
@@ -55,6 +55,7 @@ CONTRACTS = (
             "accept.index",
             "accept.bonus",
             "accept.emitted",
+            cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8",
             accept_none=1,
             accept_partial=1,
             accept_all=1,
@@ -62,10 +63,11 @@ CONTRACTS = (
         ),
         _bonus,
     ),
-    equals("commit.kv", "commit.kv", decode_rounds=1, accept_partial=1, page_crossings=1),
-    equals("commit.length", "commit.length", decode_rounds=1, accept_partial=1),
+    equals("commit.kv", "commit.kv", cites="S-ROUND-5", decode_rounds=1, accept_partial=1, page_crossings=1),
+    equals("commit.length", "commit.length", cites="S-ROUND-5, S-LIMIT-9", decode_rounds=1, accept_partial=1),
     Contract(
         name="output.lossless",
+        cites="S-ROUND-7",
         needs=frozenset({"accept.emitted"}),
         minimum={"scenarios": 1, "tokens_emitted": 1, "accept_partial": 1, "accept_all": 1},
         check=_lossless,

@@ -105,6 +105,7 @@ def _live(evidence: Evidence) -> Iterator[Mismatch]:
 CONTRACTS = (
     Contract(
         name="schedule.legal",
+        cites="S-ROUND-8, S-LIMIT-4",
         needs=frozenset({"round.rows"}),
         minimum={"scenarios": 1, "batch_shrinks": 1, "batch_grows": 1, "mixed_draft_counts": 1, "chunked_prefills": 1},
         check=_schedule,

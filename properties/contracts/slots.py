@@ -128,6 +128,7 @@ def _tabled(evidence: Evidence) -> bool:
 CONTRACTS = (
     Contract(
         name="memory.slots",
+        cites="S-BATCH-1",
         needs=frozenset(f"{stage}.slots" for stage in _STAGES),
         reads=frozenset({*(f"{stage}.positions" for stage in _STAGES), "round.table"}),
         minimum={"scenarios": 1, "decode_rounds": 1, "page_crossings": 1},
@@ -137,6 +138,7 @@ CONTRACTS = (
     ),
     Contract(
         name="memory.bounds",
+        cites="S-BATCH-1, S-BATCH-2",
         needs=frozenset(_RANGES) | {"commit.written"},
         partial=frozenset(_RANGES) | {"commit.written"},
         minimum={"scenarios": 1, "decode_rounds": 1},

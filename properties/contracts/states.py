@@ -180,7 +180,7 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
             yield found
 
 
-def _contract(name: str, channels: tuple[str, ...] = (), concerns=_hybrid, **minimum: int) -> Contract:
+def _contract(name: str, channels: tuple[str, ...] = (), *, cites: str, concerns=_hybrid, **minimum: int) -> Contract:
     channels = channels or (name,)
     return Contract(
         name=name,
@@ -188,15 +188,23 @@ def _contract(name: str, channels: tuple[str, ...] = (), concerns=_hybrid, **min
         minimum={"hybrid_scenarios": 1, **minimum},
         check=partial(_equals, name, channels),
         concerns=concerns,
+        cites=cites,
     )
 
 
 _BOUNDED = frozenset({"round.state", "commit.step_index", "commit.pending"})
 
 CONTRACTS = (
-    _contract("commit.step_index", states_committed_none=1, states_committed_partial=1, states_committed_all=1),
+    _contract(
+        "commit.step_index",
+        cites="S-STATE-7, S-LIMIT-9",
+        states_committed_none=1,
+        states_committed_partial=1,
+        states_committed_all=1,
+    ),
     _contract(
         "commit.state",
+        cites="S-STATE-1, S-STATE-6",
         states_committed_none=1,
         states_committed_partial=1,
         states_committed_all=1,
@@ -207,26 +215,33 @@ CONTRACTS = (
         hybrid_padded_replays=1,
     ),
     _contract(
-        "commit.intermediate", concerns=partial(_commits, "snapshot"), snapshot_rounds=1, states_committed_partial=1
+        "commit.intermediate",
+        cites="S-STATE-4",
+        concerns=partial(_commits, "snapshot"),
+        snapshot_rounds=1,
+        states_committed_partial=1,
     ),
     _contract(
         "commit.pending",
         ("commit.pending", "commit.base"),
+        cites="S-STATE-5",
         concerns=partial(_commits, "replay"),
         replays_folded=1,
         states_committed_partial=1,
     ),
     _contract(
         "commit.checkpoint",
+        cites="S-STATE-8",
         concerns=_checkpoints,
         checkpoints_snapshot=1,
         checkpoints_replay=1,
         checkpoints_two_at_once=1,
         checkpoints_kept=1,
     ),
-    _contract("commit.final", ("commit.final", "commit.unfolded"), finals=1, finals_flushed=1),
+    _contract("commit.final", ("commit.final", "commit.unfolded"), cites="S-STATE-9", finals=1, finals_flushed=1),
     Contract(
         name="state.ownership",
+        cites="S-STATE-2",
         needs=frozenset({"round.state", "pool.states"}),
         reads=frozenset({"round.rows"}),
         minimum={"hybrid_scenarios": 1, "state_slot_reuses": 1},
@@ -235,6 +250,7 @@ CONTRACTS = (
     ),
     Contract(
         name="state.balance",
+        cites="S-STATE-2",
         needs=frozenset({"pool.states"}),
         reads=frozenset({"round.rows"}),
         minimum={"hybrid_scenarios": 1, "state_slot_reuses": 1},
@@ -243,6 +259,7 @@ CONTRACTS = (
     ),
     Contract(
         name="state.bounds",
+        cites="S-STATE-2, S-STATE-7",
         needs=_BOUNDED,
         minimum={"hybrid_scenarios": 1, "replays_folded": 1},
         check=_bounds,

@@ -82,9 +82,20 @@ def _drawn(variant: Variant, evidence: Evidence) -> bool:
 # Without taps, a draft is seen only through proposals that are verified.
 _MORE: Mapping[Variant, Mapping[str, int]] = {"taps_off": {"taps_off_long_proposals": 1}}
 
+_CITES: Mapping[Variant, str] = {
+    "graph_vs_eager": "S-BATCH-3",
+    "other_bucket": "S-BATCH-2",
+    "other_commit": "S-STATE-3",
+    "other_poison": "S-BATCH-5",
+    "padded_vs_exact": "S-BATCH-2",
+    "pages_permuted": "S-BATCH-5",
+    "rows_permuted": "S-BATCH-5",
+    "taps_off": "S-TRACE-7",
+}
 CONTRACTS = tuple(
     Contract(
         name=f"variant.{variant}",
+        cites=_CITES[variant],
         needs=unchanged(variant),
         minimum={f"variant_{variant}": 1, "decode_rounds": 1, **_MORE.get(variant, {})},
         check=partial(_check, variant),

@@ -1,4 +1,4 @@
-"""The step-count controller by definition: a pure function of what was accepted (docs/semantics.md, "Adaptive steps").
+"""The step-count controller by definition: a pure function of what was accepted (docs/semantics.md, S-ADAPT-1).
 
 A row of a batch is (K, correct_len): the drafts that it verified and how many were right, uncut by any limit.
 Everything is IEEE double in just this order of operations, so that an engine can be held to the last bit.

@@ -1,4 +1,4 @@
-"""One request by definition: plain greedy decoding, where it ends, what a round verifies, accepts and commits."""
+"""One request by definition (S-ROUND, S-LIMIT): greedy decoding, its end, and what a round commits."""
 
 from __future__ import annotations
 

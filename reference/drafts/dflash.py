@@ -1,4 +1,4 @@
-"""DFlash by definition: a block of masked tokens, filled in by one pass over features of the context.
+"""DFlash by definition (S-DFLASH-1 .. S-DFLASH-4): one pass fills in a block of masked tokens.
 
 For each committed position p < n the draft has a context entry in every layer, made of f_p: the outputs of chosen
 layers of the target, side by side. The block of a round of K drafts has the ids t_n, mask, .., mask at positions

@@ -1,4 +1,4 @@
-"""EAGLE by definition: entry i of the head is at position i and consumes (t_{i+1}, h_i).
+"""EAGLE by definition (S-EAGLE-1 .. S-EAGLE-6): entry i of the head is at position i and consumes (t_{i+1}, h_i).
 
 h_i is the target's hidden state at position i, n the number of committed tokens, t_n the pending one. A round of K
 drafts takes K - 1 forwards of the head: forward k adds an entry of d_k and of the state that the one before handed on.

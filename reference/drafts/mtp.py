@@ -1,4 +1,4 @@
-"""Chained multi-token prediction by definition: N layers, each with entries of its own, and one proposal of each.
+"""Chained multi-token prediction by definition (S-MTP-1 .. S-MTP-5): N layers, one proposal each.
 
 After a commit the tokens t_0 .. t_T are known, t_T is pending, and every layer has the entries 0 .. T-1. Entry i of
 layer j is at position i and consumes the token i + 1 + j, which beyond T is the proposal d_{i+1+j-T}, and h_i; in a

@@ -1,4 +1,4 @@
-"""N-gram drafts by definition: what followed the longest suffix of a request's own tokens that has occurred before.
+"""N-gram drafts by definition (S-NGRAM-1): what followed the longest suffix that occurred before.
 
 t_0 .. t_n are its committed tokens and the pending one, and nothing else. Of the suffixes of max_n down to min_n tokens
 the first that also ends at some e < n counts, though it may overlap with itself, and the last such e. `place` is e + 1.

@@ -1,4 +1,4 @@
-"""A standalone draft by definition: a language model of its own, whose entry i is t_i at position i.
+"""A standalone draft by definition (S-STANDALONE-1 .. S-STANDALONE-3): entry i is t_i at position i.
 
 Step k = 1 .. K of a round runs t_n (k = 1) or d_{k-1} at position n + k - 1 and gives d_k. After the verify the tokens
 t_n .. t_{n+a} that it accepted are run again, which leaves an entry at every position below the new context length and

@@ -100,11 +100,13 @@ class MemoryWatch:
         self._astray = {(code, place) for code, place in self._changes() if code != MemoryRegion.OTHER}
         self._before.copy_(self._arena.memory)
 
-    def changed(self) -> WriteSet:
-        """Return everything that a launch changed; slot 0 is anyone's and left out."""
+    def changed(self, rows: int) -> WriteSet:
+        """Return everything that a launch of live `rows` changed, but for slot 0 and states after padding rows."""
         changes = self._astray.union(self._changes())
         self._before.copy_(self._arena.memory)
-        return tuple(WrittenPlace(MemoryRegion(code), place) for code, place in sorted(changes))
+        live = rows * self._engine.config.most_width
+        of_rows = (one for one in sorted(changes) if one[0] != MemoryRegion.INTERMEDIATE or one[1] < live)
+        return tuple(WrittenPlace(MemoryRegion(code), place) for code, place in of_rows)
 
     def _changes(self) -> set[tuple[int, int]]:
         words = torch.nonzero(self._words() != self._before.view(self._word)).flatten().cpu().numpy()

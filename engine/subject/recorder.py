@@ -26,10 +26,8 @@ from draftproof.properties.values.observed import (
     BatchRow,
     LaunchKind,
     LaunchRecord,
-    MemoryRegion,
     StepsInForce,
     TokenIds,
-    WriteSet,
 )
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, forced
@@ -44,13 +42,12 @@ class TraceRecorder(Probes):
         scenario: Scenario,
         script: Script,
         taps: RecordingTaps | None,
-        announce: Callable[[int, str], None] = lambda step, kind: None,
+        announce: Callable[[int, str], None],
     ) -> None:
         super().__init__(taps)
         self._announce, self._scenario, self._script = announce, scenario, script
         self._recording, self._log = taps, ObservationLog()
-        self._plan = StepPlan(-1, 0, (), ())
-        self._launches = 0
+        self._plan, self._launches = StepPlan(-1, 0, (), ()), 0
         self._config = ConfigRecorder(self._log)
         self._engine: Engine
         self._memory: MemoryWatch
@@ -102,7 +99,7 @@ class TraceRecorder(Probes):
         key, kind = Key(-1, self._plan.step, step=self._launches), LaunchKind[launch.kind.upper()]
         record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer)
         self._log.add("graph.replay", key, record)
-        self._log.add("commit.written", key, self._written(launch))
+        self._log.add("commit.written", key, self._memory.changed(launch.rows))
         self._launches += 1
         tapped = self._recording.take() if self._recording else {}
         if kind == LaunchKind.PREFILL:
@@ -120,12 +117,6 @@ class TraceRecorder(Probes):
                 self._states.report_intermediate(self._plan.decode)
         elif kind == LaunchKind.EXTEND:
             self._tapped.hold_extend(tapped, launch.width, launch.layer)
-
-    def _written(self, launch: Launch) -> WriteSet:
-        """Return what the launch changed, but for the rows of its padding."""
-        live = launch.rows * self._engine.config.most_width
-        changed = self._memory.changed()
-        return tuple(one for one in changed if one.region != MemoryRegion.INTERMEDIATE or one.place < live)
 
     def _prefill_rows(self, batch: tuple[PrefillRow, ...]) -> None:
         for place, row in enumerate(batch):

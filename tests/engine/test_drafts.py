@@ -14,6 +14,7 @@ from draftproof.engine.arena import Arena
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, Draft, Lent
+from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.drafts.mtp import MtpDraft
 from draftproof.engine.drafts.ngram import Match, NgramIndex, NgramSettings
 from draftproof.engine.models.base import CacheShape
@@ -81,6 +82,13 @@ class Chain:
 class Target:
     width = 2
     hidden_dtype = torch.int64
+
+
+@pytest.mark.parametrize("draft", [EagleDraft, MtpDraft])
+def test_what_a_draft_says_holds_tokens_is_its_own_memory(draft: type[Draft]) -> None:
+    shapes = draft.memory(Chain(), Target(), 3)  # type: ignore[arg-type]
+    assert draft.token_memory
+    assert all(shapes[name][1] == torch.int64 for name in draft.token_memory)
 
 
 def lent() -> Lent:

@@ -20,7 +20,9 @@ def interruptible(ask: Callable[[], bool]) -> Iterator[None]:
         if ask() and number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A script's background job has SIGINT ignored, so that Ctrl-C at the terminal does not reach it: that stays.
+    heard = [one for one in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, asked) for number in heard}
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -383,7 +383,25 @@ def test_bins_that_were_declared_impossible_are_told(tmp_path: Path):
     assert ("draft: draft=eagle",) in rows(tmp_path, "SELECT name FROM bins")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture
+def started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As if tests were started with this handler of SIGINT: a script's background job ignores it."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    ("number", "started"),
+    [
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_IGN),
+    ],
+    indirect=["started"],
+    ids=["ctrl-c", "sigterm", "sigterm in the background"],
+)
+@pytest.mark.usefixtures("started")
 def test_a_campaign_that_is_interrupted_ends_in_order(tmp_path: Path, number: signal.Signals):
     def answer(order: Order) -> Answer:
         if order.number == 11:

@@ -231,16 +231,22 @@ def test_what_the_user_has_stays_as_it_is(tmp_path, case):
     assert not (tmp_path / "hooked").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing_behind(tmp_path, case, number):
+@pytest.mark.parametrize(
+    ("number", "at_start"),
+    [(signal.SIGINT, "default_int_handler"), (signal.SIGTERM, "default_int_handler"), (signal.SIGTERM, "SIG_IGN")],
+    ids=["ctrl-c", "sigterm", "sigterm in the background"],
+)
+def test_an_interrupt_leaves_nothing_behind(tmp_path, case, number, at_start):
+    """However the tests were started: a script's background job ignores SIGINT."""
     folder = tmp_path / "r"
     hashes = repository(folder, ["good", "bad"])
     before = everything(folder)
     search = f"Search(repository={str(folder)!r}, good={hashes[0]!r}, bad={hashes[1]!r}, setup={SLEEP!r})"
     program = f"""
-import sys
+import signal
 from pathlib import Path
 from draftproof.fuzz.bisect.history import Search, bisect_history
+signal.signal(signal.SIGINT, signal.{at_start})
 bisect_history({search}, Path({str(case)!r}))
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -19,8 +19,11 @@ _LARGE_IN = 6
 
 
 def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
-    """`count` calls of an op, a function of the seed, and of whether Triton is interpreted in this process, as long as
-    no engine has been imported. One in six is large where a kernel splits large ones into blocks."""
+    """Return `count` calls of an op; one in six is large where a kernel splits large ones into blocks.
+
+    They are a function of the seed and of whether Triton is interpreted in this process, as long as no engine has been
+    imported.
+    """
     usual = examples(CASES[op](), seed_, count)
     if not OPS[op].has_large:
         return tuple(usual)
@@ -31,12 +34,12 @@ def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
 
 
 def ours(op: str) -> Callable[..., None]:
-    """The op of draftproof.kernels, imported now: in a fault's process that is the patched one."""
+    """Return the op of draftproof.kernels, imported now: in a fault's process that is the patched one."""
     return getattr(importlib.import_module("draftproof.kernels"), op)
 
 
 def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) -> Divergence | None:
-    """The first difference between an implementation and the twin."""
+    """Return the first difference between an implementation and the twin."""
     differences = check(op, kernels(op), getattr(ops, op), case, device)
     return _divergence(differences[0]) if differences else None
 
@@ -61,7 +64,7 @@ def _divergence(found: Difference) -> Divergence:
 
 
 def verdicts(wanted: Iterable[str], by_op: dict[str, tuple[KernelCase, ...]], device: str) -> tuple[Verdict, ...]:
-    """One verdict for each wanted contract, over the cases of its op."""
+    """Return a verdict for each wanted contract, over the cases of its op."""
     return tuple(_verdict(name, by_op[name.removeprefix(PREFIX)], device) for name in wanted)
 
 

@@ -8,7 +8,7 @@ from draftproof.kernels.registry import register
 
 @register("out")
 def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,D] = (x / sqrt(mean(x^2) + eps), rounded to weight's dtype) * weight [D].
+    """Set out [T,D] = (x / sqrt(mean(x^2) + eps), rounded to weight's dtype) * weight [D].
 
     With a weight of x's dtype that is the order that Llama has; with a float32 weight there is one rounding only.
     """
@@ -19,14 +19,14 @@ def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: floa
 
 @register("out", "residual")
 def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """residual [T,D] += x, in residual's dtype; then out = rms_norm(residual)."""
+    """Add x to residual [T,D], in residual's dtype; then out = rms_norm(residual)."""
     residual.add_(x)
     rms_norm(out, residual, weight, eps)
 
 
 @register("out")
 def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
-    """out [T,D] = silu(gate) * up, where gate_up [T,2D] holds the gate first."""
+    """Set out [T,D] = silu(gate) * up, where gate_up [T,2D] holds the gate first."""
     gate, up = gate_up.to(wide(gate_up.dtype)).chunk(2, -1)
     out.copy_(torch.nn.functional.silu(gate) * up)
 

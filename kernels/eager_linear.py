@@ -11,13 +11,13 @@ from draftproof.kernels.registry import register
 
 @register("out")
 def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """out [T,O] = x [T,I] @ weight [O,I].T."""
+    """Set out [T,O] = x [T,I] @ weight [O,I].T."""
     out.copy_(torch.nn.functional.linear(x, weight))
 
 
 @register("out")
 def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,O] = rms_norm(x [T,I], norm [I]) @ weight [O,I].T."""
+    """Set out [T,O] = rms_norm(x [T,I], norm [I]) @ weight [O,I].T."""
     normed = torch.empty_like(x)
     rms_norm(normed, x, norm, eps)
     narrow_linear(out, normed, weight)
@@ -25,7 +25,7 @@ def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: 
 
 @register("out")
 def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,O] = silu(gate) * up of rms_norm(x [T,I], norm [I]) @ weight [2O,I].T, which holds the gate first."""
+    """Set out [T,O] = silu(gate) * up of rms_norm(x [T,I], norm [I]) @ weight [2O,I].T, which holds the gate first."""
     both = x.new_empty((x.shape[0], weight.shape[0]))
     norm_linear(both, x, norm, weight, eps)
     silu_mul(out, both)
@@ -33,5 +33,5 @@ def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight:
 
 @register("residual")
 def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """residual [T,O] += x [T,I] @ weight [O,I].T, each rounded to the tensors' dtype."""
+    """Add x [T,I] @ weight [O,I].T to residual [T,O], each rounded to the tensors' dtype."""
     residual.add_(torch.nn.functional.linear(x, weight))

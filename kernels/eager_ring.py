@@ -28,7 +28,7 @@ def mix_in_place(x: np.ndarray) -> np.ndarray:
 
 @register("out")
 def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
-    """out = mix(x + salt * golden ratio), elementwise; int64 tensors of one shape, at most three dimensions."""
+    """Set out = mix(x + salt * golden ratio), elementwise; int64 tensors of one shape, at most three dimensions."""
     added = np.uint64(salt * _GOLDEN % _MODULUS)
     values = np.atleast_1d(x.numpy().view(np.uint64)) + added
     out.numpy()[...] = mix_in_place(values).view(np.int64).reshape(x.shape)
@@ -36,5 +36,5 @@ def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
 
 @register("out")
 def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """out [T,O] = x [T,I] @ weight [O,I].T, int64."""
+    """Set out [T,O] = x [T,I] @ weight [O,I].T, int64."""
     np.matmul(x.numpy(), weight.numpy().T, out=out.numpy())

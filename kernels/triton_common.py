@@ -30,7 +30,7 @@ from draftproof.kernels.registry import implementation
 
 @triton.jit
 def mix(x):
-    """Finalizer of SplitMix64 on int64 values; as uint64 in between, where `>>` is logical."""
+    """Return SplitMix64's finalizer of int64 values; as uint64 in between, where `>>` is logical."""
     x = x.to(tl.uint64, bitcast=True)
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB

@@ -72,22 +72,22 @@ _DEFAULT = Shape(8192, 4)
 
 
 def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """Launch; see the eager implementation of the same name."""
+    """Launch the kernel; see the eager function."""
     launch(out, x, weight)
 
 
 def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """Launch; see the eager implementation of the same name."""
+    """Launch the kernel; see the eager function."""
     launch(out, x, weight, norm=norm, eps=eps)
 
 
 def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """Launch; see the eager implementation of the same name."""
+    """Launch the kernel; see the eager function."""
     launch(out, x, weight, norm=norm, eps=eps, gated=True)
 
 
 def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """Launch; see the eager implementation of the same name."""
+    """Launch the kernel; see the eager function."""
     launch(residual, x, weight, add=True)
 
 

@@ -9,7 +9,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def mix(x: int) -> int:
-    """Finalizer of SplitMix64, of x modulo 2^64; the result is in [0, 2^64)."""
+    """Return SplitMix64's finalizer of x modulo 2^64, in [0, 2^64)."""
     x %= MODULUS
     x ^= x >> 30
     x = x * 0xBF58476D1CE4E5B9 % MODULUS
@@ -30,10 +30,10 @@ def rounded(value: float, dtype: torch.dtype) -> float:
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + exp(-x)), whatever the size of x."""
+    """Return 1 / (1 + exp(-x)), whatever the size of x."""
     return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
 
 
 def softplus(x: float) -> float:
-    """log(1 + exp(x)), and x itself above 20, as torch has it."""
+    """Return log(1 + exp(x)), and x itself above 20, as torch does."""
     return x if x > 20.0 else math.log1p(math.exp(x))

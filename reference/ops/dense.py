@@ -9,7 +9,7 @@ from draftproof.reference.ops.arithmetic import GOLDEN, MODULUS, mix, rounded, s
 
 
 def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,D] = x / sqrt(mean of squares + eps), rounded to x's dtype unless weight's is wider, then times weight."""
+    """Set out [T,D] = x / sqrt(mean of squares + eps), rounded to x's dtype unless weight's is wider, times weight."""
     weights = weight.tolist()
     for t in range(x.shape[0]):
         values = x[t].tolist()
@@ -22,13 +22,13 @@ def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: floa
 
 
 def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """residual += x, rounded to residual's dtype; out = rms_norm(residual)."""
+    """Add x to residual, rounded to residual's dtype; out = rms_norm(residual)."""
     residual.copy_(residual.double() + x.double())
     rms_norm(out, residual, weight, eps)
 
 
 def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
-    """out [T,D] = gate / (1 + exp(-gate)) * up; gate_up [T,2D] holds the gate first."""
+    """Set out [T,D] = gate / (1 + exp(-gate)) * up; gate_up [T,2D] holds the gate first."""
     width = out.shape[1]
     for t in range(out.shape[0]):
         values = gate_up[t].tolist()
@@ -55,28 +55,28 @@ def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: to
 
 
 def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """out [T,O] = x [T,I] @ weight [O,I].T."""
+    """Set out [T,O] = x [T,I] @ weight [O,I].T."""
     for t in range(x.shape[0]):
         sums = [_dot(x[t].tolist(), weight[o].tolist()) for o in range(weight.shape[0])]
         out[t] = torch.tensor(sums, dtype=torch.float64)
 
 
 def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out = rms_norm(x) @ weight.T, the norm rounded to x's dtype."""
+    """Set out = rms_norm(x) @ weight.T, the norm rounded to x's dtype."""
     normed = torch.empty_like(x)
     rms_norm(normed, x, norm, eps)
     narrow_linear(out, normed, weight)
 
 
 def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
-    """out [T,O] = silu_mul(norm_linear(x)) with weight [2O,I]; the product before the gate is rounded to x's dtype."""
+    """Set out [T,O] = silu_mul(norm_linear(x)) with weight [2O,I]; the product is rounded to x's dtype."""
     both = x.new_empty((x.shape[0], weight.shape[0]))
     norm_linear(both, x, norm, weight, eps)
     silu_mul(out, both)
 
 
 def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """residual += x @ weight.T, the product rounded to residual's dtype first."""
+    """Add x @ weight.T to residual, the product rounded to residual's dtype first."""
     product = torch.empty_like(residual)
     narrow_linear(product, x, weight)
     residual.copy_(residual.double() + product.double())
@@ -87,13 +87,13 @@ def _dot(a: list[float], b: list[float]) -> float:
 
 
 def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
-    """out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
+    """Set out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
     for index in itertools.product(*(range(size) for size in x.shape)):
         out[index] = signed(mix((int(x[index]) + salt * GOLDEN) % MODULUS))
 
 
 def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
-    """out [T,O] = x [T,I] @ weight [O,I].T modulo 2^64."""
+    """Set out [T,O] = x [T,I] @ weight [O,I].T modulo 2^64."""
     for t in range(out.shape[0]):
         for o in range(out.shape[1]):
             products = (a * b for a, b in zip(x[t].tolist(), weight[o].tolist(), strict=True))

@@ -22,7 +22,7 @@ from draftproof.properties.kernels.case import KernelCase
 
 @st.composite
 def kv_write(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
-    """Unique slots, several rows to slot 0, slots that do not exist; room for either pool at the other's strides."""
+    """Draw unique slots, several rows to slot 0, slots that do not exist; room for a pool at the other's strides."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, heads, k_width, v_width, extra = distinct(draw, 5)
     size = tokens + extra
@@ -44,7 +44,7 @@ def kv_write(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 
 @st.composite
 def kv_move(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
-    """Sources and targets that overlap, and rows where either does not exist."""
+    """Draw sources and targets that overlap, and rows where either does not exist."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, heads, k_width, v_width, extra = distinct(draw, 5)
     size = tokens + extra
@@ -66,8 +66,10 @@ def kv_move(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
 def paged_attention(
     draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, most_pages: int = 24, large: bool = False
 ) -> KernelCase:
-    """Requests of different lengths on scattered pages; stale entries beyond a length; holes; unknown rows. Large: few
-    of them, with more than 512 positions."""
+    """Draw requests of different lengths on scattered pages, with stale entries beyond a length, holes, unknown rows.
+
+    Large: few of them, with more than 512 positions.
+    """
     dtype = draw(st.sampled_from(dtypes))
     tokens, heads, group, k_width, v_width, requests, page_size = distinct(draw, 7)
     pages = draw(st.integers(1, most_pages))

@@ -18,7 +18,7 @@ from draftproof.properties.kernels.case import KernelCase
 
 @st.composite
 def assign_slots(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """Live, surplus and padding columns; pages that are missing; positions past the table; unknown rows."""
+    """Draw live, surplus and padding columns; pages that are missing; positions past the table; unknown rows."""
     del dtypes
     rows, width, requests, pages, page_size = distinct(draw, 5)
     capacity = pages * page_size
@@ -38,7 +38,7 @@ def assign_slots(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
 
 @st.composite
 def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """Ids and choices from three tokens, so that runs of every length occur, beyond the count too."""
+    """Draw ids and choices from three tokens, so that runs of every length occur, beyond the count too."""
     del dtypes
     rows, width = distinct(draw, 2)
     choice = [[draw(st.integers(0, 2)) for _ in range(width)] for _ in range(rows)]
@@ -55,8 +55,10 @@ def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
 
 @st.composite
 def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """Few distinct values, so that ties are common; NaN, infinities and both zeros among floats. Large: the same values
-    again and again."""
+    """Draw few distinct values, so that ties are common, with NaN, infinities and both zeros among floats.
+
+    Large: the same values again and again.
+    """
     dtype = draw(st.sampled_from(dtypes))
     tokens, vocabulary = distinct(draw, 2, 20)
     values: tuple[float, ...] = (-3, 0, 5, 2)
@@ -76,7 +78,7 @@ def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fa
 
 
 def _far_apart(draw: Draw, row: list[float], lowest: float) -> list[float]:
-    """The values of a row spread over a vocabulary of ten thousand, with the lowest of all between them."""
+    """Draw the values of a row spread over a vocabulary of ten thousand, with the lowest of all between them."""
     spread = [lowest] * 10_000
     for value in row:
         spread[draw(st.integers(0, len(spread) - 1))] = value

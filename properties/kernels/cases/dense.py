@@ -22,7 +22,7 @@ from draftproof.properties.kernels.case import Buffer, KernelCase
 
 @st.composite
 def rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """Rows of different size, with the weight's own stride; it may be of the wider dtype."""
+    """Draw rows of different size, with the weight's own stride; it may be of the wider dtype."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, width = distinct(draw, 2, 40)
     arguments: Arguments = {
@@ -36,7 +36,7 @@ def rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
 
 @st.composite
 def add_rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """As rms_norm, with a residual that is read and written."""
+    """Draw as rms_norm, with a residual that is read and written."""
     case = draw(rms_norm(dtypes))
     out = case.buffers["out"]
     residual = given(draw, out.shape, out.storage.dtype)
@@ -45,7 +45,7 @@ def add_rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
 
 @st.composite
 def silu_mul(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """Gate and up side by side."""
+    """Draw gate and up side by side."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, width = distinct(draw, 2, 40)
     arguments: Arguments = {
@@ -57,7 +57,7 @@ def silu_mul(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
 
 @st.composite
 def rope(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """Positions up to 5000 and frequencies that fall from 1; heads may have components that are not turned."""
+    """Draw positions up to 5000 and frequencies that fall from 1; heads may have components that are not turned."""
     dtype = draw(st.sampled_from(dtypes))
     tokens, q_heads, k_heads, half = distinct(draw, 4)
     size = 2 * half + draw(st.sampled_from((0, 1, 2, 7)))
@@ -73,7 +73,7 @@ def rope(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
 
 @st.composite
 def ring_mix(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """One to three dimensions, and salts of both signs."""
+    """Draw one to three dimensions, and salts of both signs."""
     del dtypes
     shape = tuple(distinct(draw, draw(st.integers(1, 3))))
     arguments: Arguments = {
@@ -86,7 +86,7 @@ def ring_mix(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
 
 @st.composite
 def ring_linear(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """Inputs and outputs over and under the block size."""
+    """Draw inputs and outputs over and under the block size."""
     del dtypes
     tokens, inputs, outputs = distinct(draw, 3, 80)
     arguments: Arguments = {
@@ -133,23 +133,23 @@ def _linear_case(draw: Draw, op: str, dtypes: Dtypes, *, norm: bool = False, gat
 
 @st.composite
 def narrow_linear(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """One to four tokens, with gaps between rows of every matrix."""
+    """Draw one to four tokens, with gaps between rows of every matrix."""
     return _linear_case(draw, "narrow_linear", dtypes)
 
 
 @st.composite
 def norm_linear(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """As narrow_linear, of a normed input."""
+    """Draw as narrow_linear, of a normed input."""
     return _linear_case(draw, "norm_linear", dtypes, norm=True)
 
 
 @st.composite
 def norm_gate_up(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """As norm_linear, with a weight that holds gate and up."""
+    """Draw as norm_linear, with a weight that holds gate and up."""
     return _linear_case(draw, "norm_gate_up", dtypes, norm=True, gated=True)
 
 
 @st.composite
 def linear_add(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
-    """As narrow_linear, added to what is there."""
+    """Draw as narrow_linear, added to what is there."""
     return _linear_case(draw, "linear_add", dtypes)

@@ -48,7 +48,7 @@ class LaunchSizes:
 
     @property
     def room(self) -> int:
-        """How many steps the rows take if none is skipped."""
+        """Return how many steps the rows take if none is skipped."""
         return self.rows * self.width
 
     @property
@@ -102,7 +102,7 @@ def conv_weight(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Buffer:
 
 
 def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Arguments:
-    """a_log in [-2, 2] and dt_bias in [-4, 4]."""
+    """Draw a_log in [-2, 2] and dt_bias in [-4, 4]."""
     return {
         "a_log": scaled(draw, (sizes.heads,), wide(dtype), 0.5),
         "dt_bias": given(draw, (sizes.heads,), wide(dtype)),
@@ -110,7 +110,7 @@ def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Argume
 
 
 def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
-    """Gates a and b; every other time far on both sides of where softplus becomes linear."""
+    """Draw gates a and b; every other time far on both sides of where softplus becomes linear."""
     return {
         "a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))),
         "b": given(draw, shape, dtype),

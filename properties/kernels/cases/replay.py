@@ -66,7 +66,7 @@ def _pending(draw: Draw, sizes: LaunchSizes, slots: Sequence[int], dtype: torch.
 
 @st.composite
 def gdn_replay(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """Nothing, something and everything pending, in either half."""
+    """Draw nothing, something and everything pending, in either half."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     slots = targets(draw, sizes.rows, sizes.slots)
     pending, rows = _pending(draw, sizes, slots, dtype), (sizes.rows, sizes.width)
@@ -87,7 +87,7 @@ def gdn_replay(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False
 
 @st.composite
 def gdn_flush(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """As gdn_replay, without new tokens."""
+    """Draw as gdn_replay, without new tokens."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     slots = targets(draw, sizes.rows, sizes.slots)
     pending = _pending(draw, sizes, slots, dtype)
@@ -105,7 +105,7 @@ def gdn_flush(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False)
 
 @st.composite
 def gdn_checkpoint(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """Rows that share a slot; steps that are -1, first, last, and beyond what is pending."""
+    """Draw rows that share a slot; steps that are -1, first, last, and beyond what is pending."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     slots, tracked = sources(draw, sizes.rows, sizes.slots), sizes.slots + draw(st.integers(1, 3))
     pending = _pending(draw, sizes, slots, dtype)
@@ -139,7 +139,7 @@ def _cursors(draw: Draw) -> tuple[Buffer, Buffer, int]:
 
 @st.composite
 def replay_commit(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """Rows of which nothing was verified, and some that accept one token or several."""
+    """Draw rows of which nothing was verified, and some that accept one token or several."""
     del dtypes
     cursor, slots, rows = _cursors(draw)
     last = [draw(st.one_of(st.integers(-1, 7), st.integers(-1, 0))) for _ in range(rows)]
@@ -149,7 +149,7 @@ def replay_commit(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
 
 @st.composite
 def replay_rewind(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """Slots with and without something pending."""
+    """Draw slots with and without something pending."""
     del dtypes
     cursor, slots, _ = _cursors(draw)
     return KernelCase("replay_rewind", {"cursor": cursor, "state_slots": slots})

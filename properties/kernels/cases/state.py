@@ -37,7 +37,7 @@ from draftproof.properties.kernels.cases.launch import (
 
 @st.composite
 def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """More steps than the width and more pool rows than the launch; rows that share a slot or have none."""
+    """Draw more steps than the width and more pool rows than the launch; rows that share a slot or have none."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     slots = sources(draw, sizes.rows, sizes.slots)
     row = (sizes.rows, sizes.width, sizes.channels)
@@ -55,7 +55,7 @@ def conv_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fals
 
 @st.composite
 def gdn_verify(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """As conv_verify, with states that are not zero."""
+    """Draw as conv_verify, with states that are not zero."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     slots = sources(draw, sizes.rows, sizes.slots)
     rows = (sizes.rows, sizes.width)
@@ -105,7 +105,7 @@ def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
 
 @st.composite
 def conv_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """Sequences shorter and longer than the window, and empty ones."""
+    """Draw sequences shorter and longer than the window, and empty ones."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     packed, window = _packed(draw, sizes), (sizes.conv - 1, sizes.channels)
     arguments: Arguments = {
@@ -121,7 +121,7 @@ def conv_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fals
 
 @st.composite
 def gdn_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """As conv_update."""
+    """Draw as conv_update."""
     dtype, sizes = draw(st.sampled_from(dtypes)), launch_sizes(draw, large)
     packed = _packed(draw, sizes)
     arguments: Arguments = {
@@ -138,7 +138,7 @@ def gdn_update(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False
 
 @st.composite
 def state_scatter(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
-    """Rows of one to three dimensions; steps that were not accepted at all, the last one, and impossible ones."""
+    """Draw rows of one to three dimensions; steps that were not accepted at all, the last one, and impossible ones."""
     dtype = draw(st.sampled_from(dtypes))
     layers, rows, steps, slots, *inner = distinct(draw, 4 + draw(st.integers(1, 3)), 8)
     inner = [*inner[:-1], 5000] if large else inner
@@ -156,7 +156,7 @@ def state_scatter(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fa
 
 @st.composite
 def checkpoint_steps(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
-    """Lengths on and beside a multiple, counts that reach none, one or several, and rows that are padding."""
+    """Draw lengths on and beside a multiple, counts that reach none, one or several, and rows that are padding."""
     del dtypes
     rows, interval = distinct(draw, 2)
     arguments: Arguments = {
@@ -170,7 +170,7 @@ def checkpoint_steps(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
 
 @st.composite
 def gated_norm(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS) -> KernelCase:
-    """Rows of different size; the weight may be of the wider dtype."""
+    """Draw rows of different size; the weight may be of the wider dtype."""
     dtype = draw(st.sampled_from(dtypes))
     rows, width = distinct(draw, 2, 40)
     arguments: Arguments = {

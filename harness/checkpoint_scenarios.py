@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -102,7 +102,7 @@ def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> t
     if name not in _READ:
         raise ValueError(f"draft is {name}, allowed for a checkpoint: {', '.join((*_READ, *proposing('lookup')))}")
     own = built_in or kind.checkpoint == "target"
-    draft = CheckpointDraft(algorithm=name, path=str(folder) if folder else "", seed=seed, built_in=own)
+    draft = CheckpointDraft(algorithm=cast(Any, name), path=str(folder) if folder else "", seed=seed, built_in=own)
     return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")
 
 

@@ -52,7 +52,7 @@ def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torc
     """Return the model that the draft's algorithm runs. Raises ValueError for a draft of a real model."""
     if isinstance(draft, CheckpointDraft):
         raise ValueError("invalid draft.kind 'checkpoint': expected the draft of a probe, as the model is one")
-    shape = _shape(draft) if hasattr(draft, "heads") else NO_HEADS
+    shape = _shape(draft) if not isinstance(draft, Ngram) and hasattr(draft, "heads") else NO_HEADS
     parts = ProbeParts(_tensors(draft_weights(draft, model), device), shape, shared, model.logit_bits)
     return probe_model(algorithm(draft), draft, parts)
 

@@ -26,6 +26,14 @@ def _is_one(**values: str) -> Callable[[object], bool]:
     return lambda sample: all(getattr(sample, field) == value for field, value in values.items())
 
 
+def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
+    return lambda launch: launch.kind == LaunchKind.VERIFY and launch.width == width
+
+
+def _completes_checkpoint(commit: str) -> Callable[[RoundSample], bool]:
+    return lambda round_: round_.request.run.layers == commit and round_.checkpoint in ("one", "two and more")
+
+
 _RUNS: Table[RunSample] = {
     "scenarios": lambda run: 1,
     "engine_steps": lambda run: run.engine_steps,
@@ -80,12 +88,7 @@ _LAUNCHES: Table[StepLaunch] = {
     "graph_replays": lambda launch: launch.kind in GRAPHED and launch.replays > 0,
     "eager_launches": lambda launch: launch.kind in GRAPHED and launch.size == 0,
     "padded_replays": lambda launch: launch.kind in GRAPHED and launch.replays > 0 and launch.rows < launch.size,
-    **{
-        f"verifies_at_width_{width}": lambda launch, width=width: (
-            launch.kind == LaunchKind.VERIFY and launch.width == width
-        )
-        for width in _WIDTHS
-    },
+    **{f"verifies_at_width_{width}": _is_verify_at(width) for width in _WIDTHS},
     "verifies_at_larger_widths": lambda launch: launch.kind == LaunchKind.VERIFY and launch.width not in _WIDTHS,
 }
 
@@ -142,12 +145,7 @@ _ROUNDS: Table[RoundSample] = {
     "states_alternating": lambda round_: _is_hybrid(round_) and _is_alternating(round_),
     "snapshot_rounds": lambda round_: round_.request.run.layers == "snapshot" and round_.drafts > 0,
     "replays_folded": lambda round_: _is_hybrid(round_) and round_.pending > 0,
-    **{
-        f"checkpoints_{commit}": lambda round_, commit=commit: (
-            round_.request.run.layers == commit and round_.checkpoint in ("one", "two and more")
-        )
-        for commit in ("snapshot", "replay")
-    },
+    **{f"checkpoints_{commit}": _completes_checkpoint(commit) for commit in ("snapshot", "replay")},
     "checkpoints_two_at_once": _is_one(checkpoint="two and more"),
     "checkpoints_kept": _is_one(checkpoint="kept"),
     "hybrid_padded_replays": lambda round_: (

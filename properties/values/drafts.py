@@ -59,7 +59,7 @@ class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
         """Return the weights beside those of layers: for each layer j fc.j over (embedding, hidden), and out.j."""
-        fc = {f"mtp.fc.{layer}": (self.lanes, 2 * lanes) for layer in range(self.layers)}
+        fc: dict[str, tuple[int, ...]] = {f"mtp.fc.{layer}": (self.lanes, 2 * lanes) for layer in range(self.layers)}
         return fc | {f"mtp.out.{layer}": (lanes, self.lanes) for layer in range(self.layers)}
 
 

@@ -67,7 +67,8 @@ def _draft(scenario: Scenario) -> None:
         _grouped("draft", draft)
     if kind_of(draft).layer_a_draft:
         steps = scenario.steps
-        _require(draft.layers >= steps, "draft.layers", draft.layers, f"at least steps = {steps}, a layer a proposal")
+        layers = getattr(draft, "layers", 1)
+        _require(layers >= steps, "draft.layers", layers, f"at least steps = {steps}, a layer a proposal")
     if isinstance(draft, DFlash):
         top = scenario.model.layers - 1
         fits = len(set(draft.features)) == len(draft.features) and max(draft.features) <= top

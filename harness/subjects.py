@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from pathlib import Path
 from types import ModuleType
 
-import draftproof
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -37,7 +37,7 @@ def import_engine(folder: str) -> ModuleType:
 
     Raises what importing them raises, and RuntimeError if others were imported before.
     """
-    draftproof.__path__.insert(0, folder)
+    sys.modules["draftproof"].__path__.insert(0, folder)
     module = importlib.import_module("draftproof.engine.subject")
     for name in ("draftproof.engine", "draftproof.kernels"):
         file = importlib.import_module(name).__file__

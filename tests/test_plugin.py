@@ -278,9 +278,9 @@ def test_nothing_breaks_out_of_an_annotation():
 def test_what_failed_was_judged():
     shares = [
         Report("t[share1of2]", ("draftproof.contract", "accept.greedy"), *FINDING[1:]),
-        Report("t[share2of2]", ("draftproof.inconclusive", "accept bounds")),
+        Report("t[share2of2]", ("draftproof.inconclusive", "accept.greedy memory.bounds")),
     ]
-    assert "t: not enough was exercised to judge bounds" in list(summary(shares, plain))
+    assert "t: not enough was exercised to judge memory.bounds" in list(summary(shares, plain))
 
 
 def test_no_scenarios_prove_nothing(tmp_path):

@@ -13,7 +13,7 @@ from decode_model import Setup
 from draftproof import kernels
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.models.base import Where
-from draftproof.engine.models.dense import Dense
+from draftproof.engine.models.llama import Llama
 
 PAGE = 16
 
@@ -21,7 +21,7 @@ PAGE = 16
 class DecodeLoop:
     """`prefill` starts every request anew, `step` makes one token for each: [B] token ids in `ids`."""
 
-    def __init__(self, dense: Dense, given: Setup, batch: int) -> None:
+    def __init__(self, dense: Llama, given: Setup, batch: int) -> None:
         self._dense, self._batch, self._device = dense, batch, given.device
         self._max_len = -(-(given.prompt + given.new + 1) // PAGE) * PAGE
         self._cache = self._new_cache()
@@ -85,6 +85,6 @@ class DecodeLoop:
         return torch.zeros(count, dtype=torch.int64, device=self._device)
 
 
-def decoder(dense: Dense, given: Setup, batch: int) -> DecodeLoop:
+def decoder(dense: Llama, given: Setup, batch: int) -> DecodeLoop:
     """What the benchmark times."""
     return DecodeLoop(dense, given, batch)

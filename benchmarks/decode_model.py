@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from draftproof.engine.models.checkpoint import parse_config
-from draftproof.engine.models.dense import Dense
+from draftproof.engine.models.llama import Llama
+from draftproof.properties.values.checkpoint_config import parse_config
+from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 
 LLAMA_1B = {
     "vocab_size": 128256,
@@ -97,9 +98,9 @@ def _tensor(given: Setup, shape: tuple[int, ...], generator: torch.Generator) ->
     return values.mul_(shape[1] ** -0.5)
 
 
-def engine_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Dense:
+def engine_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Llama:
     """The engine's model over the weights."""
-    return Dense(parse_config(hf_config(given.sizes)), tensors)
+    return Llama(parse_config(hf_config(given.sizes), LlamaConfig), tensors)
 
 
 def transformers_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Any:
@@ -117,7 +118,7 @@ def transformers_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Any:
     return model
 
 
-def weight_bytes(dense: Dense) -> int:
+def weight_bytes(dense: Llama) -> int:
     """Bytes of weights that one decode step reads: all but the embedding, of which it gathers a row per request."""
     read = {tensor.data_ptr(): tensor.nbytes for tensor in dense.weights()}
     if dense.embedding.data_ptr() != dense.lm_head.data_ptr():

@@ -15,11 +15,12 @@ from extend_shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_
 
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import Target
-from draftproof.engine.models.chain import build_chain
-from draftproof.engine.models.dflash import DFlash, parse_dflash
-from draftproof.engine.models.grouped import build_grouped
+from draftproof.engine.models.dflash import DFlashModel
 from draftproof.engine.models.probe import ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.engine.models.registry import build_target
+from draftproof.properties.values.checkpoint_config import parse_config
+from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
@@ -88,15 +89,15 @@ def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None, repeats: int |
 def glm_mtp(given: Setup) -> Built:
     """A GLM-4-MoE and the chain of all its MTP layers."""
     config, tensors = glm_config(given.glm, STEPS), _random(given, glm_shapes(given.glm, STEPS))
-    target = build_grouped(config, tensors)
-    return Built(target, DraftModel("mtp", build_chain(config, tensors, target)), given.dtype)
+    target = build_target(config, tensors)
+    return Built(target, DraftModel("mtp", target.built_in_draft(config, tensors, None)), given.dtype)
 
 
 def glm_dflash(given: Setup) -> Built:
     """The same target, and a block draft of two layers."""
-    target = build_grouped(glm_config(given.glm, 0), _random(given, glm_shapes(given.glm, 0)))
-    sizes = parse_dflash(dflash_config(given.glm, STEPS + 1), target)
-    draft = DFlash(sizes, _random(given, dflash_shapes(given.glm)), target)
+    target = build_target(glm_config(given.glm, 0), _random(given, glm_shapes(given.glm, 0)))
+    sizes = parse_config(dflash_config(given.glm, STEPS + 1), DFlashConfig)
+    draft = DFlashModel(sizes, _random(given, dflash_shapes(given.glm)), target)
     return Built(target, DraftModel("dflash", draft), given.dtype)
 
 

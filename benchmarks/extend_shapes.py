@@ -20,6 +20,7 @@ def glm_config(sizes: dict[str, int], mtp: int) -> dict[str, Any]:
         "n_shared_experts": 1,
         "num_nextn_predict_layers": mtp,
         "use_qk_norm": True,
+        "rms_norm_eps": 1e-5,
         "max_position_embeddings": 8192,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
     }
@@ -36,6 +37,7 @@ def dflash_config(sizes: dict[str, int], block: int) -> dict[str, Any]:
         "mask_token_id": sizes["vocab_size"] - 1,
         "block_size": block,
         "target_layer_ids": [0],
+        "rms_norm_eps": 1e-5,
     }
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.scenarios import generate, unforced
+from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
     BY_NAME,
@@ -27,8 +28,6 @@ from draftproof.properties.values.scenario import VARIANTS, Checkpoint, Graphs, 
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
 from draftproof.reference.build import build
-from draftproof.reference.hybrid_checkpoint import read_target_config
-from draftproof.reference.hybrid_config import HybridConfig
 from draftproof.reference.memo import Memo
 
 _MOST_STEPS = 64
@@ -65,7 +64,7 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
     if folder is None and BY_NAME[name].checkpoint == "directory":
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
-    model = Checkpoint(path=str(path), vocab=read_target_config(path).vocab)
+    model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size)
     first = with_steps(generate(seed, 1)[0], 1)
     _, built = build(_exchange(first, model, draft, "none"), Memo())
     if not BY_NAME[name].layer_a_draft:
@@ -109,11 +108,9 @@ def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> t
 def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: int) -> list[Scenario]:
     """`count` scenarios of a checkpoint directory, in which the drafts take turns; a function of the arguments and of
     what the directories hold. Raises ValueError if the checkpoint is bad."""
-    config = read_target_config(path)
-    hybrid = isinstance(config, HybridConfig)
-    if isinstance(config, HybridConfig) and "full_attention" not in config.types:
-        raise ValueError("layer_types has no 'full_attention', allowed: at least one")
-    model = Checkpoint(path=str(path), vocab=config.vocab)
+    config = read_config(path)
+    hybrid = config.has_states
+    model = Checkpoint(path=str(path), vocab=config.vocab_size)
     variants = tuple(variant for variant in VARIANTS if hybrid or variant != "other_commit")
     scenarios = []
     for turn, (scenario, variant) in enumerate(zip(generate(seed, count), itertools.cycle(variants), strict=False)):

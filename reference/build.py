@@ -18,6 +18,6 @@ def build(scenario: Scenario, memo: Memo) -> tuple[ReferenceTarget, ReferenceDra
     if isinstance(model, ProbeModel):
         module = import_module(f"draftproof.reference.drafts.{algorithm(draft)}")
         return ReferenceProbeTarget(model, memo), module.probe(draft, model, memo)
-    from draftproof.reference.real import load  # probes need no torch
+    from draftproof.reference.checkpoints import load  # probes need no torch
 
     return load(model, draft, memo)

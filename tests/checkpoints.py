@@ -102,6 +102,10 @@ QWEN3_5: dict[str, Any] = {
     "linear_value_head_dim": 10,
     "linear_conv_kernel_dim": 3,
 }
+QWEN3_5_MOE: dict[str, Any] = {
+    **{name: value for name, value in QWEN3_5.items() if name != "intermediate_size"},
+    **{name: value for name, value in QWEN3_NEXT.items() if "expert" in name or "moe" in name},
+}
 # A plain layer, then two with experts.
 GLM4_MOE: dict[str, Any] = {
     **SIZES,
@@ -162,9 +166,7 @@ def tiny_qwen3_5(directory: Path, seed: int = 0, mtp: bool = True, **changes: An
 
 def tiny_qwen3_5_moe(directory: Path, seed: int = 0, mtp: bool = True, **changes: Any) -> Path:
     """Write a random Qwen3_5MoeForCausalLM, with an MTP layer if `mtp`; `changes` are Qwen3_5MoeTextConfig fields."""
-    experts = {name: value for name, value in QWEN3_NEXT.items() if "expert" in name or "moe" in name}
-    fields = {name: value for name, value in {**QWEN3_5, **experts, **changes}.items() if name != "intermediate_size"}
-    return _hybrid(Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, fields, directory, seed, mtp)
+    return _hybrid(Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, {**QWEN3_5_MOE, **changes}, directory, seed, mtp)
 
 
 def tiny_glm4_moe(directory: Path, seed: int = 0, mtp: int = 1, **changes: Any) -> Path:

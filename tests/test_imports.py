@@ -16,7 +16,13 @@ ALLOWED = {
     "properties": ("draftproof.properties", "draftproof.errors"),
     "kernels": ("draftproof.kernels", "draftproof.errors"),
     "reference": ("draftproof.reference", "draftproof.properties.values", "draftproof.errors"),
-    "engine": ("draftproof.engine", "draftproof.kernels", "draftproof.errors"),
+    # What a checkpoint's files say is a format of Hugging Face's, read once for both sides.
+    "engine": (
+        "draftproof.engine",
+        "draftproof.kernels",
+        "draftproof.errors",
+        "draftproof.properties.values.checkpoint_config",
+    ),
     "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values", "draftproof.errors"),
     "harness": ("draftproof",),
     "faults": ("draftproof",),

@@ -47,6 +47,8 @@ class Layer(Protocol):
     @property
     def mlp(self) -> FeedForward: ...
 
+    def tensors(self) -> tuple[torch.Tensor, ...]: ...
+
 
 def run_layers(
     layers: Sequence[Layer],

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from draftproof import kernels
 from draftproof.engine.models.base import Cache, Where
 from draftproof.engine.models.checkpoint import take, take_wide
-from draftproof.engine.models.hybrid_config import HybridConfig
 from draftproof.engine.models.layers import head_norm, inverse_frequencies
+from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,12 @@ class GatedAttention:
 
 
 def read_gated_attention(
-    config: HybridConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
+    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
 ) -> GatedAttention:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
-    width, size, heads, kv_heads = config.width, config.head_dim, config.heads, config.kv_heads
+    width, size = config.hidden_size, config.head_dim
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    rotary_dim = int(size * config.rope_parameters.partial_rotary_factor)
     # Stored by head: its query, then its gate.
     q_gate = take(tensors, f"{prefix}.q_proj.weight", heads * 2 * size, width).view(heads, 2, size, width)
     k, v = (take(tensors, f"{prefix}.{name}_proj.weight", kv_heads * size, width) for name in "kv")
@@ -61,15 +63,15 @@ def read_gated_attention(
         index=index,
         heads=heads,
         kv_heads=kv_heads,
-        eps=config.norm_eps,
+        eps=config.rms_norm_eps,
         projection=torch.cat([q_gate[:, 0].reshape(-1, width), k, v, q_gate[:, 1].reshape(-1, width)]),
         out=take(tensors, f"{prefix}.o_proj.weight", width, heads * size),
         q_norm=read_norm(tensors, f"{prefix}.q_norm.weight", size),
         k_norm=read_norm(tensors, f"{prefix}.k_norm.weight", size),
-        inv_freq=inverse_frequencies(config.rope, config.rotary_dim).to(k.device),
+        inv_freq=inverse_frequencies(config.rope_parameters, rotary_dim).to(k.device),
     )
 
 
 def read_norm(tensors: Mapping[str, torch.Tensor], name: str, size: int) -> torch.Tensor:
-    """A norm's weight [size] as it is multiplied with: stored without its 1, kept in float32 at least."""
+    """Return a norm's weight [size] as it is multiplied with: stored without its 1, kept in float32 at least."""
     return 1.0 + take_wide(tensors, name, size)

@@ -15,7 +15,51 @@ import torch.nn.functional as F
 from draftproof import kernels
 from draftproof.engine.models.base import Cache, RecurrentWeights, StateShape, Where
 from draftproof.engine.models.checkpoint import take, take_wide
-from draftproof.engine.models.hybrid_config import HybridConfig, LinearSizes
+from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
+
+
+@dataclass(frozen=True)
+class LinearSizes:
+    """Key head u // (value_heads / key_heads) serves value head u; `conv` is C."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
+
+    @classmethod
+    def of(cls, config: GatedDeltaNetConfig) -> LinearSizes:
+        """Return the sizes of a configuration."""
+        return cls(
+            key_heads=config.linear_num_key_heads,
+            value_heads=config.linear_num_value_heads,
+            key_dim=config.linear_key_head_dim,
+            value_dim=config.linear_value_head_dim,
+            conv=config.linear_conv_kernel_dim,
+        )
+
+    @property
+    def keys(self) -> int:
+        """Components of all keys, or of all queries."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Components of all values."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Inputs of the convolution: all queries, all keys, all values."""
+        return 2 * self.keys + self.values
+
+    def state_shape(self, layers: int, dtype: torch.dtype) -> StateShape | None:
+        """Return what `layers` linear layers keep of a request; None without any."""
+        if not layers:
+            return None
+        heads = (self.key_heads, self.value_heads, self.key_dim, self.value_dim)
+        return StateShape(layers, *heads, self.conv, dtype, torch.promote_types(dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -45,15 +89,18 @@ class GatedDelta:
         return (self.projection, *recurrent, self.norm, self.out)
 
 
-def read_gated_delta(config: HybridConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int) -> GatedDelta:
+def read_gated_delta(
+    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
+) -> GatedDelta:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
-    sizes, width = config.linear, config.width
-    read = _interleaved if config.interleaved else _split
+    sizes, width = LinearSizes.of(config), config.hidden_size
+    # Qwen3-Next stores the projections interleaved by key head, Qwen3.5 one after the other.
+    read = _interleaved if isinstance(config, Qwen3NextConfig) else _split
     conv = take(tensors, f"{prefix}.conv1d.weight", sizes.channels, 1, sizes.conv)
     return GatedDelta(
         index=index,
         sizes=sizes,
-        eps=config.norm_eps,
+        eps=config.rms_norm_eps,
         projection=torch.cat(read(sizes, tensors, prefix, width)),
         recurrent=RecurrentWeights(
             # Channels side by side in memory: what the kernels read fastest.
@@ -64,15 +111,6 @@ def read_gated_delta(config: HybridConfig, tensors: Mapping[str, torch.Tensor], 
         norm=take_wide(tensors, f"{prefix}.norm.weight", sizes.value_dim),
         out=take(tensors, f"{prefix}.out_proj.weight", width, sizes.values),
     )
-
-
-def state_shape(config: HybridConfig, layers: int, dtype: torch.dtype) -> StateShape | None:
-    """What `layers` linear layers keep of a request; None without any."""
-    sizes = config.linear
-    if not layers:
-        return None
-    heads = (sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim)
-    return StateShape(layers, *heads, sizes.conv, dtype, torch.promote_types(dtype, torch.float32))
 
 
 def _split(

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from draftproof.engine.models.checkpoint import take, take_wide
-from draftproof.engine.models.grouped_config import GroupSizes
 from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import in_blocks, read_experts, run_experts
+from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
 
 # What transformers adds to the sum that shares are divided by.
 _NORM_EPS = 1e-20
@@ -24,7 +24,7 @@ _NORM_EPS = 1e-20
 class GroupedMoe:
     """router [X, D] and correction [X] in float32 at least, gate_up [X, 2F, D], down [X, D, F]; the shared experts."""
 
-    sizes: GroupSizes
+    config: GroupedMoeConfig
     router: torch.Tensor
     correction: torch.Tensor
     gate_up: torch.Tensor
@@ -33,7 +33,7 @@ class GroupedMoe:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, D] -> [T, D]."""
-        return in_blocks(x, self.sizes.chosen, self.gate_up, self.down, self._routed) + self.shared(x)
+        return in_blocks(x, self.config.num_experts_per_tok, self.gate_up, self.down, self._routed) + self.shared(x)
 
     def _routed(self, x: torch.Tensor) -> torch.Tensor:
         shares, experts = self.route(x)
@@ -47,36 +47,37 @@ class GroupedMoe:
         scores = torch.sigmoid(F.linear(x.to(self.router.dtype), self.router))
         ranked = self._closed(scores + self.correction)
         # torch.topk promises nothing about ties.
-        experts = torch.sort(ranked, dim=1, descending=True, stable=True).indices[:, : self.sizes.chosen]
+        experts = torch.sort(ranked, dim=1, descending=True, stable=True).indices[:, : self.config.num_experts_per_tok]
         shares = scores.gather(1, experts)
-        if self.sizes.normalised:
+        if self.config.norm_topk_prob:
             shares = shares / (shares.sum(1, keepdim=True) + _NORM_EPS)
-        return shares * self.sizes.scale, experts
+        return shares * self.config.routed_scaling_factor, experts
 
     def _closed(self, ranked: torch.Tensor) -> torch.Tensor:
         """ranked [T, X] with -inf for all but the best groups: those whose two best experts have the largest sum."""
-        sizes = self.sizes
-        if sizes.open_groups == sizes.groups:
+        groups, opened = self.config.n_group, self.config.topk_group
+        if opened == groups:
             return ranked
-        grouped = ranked.view(ranked.shape[0], sizes.groups, -1)
+        grouped = ranked.view(ranked.shape[0], groups, -1)
         best = torch.sort(grouped, dim=2, descending=True).values[:, :, :2].sum(2)
         order = torch.sort(best, dim=1, descending=True, stable=True).indices
-        shut = torch.ones_like(best, dtype=torch.bool).scatter(1, order[:, : sizes.open_groups], False)
+        shut = torch.ones_like(best, dtype=torch.bool).scatter(1, order[:, :opened], False)
         return grouped.masked_fill(shut.unsqueeze(2), -torch.inf).view(ranked.shape)
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return (self.router, self.correction, self.gate_up, self.down, *self.shared.tensors())
 
 
-def read_grouped_moe(sizes: GroupSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int) -> GroupedMoe:
+def read_grouped_moe(config: GroupedMoeConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> GroupedMoe:
     """Take the tensors below `prefix` and stack the experts. Raises CheckpointError."""
-    router = take(tensors, f"{prefix}.gate.weight", sizes.count, width)
-    gate_up, down = read_experts(sizes.count, sizes.intermediate, tensors, f"{prefix}.experts", width)
+    width, count, inner = config.hidden_size, config.n_routed_experts, config.moe_intermediate_size
+    router = take(tensors, f"{prefix}.gate.weight", count, width)
+    gate_up, down = read_experts(count, inner, tensors, f"{prefix}.experts", width)
     return GroupedMoe(
-        sizes=sizes,
+        config=config,
         router=router.to(torch.promote_types(router.dtype, torch.float32)),
-        correction=take_wide(tensors, f"{prefix}.gate.e_score_correction_bias", sizes.count),
+        correction=take_wide(tensors, f"{prefix}.gate.e_score_correction_bias", count),
         gate_up=gate_up,
         down=down,
-        shared=read_mlp(tensors, f"{prefix}.shared_experts", width, sizes.shared),
+        shared=read_mlp(tensors, f"{prefix}.shared_experts", width, inner * config.n_shared_experts),
     )

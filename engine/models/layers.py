@@ -1,4 +1,4 @@
-"""One decoder layer of Llama or Qwen3, with fused projections.
+"""The parts of a Llama or Qwen3 layer, with fused projections; other architectures use some of them.
 
 `T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, `F` intermediate width.
 """
@@ -14,7 +14,40 @@ import torch.nn.functional as F
 
 from draftproof import kernels
 from draftproof.engine.models.base import Cache, CacheShape, Where
-from draftproof.engine.models.checkpoint import DenseConfig, Rope, take
+from draftproof.engine.models.checkpoint import take
+from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
+from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """What a layer is made of, with what a configuration leaves out filled in."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    qk_norm: bool
+
+    @classmethod
+    def of(cls, config: LlamaConfig | DFlashConfig) -> LayerSizes:
+        """Return the sizes of a configuration: heads that share out the hidden size, a kv head for each, by default."""
+        return cls(
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=config.num_key_value_heads or config.num_attention_heads,
+            head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
+            rms_norm_eps=config.rms_norm_eps,
+            qk_norm=config.qk_norm,
+        )
+
+    def cache_shape(self, layers: int, dtype: torch.dtype) -> CacheShape:
+        """Return what `layers` layers keep per token."""
+        return CacheShape(layers, self.num_key_value_heads, self.head_dim, self.head_dim, dtype)
 
 
 @dataclass(frozen=True)
@@ -35,36 +68,33 @@ class LayerWeights:
         return tuple(tensor for tensor in found if tensor is not None)
 
 
-def read_layer(config: DenseConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> LayerWeights:
+def read_layer(sizes: LayerSizes, tensors: Mapping[str, torch.Tensor], prefix: str) -> LayerWeights:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
-    width, size = config.width, config.head_dim
-    sizes = {"q": config.heads * size, "k": config.kv_heads * size, "v": config.kv_heads * size}
+    width, size = sizes.hidden_size, sizes.head_dim
+    kv_rows = sizes.num_key_value_heads * size
+    rows = {"q": sizes.num_attention_heads * size, "k": kv_rows, "v": kv_rows}
     attention = f"{prefix}.self_attn"
-    qkv = [take(tensors, f"{attention}.{name}_proj.weight", rows, width) for name, rows in sizes.items()]
-    inside = read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate)
+    qkv = [take(tensors, f"{attention}.{name}_proj.weight", count, width) for name, count in rows.items()]
+    inside = read_mlp(tensors, f"{prefix}.mlp", width, sizes.intermediate_size)
     return LayerWeights(
         qkv=torch.cat(qkv),
-        out=take(tensors, f"{attention}.o_proj.weight", width, sizes["q"]),
+        out=take(tensors, f"{attention}.o_proj.weight", width, rows["q"]),
         gate_up=inside.gate_up,
         down=inside.down,
         mlp_norm=take(tensors, f"{prefix}.post_attention_layernorm.weight", width),
-        q_norm=take(tensors, f"{attention}.q_norm.weight", size) if config.qk_norm else None,
-        k_norm=take(tensors, f"{attention}.k_norm.weight", size) if config.qk_norm else None,
+        q_norm=take(tensors, f"{attention}.q_norm.weight", size) if sizes.qk_norm else None,
+        k_norm=take(tensors, f"{attention}.k_norm.weight", size) if sizes.qk_norm else None,
     )
 
 
-def cache_shape(config: DenseConfig, dtype: torch.dtype) -> CacheShape:
-    """What the layers of `config` keep per token."""
-    return CacheShape(config.layers, config.kv_heads, config.head_dim, config.head_dim, dtype)
-
-
-def inverse_frequencies(rope: Rope, size: int) -> torch.Tensor:
-    """[H / 2] float32: by definition what transformers computes in float32 on the CPU, llama3 scaling included."""
+def inverse_frequencies(rope: RopeParameters, size: int) -> torch.Tensor:
+    """Return [H / 2] float32: by definition what transformers computes on the CPU, llama3 scaling included."""
     exponents = torch.arange(0, size, 2, dtype=torch.int64).float() / size
-    plain = 1.0 / (rope.theta**exponents)
-    if rope.scaling is None:
+    plain = 1.0 / (rope.rope_theta**exponents)
+    if not isinstance(rope, Llama3RopeParameters):
         return plain
-    factor, low, high, original = rope.scaling
+    factor, low, high = rope.factor, rope.low_freq_factor, rope.high_freq_factor
+    original = float(rope.original_max_position_embeddings)
     wavelength = 2 * math.pi / plain
     slow = torch.where(wavelength > original / low, plain / factor, plain)
     smooth = (original / wavelength - low) / (high - low)
@@ -76,21 +106,21 @@ def inverse_frequencies(rope: Rope, size: int) -> torch.Tensor:
 class Attention:
     """Everything between the qkv projection and the output projection of one layer."""
 
-    config: DenseConfig
+    sizes: LayerSizes
     inv_freq: torch.Tensor
 
     def __call__(
         self, layer: int, weights: LayerWeights, qkv: torch.Tensor, where: Where, cache: Cache
     ) -> torch.Tensor:
         """qkv [T, (Nq + 2N)H] -> [T, NqH]; the new entries are in the cache afterwards."""
-        heads, kv_heads = self.config.heads, self.config.kv_heads
-        split = qkv.view(qkv.shape[0], heads + 2 * kv_heads, self.config.head_dim)
+        heads, kv_heads = self.sizes.num_attention_heads, self.sizes.num_key_value_heads
+        split = qkv.view(qkv.shape[0], heads + 2 * kv_heads, self.sizes.head_dim)
         q, k, v = split.split([heads, kv_heads, kv_heads], dim=1)
         if weights.q_norm is not None and weights.k_norm is not None:
-            eps = self.config.norm_eps
+            eps = self.sizes.rms_norm_eps
             q, k = head_norm(q, weights.q_norm, eps), head_norm(k, weights.k_norm, eps)
         kernels.rope(q, k, where.positions, self.inv_freq)
-        attended = cache.attend(layer, q, k, v, where, self.config.head_dim**-0.5)
+        attended = cache.attend(layer, q, k, v, where, self.sizes.head_dim**-0.5)
         return attended.view(qkv.shape[0], -1)
 
 
@@ -140,9 +170,9 @@ def mlp(weights: LayerWeights | Mlp, x: torch.Tensor) -> torch.Tensor:
 NARROW_TOKENS, NARROW_INPUTS = 1, 8192
 
 
-def is_narrow(x: torch.Tensor, config: DenseConfig) -> bool:
-    """Whether the narrow kernels serve activations x [T, D]: a choice by shape and device, the same at every replay."""
-    inputs = max(config.width, config.intermediate, config.heads * config.head_dim)
+def is_narrow(x: torch.Tensor, sizes: LayerSizes) -> bool:
+    """Return if the narrow kernels serve activations x [T, D]: a choice by shape and device, the same at replays."""
+    inputs = max(sizes.hidden_size, sizes.intermediate_size, sizes.num_attention_heads * sizes.head_dim)
     return x.is_cuda and x.shape[0] <= NARROW_TOKENS and inputs <= NARROW_INPUTS and x.dtype != torch.float64
 
 

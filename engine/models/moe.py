@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 from draftproof import kernels
 from draftproof.engine.models.checkpoint import take
-from draftproof.engine.models.hybrid_config import ExpertSizes
 from draftproof.engine.models.layers import Mlp, read_mlp
+from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 
 # Made at once, in elements: weights that few tokens gather, or what all experts make of many.
 GATHERED = 1 << 27
@@ -104,16 +104,17 @@ def _all(
     return torch.bmm(active.view(total, count, -1) * weighted, down.transpose(1, 2)).sum(0)
 
 
-def read_moe(sizes: ExpertSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int) -> Moe:
+def read_moe(config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> Moe:
     """Take the tensors below `prefix` and stack the experts. Raises CheckpointError."""
-    gate_up, down = read_experts(sizes.count, sizes.intermediate, tensors, f"{prefix}.experts", width)
+    width, count = config.hidden_size, config.num_experts
+    gate_up, down = read_experts(count, config.moe_intermediate_size, tensors, f"{prefix}.experts", width)
     return Moe(
-        chosen=sizes.chosen,
-        normalised=sizes.normalised,
-        router=take(tensors, f"{prefix}.gate.weight", sizes.count, width),
+        chosen=config.num_experts_per_tok,
+        normalised=config.norm_topk_prob,
+        router=take(tensors, f"{prefix}.gate.weight", count, width),
         gate_up=gate_up,
         down=down,
-        shared=read_mlp(tensors, f"{prefix}.shared_expert", width, sizes.shared),
+        shared=read_mlp(tensors, f"{prefix}.shared_expert", width, config.shared_expert_intermediate_size),
         shared_gate=take(tensors, f"{prefix}.shared_expert_gate.weight", 1, width),
     )
 

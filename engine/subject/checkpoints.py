@@ -15,31 +15,23 @@ import torch
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.drafts.ngram import NgramSettings
 from draftproof.engine.models.base import Block, Chain, Head, Target
-from draftproof.engine.models.chain import FirstLayer, OneLayer, build_chain
-from draftproof.engine.models.checkpoint import (
-    CheckpointError,
-    DenseConfig,
-    Tensors,
-    open_tensors,
-    parse_config,
-    read_json,
-)
-from draftproof.engine.models.config_fields import LINEAR, draft_fields, fingerprint, target_fields
-from draftproof.engine.models.dense import Dense
+from draftproof.engine.models.checkpoint import Tensors, open_tensors
+from draftproof.engine.models.config_fields import draft_fields, fingerprint, target_fields
 from draftproof.engine.models.dflash import load_dflash
-from draftproof.engine.models.eagle_head import EagleHead, head_config, load_head
-from draftproof.engine.models.grouped import Grouped, build_grouped, mtp_prefixes
-from draftproof.engine.models.grouped_config import GroupedConfig, is_grouped, parse_grouped
-from draftproof.engine.models.hybrid import OTHER_PARTS, Hybrid, build_target
-from draftproof.engine.models.hybrid_config import HybridConfig, is_hybrid, parse_hybrid
-from draftproof.engine.models.mtp import build_mtp
+from draftproof.engine.models.eagle_head import EagleHead, load_head
+from draftproof.engine.models.layers import LayerSizes
+from draftproof.engine.models.mtp_chain import FirstLayer
+from draftproof.engine.models.registry import build_target, load_target
+from draftproof.engine.models.target import CheckpointTarget
 from draftproof.engine.subject.pair import Pair
+from draftproof.errors import CheckpointError
+from draftproof.properties.values.checkpoint_config import parse_config, read_fields
+from draftproof.properties.values.checkpoint_config.base import LINEAR
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.properties.values.scenario import Checkpoint
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
-RealTarget = Dense | Hybrid | Grouped
 
 
 @dataclass(frozen=True)
@@ -48,21 +40,21 @@ class Source:
 
     config: Any
     tensors: Tensors
-    target: RealTarget
+    target: CheckpointTarget[Any]
     draft: CheckpointDraft
     device: torch.device
 
 
 def load(model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device) -> Pair:
     """Read the directories. Raises CheckpointError naming what is wrong with them."""
-    return build_pair(read_json(model.path), model, draft, device)
+    return build_pair(read_fields(model.path), model, draft, device)
 
 
 def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch.device) -> Pair:
     """As `load`, with a configuration object (a mapping, or with to_dict()) for that of the directory."""
     tensors = open_tensors(model.path, device, DTYPES[model.dtype])
     seen = [fingerprint(config)]
-    target = _target(config, tensors)
+    target = build_target(config, tensors)
     seen.append(fingerprint(config))
     if isinstance(draft, Ngram):
         built = DraftModel(algorithm(draft), NgramSettings(draft.max_n, draft.min_n))
@@ -73,45 +65,22 @@ def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, d
     return Pair(target, built, config, tuple(seen))
 
 
-def _target(config: Any, tensors: Tensors) -> RealTarget:
-    fields = target_fields(config)
-    if is_hybrid(fields):
-        hybrid = build_target(config, tensors)
-        return _read_whole(hybrid, tensors, OTHER_PARTS)
-    if is_grouped(fields):
-        grouped = build_grouped(config, tensors)
-        return _read_whole(grouped, tensors, mtp_prefixes(grouped.config))
-    return _read_whole(Dense(parse_config(fields), tensors), tensors, ())
-
-
-def _read_whole(target: RealTarget, tensors: Tensors, others: tuple[str, ...]) -> RealTarget:
-    """The target, if nothing was left unread but `others`. Some writers repeat a tied lm_head."""
-    tensors.refuse_unread(*others, *(("lm_head.weight",) if target.config.tied else ()))
-    return target
-
-
 def _eagle(source: Source) -> Head:
-    config, target, draft = source.config, source.target, source.draft
+    target, draft = source.target, source.draft
     if draft.built_in:
-        if isinstance(target, Hybrid):
-            return build_mtp(config, source.tensors, target)
-        return FirstLayer(build_chain(config, source.tensors, _with_mtp(target), 1))
+        return FirstLayer(_built_in(source, 1))
+    sizes = target.eagle_config(parse_config(draft_fields(source.config)))
     if draft.path:
-        return load_head(draft.path, target, source.device, target.hidden_dtype)
-    sizes = head_config(_parse(draft_fields(config)))
-    arrays = random_head(_sizes(sizes), draft.seed)
+        return load_head(draft.path, target, sizes, source.device, target.hidden_dtype)
+    arrays = random_head(_head_sizes(LayerSizes.of(sizes)), draft.seed)
     weights = {name: torch.from_numpy(array).to(source.device, target.hidden_dtype) for name, array in arrays.items()}
     return EagleHead(sizes, weights, target)
 
 
 def _mtp(source: Source) -> Chain:
     if source.draft.path:
-        raise CheckpointError(
-            f"path of an mtp draft is {source.draft.path!r}; allowed: none, the target's checkpoint brings the layers"
-        )
-    if isinstance(source.target, Hybrid):
-        return OneLayer(build_mtp(source.config, source.tensors, source.target))
-    return build_chain(source.config, source.tensors, _with_mtp(source.target))
+        raise CheckpointError(f"invalid path {source.draft.path!r} of an mtp draft: expected none")
+    return _built_in(source, None)
 
 
 def _dflash(source: Source) -> Block:
@@ -120,14 +89,13 @@ def _dflash(source: Source) -> Block:
 
 
 def _standalone(source: Source) -> Target:
-    """A language model of its own, of the target's vocabulary and without states that a rejected token would change."""
+    """Read a language model of its own, of the target's vocabulary and without states."""
     path, target = _directory(source.draft), source.target
-    config = read_json(path)
-    if isinstance(_parse(target_fields(config)), HybridConfig):
-        raise CheckpointError(f"{path} has layers of {LINEAR}; allowed for a standalone draft: full_attention")
-    draft = _target(config, open_tensors(path, source.device, target.hidden_dtype))
+    if parse_config(target_fields(read_fields(path))).has_states:
+        raise CheckpointError(f"invalid standalone draft {path}: expected no layers of {LINEAR}")
+    draft = load_target(path, source.device, target.hidden_dtype)
     if draft.vocab != target.vocab:
-        raise CheckpointError(f"vocab_size of the draft is {draft.vocab}; allowed for this target: {target.vocab}")
+        raise CheckpointError(f"invalid vocab_size {draft.vocab} of the draft: expected {target.vocab}, the target's")
     return draft
 
 
@@ -139,24 +107,24 @@ _BUILD: dict[str, Callable[[Source], Head | Chain | Block | Target]] = {
 }
 
 
-def _with_mtp(target: RealTarget) -> Grouped:
-    if not isinstance(target, Grouped):
-        raise CheckpointError("built_in is True; allowed: False, this architecture has no draft of its own")
-    return target
+def _built_in(source: Source, count: int | None) -> Chain:
+    """Return the first `count` MTP layers of the target's checkpoint, or all. Raises CheckpointError if it has none."""
+    return source.target.built_in_draft(source.config, source.tensors, count)
 
 
 def _directory(draft: CheckpointDraft) -> str:
     if not draft.path or draft.built_in:
-        named = "built into the target" if draft.built_in else "not given"
-        raise CheckpointError(f"path of a {draft.algorithm} draft is {named}; allowed: a checkpoint directory")
+        given = "built into the target" if draft.built_in else "not given"
+        raise CheckpointError(f"invalid path of a {draft.algorithm} draft, {given}: expected a checkpoint directory")
     return draft.path
 
 
-def _parse(fields: dict[str, Any]) -> DenseConfig | HybridConfig | GroupedConfig:
-    if is_hybrid(fields):
-        return parse_hybrid(fields)
-    return parse_grouped(fields) if is_grouped(fields) else parse_config(fields)
-
-
-def _sizes(config: DenseConfig) -> HeadSizes:
-    return HeadSizes(config.width, config.intermediate, config.heads, config.kv_heads, config.head_dim, config.qk_norm)
+def _head_sizes(sizes: LayerSizes) -> HeadSizes:
+    return HeadSizes(
+        hidden=sizes.hidden_size,
+        intermediate=sizes.intermediate_size,
+        heads=sizes.num_attention_heads,
+        kv_heads=sizes.num_key_value_heads,
+        head_dim=sizes.head_dim,
+        qk_norm=sizes.qk_norm,
+    )

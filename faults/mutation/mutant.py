@@ -18,12 +18,7 @@ LEFT_OUT = {
     "engine/graphs/host.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
     "engine/models/checkpoint.py": "reads files, and is held by tests with broken ones",
     "engine/models/config_fields.py": "reads files, and is held by tests with broken ones",
-    "engine/models/grouped_config.py": "reads files, and is held by tests with broken ones",
-    "engine/models/hybrid_config.py": "reads files, and is held by tests with broken ones",
-    "engine/models/dflash.py::parse_dflash": "reads files, and is held by tests with broken ones",
-    "engine/models/dflash.py::_sizes": "reads files, and is held by tests with broken ones",
-    "engine/models/dflash.py::_features": "reads files, and is held by tests with broken ones",
-    "engine/models/grouped.py::load_grouped": "reads files, and is held by tests with broken ones",
+    "engine/models/registry.py::load_target": "reads files, and is held by tests with broken ones",
     "engine/adaptive.py::read_adaptive_config": "reads files, and is held by tests with broken ones",
     "engine/adaptive.py::_Field": "reads files, and is held by tests with broken ones",
     "engine/adaptive.py::_integer": "reads files, and is held by tests with broken ones",
@@ -34,7 +29,7 @@ LEFT_OUT = {
     "engine/adaptive.py::_shown": "reads files, and is held by tests with broken ones",
     "engine/models/layers.py::is_narrow": "chooses on CUDA only",
     "engine/models/layers.py::narrow_layer": "runs on CUDA only",
-    "engine/models/dense.py::_narrow": "runs on CUDA only",
+    "engine/models/llama.py::_narrow": "runs on CUDA only",
 }
 """Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""
 

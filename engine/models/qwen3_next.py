@@ -1,0 +1,106 @@
+"""Qwen3-Next and Qwen3.5 (text) as a target. `T` packed tokens, `D` hidden width, `V` vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from draftproof.engine.models.base import CacheShape, Chain
+from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, list_layer_types
+from draftproof.engine.models.gated_attention import GatedAttention, read_gated_attention, read_norm
+from draftproof.engine.models.gated_delta import GatedDelta, LinearSizes, read_gated_delta
+from draftproof.engine.models.layers import Mlp, read_mlp
+from draftproof.engine.models.moe import Moe, read_moe
+from draftproof.engine.models.qwen3_next_mtp import Qwen3NextMtp
+from draftproof.engine.models.target import CheckpointTarget
+from draftproof.properties.values.checkpoint_config import parse_config
+from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
+from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+
+# Where a model with a vision part keeps its text part; a text model has it right below "model".
+_TEXT, _PLAIN = "model.language_model", "model"
+
+
+@dataclass(frozen=True)
+class HybridLayer:
+    """norm [D], the mixer, mlp_norm [D], the MLP. What a layer is, is the type of its mixer, built once."""
+
+    norm: torch.Tensor
+    mixer: GatedAttention | GatedDelta
+    mlp_norm: torch.Tensor
+    mlp: Mlp | Moe
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Return every tensor of the layer."""
+        return (self.norm, *self.mixer.tensors(), self.mlp_norm, *self.mlp.tensors())
+
+
+class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
+    """Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM."""
+
+    def __init__(self, config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+        prefix = _TEXT if f"{_TEXT}.embed_tokens.weight" in tensors else _PLAIN
+        super().__init__(config, tensors, prefix)
+        self.layer_types = layer_types(config)
+        self.layers = read_layers(config, tensors, f"{prefix}.layers")
+        self.norm = read_norm(tensors, f"{prefix}.norm.weight", self.width)
+        self.cache_shape = cache_shape(config, self.hidden_dtype)
+        self.state_shape = LinearSizes.of(config).state_shape(self.layer_types.count(LINEAR), self.hidden_dtype)
+
+    @staticmethod
+    def eagle_config(config: GatedDeltaNetConfig) -> LlamaConfig:
+        """Return the configuration of an EAGLE head: as wide inside as one expert, if there are any."""
+        inner = config.moe_intermediate_size if config.num_experts else config.intermediate_size
+        return eagle_layer(config, config.num_key_value_heads, config.head_dim, inner)
+
+    def built_in_draft(self, config: Any, tensors: Mapping[str, torch.Tensor], count: int | None) -> Chain:
+        """Return the one MTP layer. Raises CheckpointError."""
+        own = parse_config(draft_fields(config), GatedDeltaNetConfig)
+        own.check_mtp("config.json")
+        layers = read_layers(own, tensors, "mtp.layers")
+        return Qwen3NextMtp(own, tensors, self, layers, cache_shape(own, self.hidden_dtype))
+
+    def unread_prefixes(self) -> tuple[str, ...]:
+        """Return those of the vision part and of the MTP layer."""
+        return ("model.visual.", "mtp.")
+
+
+def layer_types(config: GatedDeltaNetConfig) -> tuple[str, ...]:
+    """Return the type of each layer."""
+    return list_layer_types(config.num_hidden_layers, config.layer_types, config.full_attention_interval)
+
+
+def cache_shape(config: GatedDeltaNetConfig, dtype: torch.dtype) -> CacheShape:
+    """Return what the full attention layers keep per token."""
+    full = layer_types(config).count(FULL)
+    return CacheShape(full, config.num_key_value_heads, config.head_dim, config.head_dim, dtype)
+
+
+def read_layers(
+    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str
+) -> tuple[HybridLayer, ...]:
+    """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts those of its own kind. Raises CheckpointError."""
+    layers, types = [], layer_types(config)
+    for i, kind in enumerate(types):
+        mixer = _read_mixer(config, tensors, f"{prefix}.{i}", kind, types[:i].count(kind))
+        norms = [f"{prefix}.{i}.{name}_layernorm.weight" for name in ("input", "post_attention")]
+        before, after = (read_norm(tensors, name, config.hidden_size) for name in norms)
+        layers.append(HybridLayer(before, mixer, after, _read_mlp(config, tensors, f"{prefix}.{i}.mlp", i)))
+    return tuple(layers)
+
+
+def _read_mixer(
+    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, kind: str, index: int
+) -> GatedAttention | GatedDelta:
+    if kind == LINEAR:
+        return read_gated_delta(config, tensors, f"{prefix}.linear_attn", index)
+    return read_gated_attention(config, tensors, f"{prefix}.self_attn", index)
+
+
+def _read_mlp(config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, layer: int) -> Mlp | Moe:
+    if config.num_experts and layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0:
+        return read_moe(config, tensors, prefix)
+    return read_mlp(tensors, prefix, config.hidden_size, config.intermediate_size)

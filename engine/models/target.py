@@ -1,0 +1,82 @@
+"""What all targets that are read from checkpoints share. `T` packed tokens, `D` hidden width, `V` vocabulary."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+import torch.nn.functional as F
+
+from draftproof.engine.models.base import Cache, CacheShape, Chain, Kept, StateShape, Where
+from draftproof.engine.models.checkpoint import take
+from draftproof.engine.models.decoder import Layer, run_layers
+from draftproof.errors import CheckpointError
+from draftproof.properties.values.checkpoint_config.base import FULL, TargetConfig
+from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+
+C = TypeVar("C", bound=TargetConfig)
+
+
+class SharesEmbedding(Protocol):
+    """A target whose embedding [V, D] and lm_head [V, D] its drafts use, or a draft that uses them."""
+
+    embedding: torch.Tensor
+    lm_head: torch.Tensor
+
+
+class CheckpointTarget(ABC, Generic[C]):
+    """A `Target` of tensors named as in a Hugging Face checkpoint; their device and dtype are the model's.
+
+    An architecture sets `cache_shape`, and `layers` and `norm` unless its forward pass is its own.
+    """
+
+    layers: Sequence[Layer]
+    norm: torch.Tensor
+    cache_shape: CacheShape
+
+    def __init__(self, config: C, tensors: Mapping[str, torch.Tensor], prefix: str = "model") -> None:
+        self.config = config
+        self.width, self.vocab = config.hidden_size, config.vocab_size
+        self.layer_types: tuple[str, ...] = (FULL,) * config.num_hidden_layers
+        self.state_shape: StateShape | None = None
+        self.embedding = take(tensors, f"{prefix}.embed_tokens.weight", self.vocab, self.width)
+        # Some writers leave a tied lm_head out, some repeat it; config.json decides.
+        tied = config.tie_word_embeddings
+        self.lm_head = self.embedding if tied else take(tensors, "lm_head.weight", self.vocab, self.width)
+        self.hidden_dtype = self.embedding.dtype
+
+    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
+        """Return hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
+        residual = F.embedding(ids, self.embedding)
+        return run_layers(self.layers, self.norm, residual, where, cache, self.config.rms_norm_eps, kept)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[T, D] -> [T, V], in the model's dtype."""
+        return F.linear(hidden, self.lm_head)
+
+    def weights(self) -> tuple[torch.Tensor, ...]:
+        """Return every tensor that forward and logits read, each once."""
+        return (*shared_weights(self), *(tensor for layer in self.layers for tensor in layer.tensors()), self.norm)
+
+    @staticmethod
+    @abstractmethod
+    def eagle_config(config: C) -> LlamaConfig:
+        """Return the configuration of an EAGLE head of the target's own sizes. Raises CheckpointError."""
+
+    def built_in_draft(self, config: Any, tensors: Mapping[str, torch.Tensor], count: int | None) -> Chain:
+        """Return the first `count` MTP layers of the checkpoint, or all, of a configuration object that is only read.
+
+        Raises CheckpointError if it has none.
+        """
+        raise CheckpointError(f"invalid built_in True: expected False, {self.config.architecture} has no MTP layers")
+
+    def unread_prefixes(self) -> tuple[str, ...]:
+        """Return what the names of those tensors of the checkpoint begin with that the target has no use for."""
+        return ()
+
+
+def shared_weights(model: SharesEmbedding) -> tuple[torch.Tensor, ...]:
+    """Return embedding and lm_head, once if they are the same."""
+    return (model.embedding,) if model.embedding is model.lm_head else (model.embedding, model.lm_head)

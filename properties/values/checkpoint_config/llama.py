@@ -1,0 +1,88 @@
+"""Fields of Llama and Qwen3, and of the one layer of an EAGLE head, which is stored as either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from draftproof.properties.values.checkpoint_config.base import (
+    Count,
+    DecoderConfig,
+    Even,
+    Llama3RopeParameters,
+    RopeParameters,
+    TargetConfig,
+    invalid,
+)
+
+
+class LlamaConfig(TargetConfig, frozen=True, kw_only=True):
+    """LlamaForCausalLM; without `head_dim` heads share out the hidden size."""
+
+    unsupported: ClassVar[Mapping[str, Any]] = {
+        **DecoderConfig.unsupported,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "use_sliding_window": False,
+    }
+    qk_norm: ClassVar[bool] = False
+    """True if each query and key head has a norm of its own."""
+
+    intermediate_size: Count
+    head_dim: Even | None = None
+    rope_parameters: RopeParameters | Llama3RopeParameters = RopeParameters()
+
+    def check(self, source: str) -> None:
+        super().check(source)
+        self.check_rotates_all(source)
+        rope = self.rope_parameters
+        if isinstance(rope, Llama3RopeParameters) and rope.high_freq_factor <= rope.low_freq_factor:
+            raise invalid(
+                source, "high_freq_factor", rope.high_freq_factor, f"above low_freq_factor ({rope.low_freq_factor})"
+            )
+        if self.head_dim is None and self.hidden_size // self.num_attention_heads % 2:
+            raise invalid(source, "head_dim", self.hidden_size // self.num_attention_heads, "an even number")
+
+
+class Qwen3Config(LlamaConfig, frozen=True, kw_only=True):
+    """Qwen3ForCausalLM, whose head size has nothing to do with the hidden size."""
+
+    qk_norm: ClassVar[bool] = True
+
+    num_key_value_heads: Count
+    head_dim: Even
+
+
+def eagle_layer(
+    target: TargetConfig,
+    num_key_value_heads: int,
+    head_dim: int,
+    intermediate_size: int,
+    field: str = "head_dim",
+) -> Qwen3Config:
+    """Return the configuration of a made-up EAGLE head: a Qwen3 layer, rotated whole by the target's base.
+
+    Raises CheckpointError, which names `field`, for an odd head size.
+    """
+    if head_dim % 2:
+        raise invalid("config.json", field, head_dim, "an even number for an EAGLE head")
+    return Qwen3Config(
+        architectures=("Qwen3ForCausalLM",),
+        hidden_size=target.hidden_size,
+        num_hidden_layers=1,
+        num_attention_heads=target.num_attention_heads,
+        num_key_value_heads=num_key_value_heads,
+        rms_norm_eps=target.rms_norm_eps,
+        rope_parameters=RopeParameters(rope_theta=target.rope_parameters.rope_theta),
+        vocab_size=target.vocab_size,
+        intermediate_size=intermediate_size,
+        head_dim=head_dim,
+    )
+
+
+def check_head_fits(head: LlamaConfig, made_up: LlamaConfig, source: str) -> None:
+    """Raise CheckpointError unless an EAGLE head has the layer, width and vocabulary of one made up for its target."""
+    for field in ("architectures", "num_hidden_layers", "hidden_size", "vocab_size"):
+        value, expected = getattr(head, field), getattr(made_up, field)
+        if value != expected:
+            raise invalid(source, field, value, f"{expected!r} for an EAGLE head of this target")

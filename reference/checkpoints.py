@@ -1,0 +1,154 @@
+"""Checkpoints as target and draft of a scenario: float64 passes, remembered only under exactly their inputs.
+
+A row of a longer float pass can differ in its last bit from that of a shorter one, so no prefix is ever reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from draftproof.errors import CheckpointError
+from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
+from draftproof.properties.values.scenario import Checkpoint, LayerType
+from draftproof.reference.checkpoint_drafts import CheckpointBlock, CheckpointChain, CheckpointHead, Named, packed
+from draftproof.reference.drafts import dflash, eagle, mtp, ngram, standalone
+from draftproof.reference.drafts.base import ReferenceDraft
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.models.dflash import ReferenceDFlashModel
+from draftproof.reference.models.eagle_head import ReferenceEagleHead
+from draftproof.reference.models.registry import load_target
+from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
+
+Model = ReferenceCheckpointTarget[Any]
+
+# States and outputs of every token of every pass: what a target may add to a memo before it computes again instead.
+_REMEMBERED_BYTES = 1 << 29
+
+
+class RememberingTarget:
+    """A checkpoint of a language model; `hidden` is the state after the final norm, `kept` the layers whose outputs are
+    asked for.
+
+    Passes are remembered until their states and outputs take up `_REMEMBERED_BYTES`; further ones are computed whenever
+    asked for.
+    """
+
+    def __init__(self, model: Model, name: Hashable, memo: Memo, kept: tuple[int, ...] = ()) -> None:
+        self._model, self._known, self._room = model, memo.of((name, kept)), _REMEMBERED_BYTES
+        self._kept = kept
+
+    @property
+    def layer_types(self) -> tuple[LayerType, ...]:
+        """The type of every layer."""
+        return self._model.layer_types
+
+    def forward(self, tokens: tuple[int, ...]) -> Pass:
+        """The causal pass over tokens at positions 0, 1, .."""
+        if (known := self._known.exact(tokens)) is not None:
+            return known
+        done = self._model.forward(tokens)
+        nothing = np.empty((len(tokens), 0))
+        whole = Pass(
+            hidden=done.hidden.numpy(),
+            logits=done.logits.numpy(),
+            kv=tuple(map(packed, done.kv)),
+            states=tuple(layer.numpy() for layer in done.states),
+            layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
+        )
+        self._room -= sum(layer.nbytes for layer in (*whole.states, *whole.layers))
+        if self._room >= 0:
+            self._known.keep_exact(tokens, whole)
+        return whole
+
+
+def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RememberingTarget, ReferenceDraft]:
+    """Read both. Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's."""
+    target = _target(model.path, _stamp(model.path))
+    if target.config.vocab_size != model.vocab:
+        raise ValueError(f"model.vocab is {model.vocab}, allowed: {target.config.vocab_size}, that of {model.path}")
+    if isinstance(draft, Ngram):
+        return RememberingTarget(target, model, memo), ngram.probe(draft, model, memo)
+    if not isinstance(draft, CheckpointDraft):
+        kind = draft.__struct_config__.tag
+        raise ValueError(f"draft.kind is {kind}, allowed: checkpoint or ngram, for a checkpoint")
+    made, kept = _BUILD[draft.algorithm](target, model, draft, memo)
+    return RememberingTarget(target, model, memo, kept), made
+
+
+# A draft, and the layers of the target whose outputs it is fed with.
+_Made = tuple[ReferenceDraft, tuple[int, ...]]
+
+
+def _eagle(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    head: DraftLayer
+    if draft.built_in:
+        _no_path(draft)
+        head = target.mtp_layers(model.path)[0]
+    elif draft.path:
+        head = ReferenceEagleHead.load(target, draft.path)
+    else:
+        head = ReferenceEagleHead.random(target, draft.seed)
+    return eagle.ReferenceEagle(CheckpointHead(head, target.config.hidden_size, Named(draft, model), memo)), ()
+
+
+def _mtp(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    _no_path(draft)
+    chain = CheckpointChain(target.mtp_layers(model.path), target.config.hidden_size, Named(draft, model), memo)
+    return mtp.ReferenceMtp(chain), ()
+
+
+def _dflash(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    block = CheckpointBlock(ReferenceDFlashModel.load(target, _directory(draft)), Named(draft, model), memo)
+    return dflash.ReferenceDFlash(block), block.features
+
+
+def _standalone(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    path = _directory(draft)
+    config = read_config(path)
+    if config.has_states:
+        raise invalid(path, "architectures", list(config.architectures), "a standalone draft without linear attention")
+    if config.vocab_size != target.config.vocab_size:
+        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
+    return standalone.ReferenceStandalone(RememberingTarget(_target(path, _stamp(path)), Named(draft, model), memo)), ()
+
+
+_BUILD: dict[str, Callable[[Model, Checkpoint, CheckpointDraft, Memo], _Made]] = {
+    "eagle": _eagle,
+    "mtp": _mtp,
+    "dflash": _dflash,
+    "standalone": _standalone,
+}
+
+
+def _no_path(draft: CheckpointDraft) -> None:
+    if draft.path:
+        raise CheckpointError(
+            f"invalid draft.path {draft.path!r}: expected '', MTP layers are in the target's directory"
+        )
+
+
+def _directory(draft: CheckpointDraft) -> str:
+    if draft.built_in:
+        raise CheckpointError(f"invalid draft.built_in True: expected False for {draft.algorithm}")
+    if not draft.path:
+        raise CheckpointError(f"invalid draft.path '': expected a checkpoint directory for {draft.algorithm}")
+    return draft.path
+
+
+@lru_cache(maxsize=2)
+def _target(path: str, stamp: tuple[tuple[str, int, int], ...]) -> Model:
+    return load_target(path)
+
+
+def _stamp(path: str) -> tuple[tuple[str, int, int], ...]:
+    """Changes when a file of the directory does, so that a model rewritten in place is read again."""
+    directory = Path(path)
+    files = sorted(directory.iterdir()) if directory.is_dir() else []
+    return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)

@@ -1,0 +1,122 @@
+"""What decoder layers are made of, in float64, straight from the definitions.
+
+Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `N` query heads, `M` key-value heads,
+`H` head size, `F` intermediate size, `V` vocabulary. Everything is float64, but for the rotary frequencies (see
+`rope_frequencies`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
+from draftproof.reference.models.tensors import Shapes
+
+KV = tuple[Tensor, Tensor]
+
+
+def look_up(table: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Rows of an embedding [V, D]: [n, D]. Raises ValueError for no tokens or a token outside the vocabulary."""
+    if not tokens:
+        raise ValueError("tokens is empty; at least one token is needed")
+    bad = [token for token in tokens if not 0 <= token < table.shape[0]]
+    if bad:
+        raise ValueError(f"token {bad[0]} is outside the vocabulary; allowed: 0 .. {table.shape[0] - 1}")
+    return table[torch.tensor(tokens, dtype=torch.int64)]
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis."""
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+
+def rope_frequencies(rope: RopeParameters, head_dim: int) -> Tensor:
+    """The angle per token of each of the H/2 pairs, float64 [H/2].
+
+    The frequencies are by definition the float32 values that every implementation computes; only the product with
+    the position is taken in float64. Hence the same float32 operations in the same order as transformers' (5.23,
+    `compute_default_rope_parameters` and `_compute_llama3_parameters`): another order rounds differently.
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    frequencies = 1.0 / (rope.rope_theta**exponents)
+    if isinstance(rope, Llama3RopeParameters):
+        frequencies = _llama3_scaled(frequencies, rope)
+    return frequencies.to(torch.float64)
+
+
+def _llama3_scaled(frequencies: Tensor, scaling: Llama3RopeParameters) -> Tensor:
+    """Long wavelengths are slowed by `factor`, short ones kept, those between interpolated (float32)."""
+    wavelength = 2 * math.pi / frequencies
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    original = scaling.original_max_position_embeddings
+    smooth = (original / wavelength - low) / (high - low)
+    between = (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
+    is_long = wavelength > original / low
+    is_short = wavelength < original / high
+    return torch.where(is_long, frequencies / scaling.factor, torch.where(is_short, frequencies, between))
+
+
+def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
+    """Turn x [n, N, H] at positions p = first, .. by p * frequency in each plane (component j, component j + H/2)."""
+    positions = torch.arange(x.shape[0], dtype=torch.float64) + first
+    angle = (positions[:, None] * frequencies)[:, None, :]
+    left, right = x.chunk(2, dim=-1)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+
+
+def rotate_first(x: Tensor, rope: RopeParameters, size: int) -> Tensor:
+    """Turn the first `size` components of each head of x [n, N, H], as if they were a head of that size."""
+    turned = rotate(x[..., :size], rope_frequencies(rope, size))
+    return torch.cat((turned, x[..., size:]), dim=-1)
+
+
+def attend_causally(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Grouped-query attention of q [n, N, H] over k, v [n, M, H], where a row sees itself and those before: [n, NH]."""
+    future = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
+    return attend_all(q, k, v, future)
+
+
+def attend_all(q: Tensor, k: Tensor, v: Tensor, hidden_from: Tensor) -> Tensor:
+    """Grouped-query attention, where row i does not see the rows that `hidden_from` [n, m] marks: [n, NH]."""
+    heads, group = q.shape[1], q.shape[1] // k.shape[1]
+    return torch.cat([attend(q[:, i], k[:, i // group], v[:, i // group], hidden_from) for i in range(heads)], dim=-1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, future: Tensor) -> Tensor:
+    """softmax(q k^T / sqrt(H)) v for one head, q, k, v [n, H]; `future` [n, n] marks what a row may not see."""
+    scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(future, -math.inf)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def mlp(x: Tensor, weights: Mapping[str, Tensor], prefix: str = "mlp.") -> Tensor:
+    """down(silu(gate(x)) * up(x)) for x [n, D]; the weights' names start with `prefix`."""
+    gate = x @ weights[f"{prefix}gate_proj.weight"].T
+    up = x @ weights[f"{prefix}up_proj.weight"].T
+    return (silu(gate) * up) @ weights[f"{prefix}down_proj.weight"].T
+
+
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * torch.sigmoid(x)
+
+
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose name starts with `prefix`, by the rest of their name."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def mlp_shapes(prefix: str, inner: int, hidden_size: int) -> Shapes:
+    """Return the shapes of an MLP's matrices."""
+    return {
+        f"{prefix}gate_proj.weight": (inner, hidden_size),
+        f"{prefix}up_proj.weight": (inner, hidden_size),
+        f"{prefix}down_proj.weight": (hidden_size, inner),
+    }
+
+
+def norm_shapes(hidden_size: int) -> Shapes:
+    """Return the shapes of a layer's two norms."""
+    return {"input_layernorm.weight": (hidden_size,), "post_attention_layernorm.weight": (hidden_size,)}

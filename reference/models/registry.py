@@ -1,0 +1,30 @@
+"""The architectures that the reference knows. A new one is a file of this folder and a line of `MODELS`."""
+
+from pathlib import Path
+from typing import Any
+
+from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.values.checkpoint_config.base import invalid
+from draftproof.reference.models.deepseek_v3 import ReferenceDeepseekV3
+from draftproof.reference.models.glm4_moe import ReferenceGlm4Moe
+from draftproof.reference.models.llama import ReferenceLlama
+from draftproof.reference.models.qwen3_next import ReferenceQwen3Next
+from draftproof.reference.models.target import ReferenceCheckpointTarget
+
+MODELS: dict[str, type[ReferenceCheckpointTarget[Any]]] = {
+    "LlamaForCausalLM": ReferenceLlama,
+    "Qwen3ForCausalLM": ReferenceLlama,
+    "Qwen3NextForCausalLM": ReferenceQwen3Next,
+    "Qwen3_5ForCausalLM": ReferenceQwen3Next,
+    "Qwen3_5MoeForCausalLM": ReferenceQwen3Next,
+    "Glm4MoeForCausalLM": ReferenceGlm4Moe,
+    "DeepseekV3ForCausalLM": ReferenceDeepseekV3,
+}
+
+
+def load_target(directory: str | Path) -> ReferenceCheckpointTarget[Any]:
+    """Read a checkpoint directory. Raises CheckpointError for whatever is wrong with it."""
+    config = read_config(directory)
+    if config.architecture not in MODELS:
+        raise invalid(str(directory), "architectures", [config.architecture], f"one of {', '.join(MODELS)}")
+    return MODELS[config.architecture].read(config, directory)

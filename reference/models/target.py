@@ -1,0 +1,142 @@
+"""What all targets that are read from checkpoints share: float64, one causal pass from token zero, no cache.
+
+Shapes: `n` tokens, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from draftproof.errors import CheckpointError
+from draftproof.properties.values.checkpoint_config.base import TargetConfig, invalid
+from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.values.scenario import LayerType
+from draftproof.reference.models.layers import KV, look_up, rms_norm, with_prefix
+from draftproof.reference.models.tensors import EMBEDDING, FINAL_NORM, LM_HEAD, Shapes, read_tensors
+
+C = TypeVar("C", bound=TargetConfig)
+
+
+@dataclass(frozen=True)
+class TargetPass:
+    """What a target computes over a sequence; row i belongs to position i.
+
+    `hidden` [n, D] is after the final norm, `before_norm` [n, D] before it (the last layer's output), `logits`
+    [n, V] for the token after each position, `kv` per layer of full attention (k, v), each [n, M, H], k after RoPE,
+    `states` per linear layer [n, size]: what it keeps after each token (`qwen3_next_layer.delta_net`), `layers` every
+    decoder layer's output [n, D], residual included.
+    """
+
+    hidden: Tensor
+    before_norm: Tensor
+    logits: Tensor
+    kv: tuple[KV, ...]
+    states: tuple[Tensor, ...] = ()
+    layers: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class HeadPass:
+    """What a draft computes: states `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, M, H], k after
+    RoPE."""
+
+    g: Tensor
+    logits: Tensor
+    kv: tuple[KV, ...]
+
+
+class DraftLayer(Protocol):
+    """A draft's layer that runs one pass over tokens and vectors."""
+
+    def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass: ...
+
+
+class ReferenceCheckpointTarget(ABC, Generic[C]):
+    """A target with its float64 tensors by name, those of each layer in `layers`; nothing is kept between passes."""
+
+    def __init__(self, config: C, tensors: Mapping[str, Tensor]) -> None:
+        self.config, self.tensors = config, tensors
+        self.embedding, self.final_norm = tensors[EMBEDDING], tensors[FINAL_NORM]
+        # Some tied checkpoints store the shared matrix a second time; the embedding is the one that counts.
+        self.lm_head = self.embedding if config.tie_word_embeddings else tensors[LM_HEAD]
+        self.layers = tuple(with_prefix(tensors, f"model.layers.{i}.") for i in range(config.num_hidden_layers))
+
+    @classmethod
+    def read(cls, config: C, directory: str | Path) -> ReferenceCheckpointTarget[C]:
+        """Read the tensors of a directory. Raises CheckpointError."""
+        spare = (LM_HEAD,) if config.tie_word_embeddings else ()
+        prefixes = cls.unread_prefixes(config)
+        return cls(config, read_tensors(directory, cls.shapes(config), ignored=spare, ignored_prefixes=prefixes))
+
+    @classmethod
+    def shapes(cls, config: C) -> Shapes:
+        """Return name and shape of every tensor; no `lm_head.weight` where it is the embedding."""
+        table, shapes = (config.vocab_size, config.hidden_size), Shapes()
+        for i in range(config.num_hidden_layers):
+            shapes |= {f"model.layers.{i}.{name}": shape for name, shape in cls.layer_shapes(config, i).items()}
+        shapes |= {EMBEDDING: table, FINAL_NORM: (config.hidden_size,)}
+        return shapes if config.tie_word_embeddings else {**shapes, LM_HEAD: table}
+
+    @staticmethod
+    @abstractmethod
+    def layer_shapes(config: C, index: int) -> Shapes:
+        """Return name and shape of every tensor of a layer, names relative to it."""
+
+    @staticmethod
+    @abstractmethod
+    def eagle_config(config: C) -> LlamaConfig:
+        """Return the configuration of an EAGLE head of the target's own sizes. Raises CheckpointError."""
+
+    @staticmethod
+    def unread_prefixes(config: C) -> tuple[str, ...]:
+        """Return what the names of those tensors of the checkpoint begin with that the target has no use for."""
+        return ()
+
+    @property
+    def layer_types(self) -> tuple[LayerType, ...]:
+        """The type of every layer."""
+        return ("full_attention",) * self.config.num_hidden_layers
+
+    @abstractmethod
+    def layer(self, index: int, x: Tensor) -> tuple[Tensor, KV | None, Tensor | None]:
+        """Run a decoder layer over x [n, D]: [n, D], and its entries or its states."""
+
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return a norm of the target's kind over x [n, D]."""
+        return rms_norm(x, weight, self.config.rms_norm_eps)
+
+    def forward(self, tokens: Sequence[int]) -> TargetPass:
+        """Run one causal pass at positions 0 .. n-1. Raises ValueError for no token, or one out of vocabulary."""
+        x = look_up(self.embedding, tokens)
+        kv, states, outputs = list[KV](), list[Tensor](), list[Tensor]()
+        for index in range(self.config.num_hidden_layers):
+            x, entry, state = self.layer(index, x)
+            kv += [] if entry is None else [entry]
+            states += [] if state is None else [state]
+            outputs.append(x)
+        hidden = self.norm(x, self.final_norm)
+        return TargetPass(hidden, x, hidden @ self.lm_head.T, tuple(kv), tuple(states), tuple(outputs))
+
+    def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:
+        """Read the MTP layers of the target's directory. Raises CheckpointError, also where there are none."""
+        expected = "another one, this has no MTP layers"
+        raise invalid(str(directory), "architectures", list(self.config.architectures), expected)
+
+
+def check_inputs(tokens: Sequence[int], hidden: Tensor, size: int) -> None:
+    """Raise ValueError unless `hidden` has a row of `size` for every token."""
+    if hidden.shape != (len(tokens), size):
+        raise ValueError(f"invalid hidden of shape {tuple(hidden.shape)}: expected {(len(tokens), size)}")
+
+
+def check_same(tensors: Mapping[str, Tensor], name: str, original: Tensor, directory: str | Path) -> None:
+    """Raise CheckpointError if a tensor that repeats one of the target's is there and differs from it."""
+    if name in tensors and not torch.equal(tensors[name], original):
+        raise CheckpointError(f"invalid tensor {name} in {directory}: expected none, or the same as the target's")

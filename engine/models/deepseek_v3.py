@@ -1,7 +1,7 @@
 """DeepSeek-V3 as a target: multi-head latent attention, run as plain attention with expanded keys and values.
 
-`T` packed tokens, `D` hidden width, `N` heads, `A` query rank, `C` rank of keys and values, `P` plain and `R` rotated
-components of a key, `E` value size.
+`T` packed tokens, `D` hidden width, `N` heads, `Zq` rank of queries, `Zkv` rank of keys and values, `Hn` plain
+components and `Hr` rotated components of a key, `E` value size.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LATENT_EPS = 1e-6
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """`index` is the layer of the cache. projection [A + C + R, D] gives the latents and the rotated key, which all
-    heads share; without a query rank it has N(P + R) rows of queries in place of A.
+    """`index` is the layer of the cache. projection [Zq + Zkv + Hr, D] gives the latents and the rotated key, which all
+    heads share; without a query rank it has N(Hn + Hr) rows of queries in place of Zq.
 
-    queries [N(P + R), A] or None, keys_values [N(P + E), C], out [D, NE], inv_freq [R / 2]. Rotated components are in
-    halves, whatever the order in the checkpoint.
+    queries [N(Hn + Hr), Zq] or None, keys_values [N(Hn + E), Zkv], out [D, NE], inv_freq [Hr / 2]. Rotated
+    components are in halves, whatever the order in the checkpoint.
     """
 
     index: int
@@ -128,7 +128,7 @@ def _read_bias(
 
 
 def _in_halves(rows: torch.Tensor, heads: int, config: DeepseekV3Config) -> torch.Tensor:
-    """Sort the last R rows of each head into those of even, then of odd number, if they are stored in pairs.
+    """Sort the last Hr rows of each head into those of even, then of odd number, if they are stored in pairs.
 
     The scores are sums over these components, so that any order will do which queries and keys share.
     """

@@ -4,8 +4,8 @@ The context of layer l at position p is made of f_p, the outputs of chosen layer
 c = output_norm_enc(fc f_p), then this layer's keys and values of c, without its input norm. A block's rows see the
 context and each other. Embedding and lm_head are the target's, which has the embedding of the masked token too.
 Source: sgl-project/sglang#25029.
-`T` packed tokens, `B` rows of `W` tokens, `D` hidden width, `M` features, `Nq` and `N` query and kv heads, `H` their
-size.
+`T` packed tokens, `B` rows of a launch, `W` tokens a row, `D` hidden width, `Df` width of the features, `Nq` and `N`
+query and kv heads, `H` their size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 
 
 class DFlashModel:
-    """A `Block`. Tensors: encoder.fc [D, MD], encoder.output_norm_enc [D], layers.*, norm."""
+    """A `Block`. Tensors: encoder.fc [D, Df], encoder.output_norm_enc [D], layers.*, norm."""
 
     def __init__(self, config: DFlashConfig, tensors: Mapping[str, torch.Tensor], target: SharesEmbedding) -> None:
         self.sizes = sizes = LayerSizes.of(config)
@@ -45,7 +45,7 @@ class DFlashModel:
         self._attention = Attention(sizes, inv_freq.to(self.fc.device))
 
     def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
-        """Write the context entries of features [T, MD] in every layer."""
+        """Write the context entries of features [T, Df] in every layer."""
         kv_heads, size, eps = self.sizes.num_key_value_heads, self.sizes.head_dim, self.sizes.rms_norm_eps
         context = rms_norm(F.linear(features, self.fc), self.context_norm, eps)
         for i, weights in enumerate(self.layers):

@@ -1,6 +1,6 @@
 """A full attention layer of Qwen3-Next and Qwen3.5: an output gate beside each query, a partial rotation.
 
-`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, of which the first `R` are rotated.
+`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, `Hr` rotated components.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDelta
 class GatedAttention:
     """`index` counts the full attention layers. projection [(2Nq + 2N)H, D] gives q, k, v, gate of all heads.
 
-    out [D, NqH]; norms [H] with their 1 added; inv_freq [R / 2].
+    out [D, NqH]; norms [H] with their 1 added; inv_freq [Hr / 2].
     """
 
     index: int

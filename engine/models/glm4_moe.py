@@ -1,6 +1,6 @@
 """GLM-4-MoE as a target: attention with a partial rotation, biases and norms of heads by configuration.
 
-`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, of which the first `R` are rotated.
+`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, `Hr` rotated components.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
 class GlmAttention:
     """`index` is the layer of the cache. projection [(Nq + 2N)H, D] and its bias give q, k, v of all heads.
 
-    out [D, NqH]; norms [H], both or neither; inv_freq [R / 2].
+    out [D, NqH]; norms [H], both or neither; inv_freq [Hr / 2].
     """
 
     index: int

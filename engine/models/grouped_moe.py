@@ -1,6 +1,6 @@
 """A mixture of experts as DeepSeek-V3 and GLM-4-MoE have it: sigmoid scores, groups first, then experts.
 
-`T` packed tokens, `D` hidden width, `X` experts in `G` groups, `k` of them chosen for a token, `F` inner width.
+`T` packed tokens, `D` hidden width, `X` experts in `Xg` groups, `k` of them chosen for a token, `F` inner width.
 """
 
 from __future__ import annotations

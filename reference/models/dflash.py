@@ -11,7 +11,7 @@ attention(input_layernorm(x)) and that + mlp(post_attention_layernorm(that)), wh
 and all rows of the block; logits are the target's head on the final norm. Queries and keys have norms per head.
 
 Source: transformers 5.23, `MuseGlimmerAssistantModel` and `DFlashTokenCandidateGenerator`.
-Shapes: `n` positions, `B` rows of a block, `D` hidden size, `F` features, `N` query heads, `M` key-value heads, `H`
+Shapes: `n` positions, `W` rows of a block, `D` hidden size, `Df` features, `Nq` query heads, `N` key-value heads, `H`
 head size, `V` vocabulary.
 """
 
@@ -64,13 +64,13 @@ class ReferenceDFlashModel:
         return cls(target, config, tensors, source=str(Path(directory) / "config.json"))
 
     def entries(self, features: Tensor, first: int = 0) -> tuple[KV, ...]:
-        """Context entries (k, v), each [n, M, H], of every layer, of features [n, F] at positions `first`, .."""
+        """Context entries (k, v), each [n, N, H], of every layer, of features [n, Df] at positions `first`, .."""
         fc, norm = self.tensors["encoder.fc.weight"], self.tensors["encoder.output_norm_enc.weight"]
         context = rms_norm(features @ fc.T, norm, self.config.rms_norm_eps)
         return tuple(self._keys_values(context, weights, first) for weights in self.layers)
 
     def forward(self, ids: Sequence[int], features: Tensor) -> HeadPass:
-        """A block of ids [B] after features [n, F]: `g` [B, D] are states after the final norm, `kv` its own entries.
+        """A block of ids [W] after features [n, Df]: `g` [W, D] are states after the final norm, `kv` its own entries.
 
         Raises ValueError for no ids or one outside the target's vocabulary.
         """
@@ -85,7 +85,7 @@ class ReferenceDFlashModel:
         return HeadPass(g=g, logits=g @ self.target.lm_head.T, kv=tuple(own))
 
     def _attention(self, x: Tensor, weights: Mapping[str, Tensor], context: KV, own: KV) -> Tensor:
-        """Return the block's attention [B, D] over x [B, D] and over the context: nothing is hidden from any row."""
+        """Return the block's attention [W, D] over x [W, D] and over the context: nothing is hidden from any row."""
         q = self._heads(x, weights, "q", len(context[0]))
         k, v = (torch.cat(parts) for parts in zip(context, own, strict=True))
         nothing = torch.zeros(len(x), len(k), dtype=torch.bool)
@@ -96,7 +96,7 @@ class ReferenceDFlashModel:
         return self._heads(x, weights, "k", first), v
 
     def _heads(self, x: Tensor, weights: Mapping[str, Tensor], name: str, first: int) -> Tensor:
-        """Queries or keys of x [n, D] at positions `first`, .., normed and turned: [n, N or M, H]."""
+        """Queries or keys of x [n, D] at positions `first`, .., normed and turned: [n, Nq or N, H]."""
         size = self.config.head_dim
         heads = (x @ weights[f"self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, size))
         normed = rms_norm(heads, weights[f"self_attn.{name}_norm.weight"], self.config.rms_norm_eps)

@@ -14,7 +14,7 @@ keys, no gate, no bias, RoPE of the target's base over the whole head, an MLP. A
 hybrid with experts.
 
 Source: Li et al., EAGLE (2024), and SafeAILab/EAGLE `eagle/model/cnets1.py`, whose tensor names are used.
-Shapes: `n` entries, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary.
+Shapes: `n` entries, `D` hidden size, `N` key-value heads, `H` head size, `V` vocabulary.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """GLM-4-MoE in float64: grouped-query attention, biases and norms of heads by configuration.
 
-Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `N` query heads, `M` key-value heads, `H` head
+Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` query heads, `N` key-value heads, `H` head
 size.
 """
 

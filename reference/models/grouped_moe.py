@@ -3,7 +3,7 @@
 With s = sigmoid(router), c = s + a bias that only takes part in the choice: a group is worth the sum of its two largest
 c; within the best groups the largest c are chosen; a chosen expert's weight is its s. Of equals, groups as experts,
 those of lower number are chosen. Source: DeepSeek-V3 (2024), section 2.1.2, as transformers 5.23 runs it.
-Shapes: `n` tokens, `D` hidden size, `X` experts, `G` groups.
+Shapes: `n` tokens, `D` hidden size, `X` experts, `Xg` groups.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What GLM-4-MoE and DeepSeek-V3 share in float64: layers with an MLP, layers with experts, and layers for MTP.
 
-A layer is x + attention(norm(x)), then that + mlp(norm(that)). Letters: `D` hidden size, `N` query heads, `M` key-value
-heads, `H` head size.
+A layer is x + attention(norm(x)), then that + mlp(norm(that)). Letters: `D` hidden size, `Nq` query heads, `N`
+key-value heads, `H` head size.
 """
 
 from abc import abstractmethod
@@ -31,7 +31,7 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
 
     @abstractmethod
     def queries_keys_values(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q [n, N, H], k [n, M, H] and v [n, M, E] of x [n, D] as they are attended, after RoPE."""
+        """Return q [n, Nq, H], k [n, N, H] and v [n, N, E] of x [n, D] as they are attended, after RoPE."""
 
     @classmethod
     def layer_shapes(cls, config: G, index: int) -> Shapes:

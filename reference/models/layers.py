@@ -1,6 +1,6 @@
 """What decoder layers are made of, in float64, straight from the definitions.
 
-Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `N` query heads, `M` key-value heads,
+Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` query heads, `N` key-value heads,
 `H` head size, `F` intermediate size, `V` vocabulary. Everything is float64, but for the rotary frequencies (see
 `rope_frequencies`).
 """
@@ -74,13 +74,13 @@ def rotate_first(x: Tensor, rope: RopeParameters, size: int) -> Tensor:
 
 
 def attend_causally(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Grouped-query attention of q [n, N, H] over k, v [n, M, H], where a row sees itself and those before: [n, NH]."""
+    """Grouped-query attention of q [n, Nq, H] over k, v [n, N, H], where a row sees what is up to itself: [n, NqH]."""
     future = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
     return attend_all(q, k, v, future)
 
 
 def attend_all(q: Tensor, k: Tensor, v: Tensor, hidden_from: Tensor) -> Tensor:
-    """Grouped-query attention, where row i does not see the rows that `hidden_from` [n, m] marks: [n, NH]."""
+    """Grouped-query attention, where row i does not see the rows that `hidden_from` [n, m] marks: [n, NqH]."""
     heads, group = q.shape[1], q.shape[1] // k.shape[1]
     return torch.cat([attend(q[:, i], k[:, i // group], v[:, i // group], hidden_from) for i in range(heads)], dim=-1)
 

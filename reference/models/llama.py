@@ -1,6 +1,6 @@
 """Llama and Qwen3 in float64, straight from their definitions.
 
-Shapes: `n` tokens, `D` hidden size, `F` intermediate size, `N` query heads, `M` key-value heads, `H` head size.
+Shapes: `n` tokens, `D` hidden size, `F` intermediate size, `Nq` query heads, `N` key-value heads, `H` head size.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ def dense_shapes(config: LlamaConfig | DFlashConfig) -> Shapes:
 def attention(x: Tensor, weights: Mapping[str, Tensor], config: LlamaConfig) -> tuple[Tensor, KV]:
     """Causal grouped-query self-attention over x [n, D], positions 0 .. n-1.
 
-    Returns the output [n, D] and (k, v), each [n, M, H], k after RoPE: what a KV cache holds.
+    Returns the output [n, D] and (k, v), each [n, N, H], k after RoPE: what a KV cache holds.
     """
     size, eps = head_size(config), config.rms_norm_eps
     q, k, v = ((x @ weights[f"self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, size)) for name in "qkv")

@@ -1,6 +1,6 @@
 """Qwen3-Next and Qwen3.5 (text) in float64.
 
-Letters: `D` hidden size, `F` an intermediate size, `X` experts, `N` query or key heads, `M` key-value heads, `U` value
+Letters: `D` hidden size, `F` an intermediate size, `X` experts, `Nq` query heads, `N` key-value heads, `U` value
 heads, `H` head or key size, `E` value size, `C` width of the convolution.
 """
 

@@ -3,9 +3,9 @@
 A layer is x + mixer(norm(x)), then that + mlp(norm(that)), where the mixer is full attention with a gate or a gated
 delta net, and every norm but the delta net's own multiplies by 1 + weight.
 
-Shapes: `n` tokens of one sequence from position zero, `D` hidden size. Full attention: `N` query heads, `M` key-value
-heads, `H` head size. Delta net: `N` key heads of `H`, `U` value heads of `E`, `G` = U / N, `C` width of the
-convolution, `W` = 2*N*H + U*E its channels: all queries, all keys, all values.
+Shapes: `n` tokens of one sequence from position zero, `D` hidden size. Full attention: `Nq` query heads, `N` key-value
+heads, `H` head size. Delta net: `N` key heads, `H` key size, `U` value heads, `E` value size, `G` value heads of a key
+head, `C` width of the convolution, `Q` channels of it, 2*N*H + U*E: all queries, all keys, all values.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ def gated_attention(x: Tensor, weights: Mapping[str, Tensor], config: GatedDelta
     """Causal grouped-query attention over x [n, D] from position 0, its output times the sigmoid of a gate.
 
     The rows of `q_proj` are, head by head, H of the query and H of the gate. Returns the output [n, D] and (k, v), each
-    [n, M, H], k after RoPE: what a KV cache holds.
+    [n, N, H], k after RoPE: what a KV cache holds.
     """
     size, eps = config.head_dim, config.rms_norm_eps
     both, k, v = (
@@ -101,7 +101,7 @@ def gated_attention(x: Tensor, weights: Mapping[str, Tensor], config: GatedDelta
 def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, Tensor]:
     """A gated delta net over x [n, D] from an empty state: its output [n, D], and what it keeps after each token.
 
-    Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [W]
+    Row t of the second is the state after tokens 0 .. t: the last C-1 inputs of the convolution, oldest first, each [Q]
     (zeros before the first token), then the recurrent state [U, H, E]; flat. Source: Yang et al., Gated Delta Networks
     (2024); the constants are those of Qwen3-Next as transformers runs it.
     """
@@ -120,7 +120,7 @@ def delta_net(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetCon
 
 
 def _project(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, ...]:
-    """Inputs of the convolution [n, W], gate z [n, U, E], and b, a [n, U] of x [n, D]."""
+    """Inputs of the convolution [n, Q], gate z [n, U, E], and b, a [n, U] of x [n, D]."""
     n, sizes = x.shape[0], DeltaNetSizes.of(config)
     if not isinstance(config, Qwen3NextConfig):
         parts = [x @ weights[f"linear_attn.in_proj_{name}.weight"].T for name in ("qkv", "z", "b", "a")]
@@ -136,7 +136,7 @@ def _project(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConf
 
 
 def _split(mixed: Tensor, sizes: DeltaNetSizes) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k [n, U, H] and v [n, U, E] of [n, W]; value head u uses key head u // G."""
+    """q, k [n, U, H] and v [n, U, E] of [n, Q]; value head u uses key head u // G."""
     keys, values = sizes.key_heads * sizes.key_dim, sizes.value_heads * sizes.value_dim
     q, k, v = mixed.split((keys, keys, values), dim=-1)
     group = sizes.value_heads // sizes.key_heads

@@ -1,6 +1,6 @@
 """What all targets that are read from checkpoints share: float64, one causal pass from token zero, no cache.
 
-Shapes: `n` tokens, `D` hidden size, `M` key-value heads, `H` head size, `V` vocabulary.
+Shapes: `n` tokens, `D` hidden size, `N` key-value heads, `H` head size, `V` vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TargetPass:
     """What a target computes over a sequence; row i belongs to position i.
 
     `hidden` [n, D] is after the final norm, `before_norm` [n, D] before it (the last layer's output), `logits`
-    [n, V] for the token after each position, `kv` per layer of full attention (k, v), each [n, M, H], k after RoPE,
+    [n, V] for the token after each position, `kv` per layer of full attention (k, v), each [n, N, H], k after RoPE,
     `states` per linear layer [n, size]: what it keeps after each token (`qwen3_next_layer.delta_net`), `layers` every
     decoder layer's output [n, D], residual included.
     """
@@ -44,7 +44,7 @@ class TargetPass:
 
 @dataclass(frozen=True)
 class HeadPass:
-    """What a draft computes: states `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, M, H], k after
+    """What a draft computes: states `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, N, H], k after
     RoPE."""
 
     g: Tensor

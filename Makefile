@@ -14,13 +14,22 @@ BIN := .venv/bin/python -P
 READY := .venv/ready
 endif
 
-.PHONY: check test docs faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
+.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
 
+# All but what is slow by nature: five minutes on two cores.
 test: $(READY)
-	$(BIN) -m pytest -q -n 2 -m "not gpu" $(ARGS)
+	$(BIN) -m pytest -q -n 2 -m "not gpu and not slow" $(ARGS)
+
+# Values, contracts, diagnosis and the reference: a minute on one core.
+test-fast: $(READY)
+	$(BIN) -m pytest -q -m "fast and not gpu" $(ARGS)
+
+# Kernels compiled and interpreted, whole histories and documents, a browser.
+test-slow: $(READY)
+	$(BIN) -m pytest -q -n 2 -m "slow and not gpu" --draftproof-profile=nightly $(ARGS)
 
 faults: $(READY)
 	$(BIN) -m draftproof.cli faults run $(ARGS)

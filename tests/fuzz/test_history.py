@@ -509,7 +509,6 @@ def test_the_generated_repository_is_always_the_same(tmp_path):
     assert git(one.folder, "status", "--porcelain") == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("unbuildable", "seed"), [("no", 0), ("python", 1), ("build", 2)])
 def test_the_commit_that_brought_a_fault_in_is_named(tmp_path, case, unbuildable, seed):
     module = example()

@@ -1,0 +1,47 @@
+"""Which tests are quick, and which are slow by nature; what is named in neither list is in the layer between.
+
+`make test-fast` runs FAST, `make test` runs all but SLOW, `make test-slow` runs SLOW. A new test needs no line here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Layer = Literal["fast", "slow"]
+
+FAST = (
+    "tests/properties/",
+    "tests/reference/test_control.py",
+    "tests/reference/test_draft_",
+    "tests/reference/test_probe",
+    "tests/reference/test_states.py",
+    "tests/report/test_parts.py",
+    "tests/report/test_text.py",
+    "tests/test_errors.py",
+    "tests/test_imports.py",
+    "tests/test_layers.py",
+    "tests/test_structure.py",
+    "tests/test_tiny.py",
+)
+"""Values, contracts, diagnosis and the reference's probe models: no engine process is started, nothing is forked."""
+
+SLOW = (
+    # Triton compiles or interprets every kernel.
+    "tests/kernels/test_compile.py",
+    "tests/kernels/test_interpreted.py",
+    # A browser is started.
+    "tests/report/test_browser.py",
+    # Every command that README and docs show is run.
+    "tests/test_docs.py::test_commands_end_without_a_failure",
+    "tests/test_docs.py::test_python_runs",
+    "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
+    # The engine is bisected over a history of 64 commits.
+    "tests/fuzz/test_history.py::test_the_commit_that_brought_a_fault_in_is_named",
+)
+
+
+def layer(nodeid: str) -> Layer | None:
+    """Return the layer of a test by its id; the longer of two prefixes decides."""
+    prefixes: list[tuple[str, Layer]] = [*((one, "fast") for one in FAST), *((one, "slow") for one in SLOW)]
+    fitting = [one for one in prefixes if nodeid.startswith(one[0])]
+    return max(fitting, key=lambda one: len(one[0]))[1] if fitting else None

@@ -1,0 +1,63 @@
+"""The three layers of tests are all tests, and no line of the lists of layers has become idle."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+
+from tests.layers import FAST, SLOW, layer
+
+ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+SELECTED = dict(re.findall(r'^(test\S*):.*\n(?:.*\\\n)*?\t.*pytest.* -m "([^"]+)"', MAKEFILE, re.MULTILINE))
+MARKERS = ("fast", "slow", "gpu")
+
+
+def tests_of(expression: str) -> set[tuple[str, ...]]:
+    """Return the sets of markers whose tests an expression selects; no test is in two layers."""
+    every = [one for size in range(len(MARKERS) + 1) for one in itertools.combinations(MARKERS, size)]
+    compiled = Expression.compile(expression)
+    return {one for one in every if not {"fast", "slow"} <= set(one) and compiled.evaluate(lambda m, **_: m in one)}
+
+
+def test_the_layers_together_are_all_tests():
+    assert SELECTED.keys() == {"test", "test-fast", "test-slow"}
+    fast, test, slow = (tests_of(SELECTED[name]) for name in ("test-fast", "test", "test-slow"))
+    assert fast < test
+    assert not test & slow
+    assert test | slow == tests_of("not gpu")
+
+
+def test_ci_runs_all_of_them():
+    commands = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    assert {"make test", "make test-slow"} <= set(commands)
+
+
+def names_of_tests() -> list[str]:
+    """Return file::function of every test."""
+    return [
+        f"{path.relative_to(ROOT).as_posix()}::{node.name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+
+
+@pytest.mark.parametrize("prefix", (*FAST, *SLOW))
+def test_every_line_names_a_test(prefix):
+    assert any(name.startswith(prefix) for name in names_of_tests())
+
+
+def test_a_new_test_is_in_the_layer_between():
+    assert layer("tests/engine/test_new.py::test_new[1]") is None
+    assert layer("tests/properties/test_new.py::test_new") == "fast"
+    assert layer("tests/kernels/test_compile.py::test_new") == "slow"
+
+
+def test_the_marker_is_there(request: pytest.FixtureRequest):
+    assert request.node.get_closest_marker("fast")

@@ -1,0 +1,108 @@
+"""The shape of the sources: no import cycles, rooms that know their neighbours, small files, one class a name."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from collections import defaultdict
+
+import pytest
+
+from tests.structure import ROOMS, ROOT, cycles, graph, module_of, sources
+
+BELOW = ("draftproof.errors", "draftproof.kernels", "draftproof.properties", "draftproof.reference")
+JUDGING = (*BELOW, "draftproof.engine", "draftproof.harness")
+MAY_IMPORT = {
+    "draftproof.harness": JUDGING,
+    "draftproof.faults": (*JUDGING, "draftproof.faults"),
+    # A campaign and a bisection can put a fault into the engine.
+    "draftproof.fuzz": (*JUDGING, "draftproof.faults", "draftproof.fuzz"),
+    "draftproof.report": (*BELOW, "draftproof.harness", "draftproof.faults", "draftproof.fuzz", "draftproof.report"),
+}
+
+
+def lies_in(module: str, packages: tuple[str, ...]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+def wrong_arrows(arrows: dict[str, frozenset[str]]) -> list[str]:
+    """Return the imports that lead out of a room to where it may not look."""
+    return [
+        f"{module} imports {other}"
+        for room, allowed in MAY_IMPORT.items()
+        for module, others in sorted(arrows.items())
+        if lies_in(module, (room,))
+        for other in sorted(others)
+        if not lies_in(other, allowed)
+    ]
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert cycles(graph()) == []
+
+
+def test_a_circle_would_be_seen():
+    arrows = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set()}
+    assert cycles({name: frozenset(others) for name, others in arrows.items()}) == [["a", "b", "c"]]
+
+
+def test_the_graph_has_what_functions_import():
+    assert "draftproof.properties.values.durations" in graph()["draftproof.plugin"]
+    assert sum(map(len, graph().values())) > 1000
+    assert module_of("draftproof.engine.subject.EngineSubject", {"draftproof.engine.subject"}) is not None
+    assert module_of("torch.nn", {"draftproof.engine"}) is None
+
+
+def test_rooms_import_only_what_is_below_them():
+    assert wrong_arrows(graph()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "other"),
+    [
+        ("draftproof.harness.x", "draftproof.fuzz.campaign.drive"),
+        ("draftproof.harness.x", "draftproof.report.text"),
+        ("draftproof.faults.x", "draftproof.fuzz.shrinking"),
+        ("draftproof.fuzz.x", "draftproof.report.text"),
+        ("draftproof.report.x", "draftproof.cli.app"),
+    ],
+)
+def test_a_wrong_arrow_would_be_seen(module, other):
+    assert wrong_arrows({module: frozenset({other})}) == [f"{module} imports {other}"]
+
+
+def test_files_are_small():
+    lines = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path, _ in sources().values()
+    }
+    assert len(lines) > 300
+    assert [path for path, count in lines.items() if count > 500] == []
+    assert statistics.median(lines.values()) <= 120
+
+
+def test_no_file_of_tests_is_long():
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert [path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []
+
+
+def homes_of_classes(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Return the modules that define each public top-level class."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module)
+    return homes
+
+
+def test_no_two_classes_have_one_name():
+    homes = homes_of_classes({module: tree for module, (_, tree) in sources().items()})
+    assert len(homes) > 300
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+    assert len(homes_of_classes({"a": ast.parse("class A: ..."), "b": ast.parse("class A: ...")})["A"]) == 2
+
+
+def test_every_room_is_read():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "draftproof"}
+    assert set(ROOMS) == {"draftproof"} | {f"draftproof.{folder}" for folder in folders}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,20 @@ SELECTED = dict(re.findall(r'^(test\S*):.*\n(?:.*\\\n)*?\t.*pytest.* -m "([^"]+)
 MARKERS = ("fast", "slow", "gpu")
 
 
-def tests_of(expression: str) -> set[tuple[str, ...]]:
+def selected(expression: str) -> set[tuple[str, ...]]:
     """Return the sets of markers whose tests an expression selects; no test is in two layers."""
     every = [one for size in range(len(MARKERS) + 1) for one in itertools.combinations(MARKERS, size)]
+    allowed = [one for one in every if not {"fast", "slow"} <= set(one)]
     compiled = Expression.compile(expression)
-    return {one for one in every if not {"fast", "slow"} <= set(one) and compiled.evaluate(lambda m, **_: m in one)}
+    return {one for one in allowed if compiled.evaluate(lambda name, among=one, **_: name in among)}
 
 
 def test_the_layers_together_are_all_tests():
     assert SELECTED.keys() == {"test", "test-fast", "test-slow"}
-    fast, test, slow = (tests_of(SELECTED[name]) for name in ("test-fast", "test", "test-slow"))
+    fast, test, slow = (selected(SELECTED[name]) for name in ("test-fast", "test", "test-slow"))
     assert fast < test
     assert not test & slow
-    assert test | slow == tests_of("not gpu")
+    assert test | slow == selected("not gpu")
 
 
 def test_ci_runs_all_of_them():
@@ -38,17 +40,18 @@ def test_ci_runs_all_of_them():
     assert {"make test", "make test-slow"} <= set(commands)
 
 
-def names_of_tests() -> list[str]:
+@cache
+def names_of_tests() -> tuple[str, ...]:
     """Return file::function of every test."""
-    return [
+    return tuple(
         f"{path.relative_to(ROOT).as_posix()}::{node.name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    ]
+    )
 
 
-@pytest.mark.parametrize("prefix", (*FAST, *SLOW))
+@pytest.mark.parametrize("prefix", [*FAST, *SLOW])
 def test_every_line_names_a_test(prefix):
     assert any(name.startswith(prefix) for name in names_of_tests())
 

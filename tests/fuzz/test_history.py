@@ -412,7 +412,8 @@ def test_exit_codes_are_those_of_git(plan, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path / "r")
         assert revision.main([str(file)]) == code
     assert "the disk is full" in revision.troubles(Path(plan.work)).read_text()
-    said = [msgspec.json.decode(line, type=Seen).said for line in revision.records(Path(plan.work)).open()]
+    lines = revision.records(Path(plan.work)).read_bytes().splitlines()
+    said = [msgspec.json.decode(line, type=Seen).said for line in lines]
     assert said == ["good", "bad", "skip", "skip"]
 
 

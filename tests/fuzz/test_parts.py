@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -355,9 +356,10 @@ def test_kernels_that_a_scenario_uses(tmp_path):
         assert plain.kernels == ()
 
 
-def test_a_run_that_calls_no_kernel_is_refused(tmp_path):
+def test_a_run_that_calls_no_kernel_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "harness"))
     with (
-        Pool(SubjectSpec(factory="tests.harness.subjects:Idle"), 1, tmp_path, deadline=120.0) as pool,
+        Pool(SubjectSpec(factory="subjects:Idle"), 1, tmp_path, deadline=120.0) as pool,
         pytest.raises(RuntimeError, match="called no kernel"),
     ):
         kernels_used(pool, RICH)

@@ -11,6 +11,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
 
 Values = Mapping[Key, Datum]
+Choices = Mapping[Key, Choice]
 Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that differs within twice the logit bound."""
 
@@ -37,7 +38,7 @@ def before_ties(channel: str, values: Values, ties: Ties) -> Values:
     return kept
 
 
-def without_margins(expected: Mapping[Key, Choice], got: Mapping[Key, Choice]) -> Values:
+def without_margins(expected: Choices, got: Choices) -> Values:
     """Return the choices with the reference's margin where the token is the same: a real model's are floats."""
     right = {key: expected.get(key, choice) for key, choice in got.items()}
     return {key: right[key] if right[key][0] == choice[0] else choice for key, choice in got.items()}

@@ -147,6 +147,17 @@ def test_extending_a_finished_request_is_tolerated() -> None:
     assert judge(with_observations(one, (*one.subject.observations, more))).passed
 
 
+def test_a_real_draft_may_propose_once_more_after_the_last_round_too() -> None:
+    one = evidence()
+    real = msgspec.structs.replace(one.scenario, model=Checkpoint(path="", vocab=one.scenario.model.vocab))
+    last = len(one.script.requests[0].rounds)
+    seen = next(o for o in one.subject.observations if o.channel == "extend.proposal")
+    more = seen._replace(key=seen.key._replace(request=0, round=last))
+    expected, got = replace(with_observations(one, (*one.subject.observations, more)), scenario=real).pair(more.channel)
+    assert more.key not in expected
+    assert got == expected
+
+
 def test_an_unknown_contract_is_named_with_the_nearest() -> None:
     with pytest.raises(KeyError, match=r"draft\.positions"):
         find("draft.position")

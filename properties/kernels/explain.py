@@ -110,13 +110,7 @@ def _elements(sizes: tuple[int, ...]) -> int:
 
 
 def _displaced(
-    case: KernelCase,
-    name: str,
-    rows: Rows,
-    expected: torch.Tensor,
-    got: torch.Tensor,
-    wrong: torch.Tensor,
-    near: Near,
+    case: KernelCase, name: str, rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
 ) -> RowElsewhere | None:
     """Look for rows that were to be written, and lie elsewhere."""
     before = rows.buffer.storage
@@ -138,13 +132,7 @@ def _displaced(
 
 
 def _taken(
-    case: KernelCase,
-    name: str,
-    rows: Rows,
-    expected: torch.Tensor,
-    got: torch.Tensor,
-    wrong: torch.Tensor,
-    near: Near,
+    case: KernelCase, name: str, rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
 ) -> RowElsewhere | RowTaken | None:
     """Look for rows with the contents of another row, which has them as well, or of a wrong row of an input."""
     written = words(got) != words(rows.buffer.storage)

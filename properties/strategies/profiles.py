@@ -62,14 +62,7 @@ _DYNAMIC = (
     _ADAPTIVE._replace(name="adaptive_draft_batch", pattern="rising", draft_batch=True),
     _ADAPTIVE._replace(name="adaptive_limits", pattern="rising", hybrid=True, limits=True),
     Profile(
-        "draft_batch",
-        requests=3,
-        steps=2,
-        graphs=True,
-        pattern="partial",
-        together=True,
-        hybrid=True,
-        draft_batch=True,
+        "draft_batch", requests=3, steps=2, graphs=True, pattern="partial", together=True, hybrid=True, draft_batch=True
     ),
 )
 PROFILES = (_ANY, *_DENSE, *_HYBRID, *_DYNAMIC)

@@ -332,36 +332,8 @@ def direction(by: int) -> str:
     return "ahead" if by > 0 else "behind"
 
 
-PlainRelation = (
-    Missing
-    | Surplus
-    | Different
-    | Zero
-    | Poison
-    | Moved
-    | OutOfRange
-    | OutOfOrder
-    | SharedPage
-    | Unowned
-    | OutsidePools
-    | GuardOverwritten
-    | NotGreedy
-)
+_Plain = Missing | Surplus | Different | Zero | Poison | Moved | OutOfRange | OutOfOrder
+PlainRelation = _Plain | SharedPage | Unowned | OutsidePools | GuardOverwritten | NotGreedy
 KernelRelation = RowElsewhere | RowTaken | RowUnwritten | RowOverwritten | InMemory
-Relation = (
-    PlainRelation
-    | OffBy
-    | Resized
-    | Stale
-    | TooEarly
-    | OtherLayer
-    | OtherRow
-    | SlotOf
-    | StateSlotOf
-    | OtherState
-    | ChoiceOf
-    | WrongFeature
-    | WrongMatch
-    | Stride
-    | KernelRelation
-)
+_Numbered = OffBy | Resized | Stale | TooEarly | OtherLayer | OtherRow | SlotOf | StateSlotOf | OtherState | ChoiceOf
+Relation = PlainRelation | _Numbered | WrongFeature | WrongMatch | Stride | KernelRelation

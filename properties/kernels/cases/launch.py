@@ -10,17 +10,7 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from draftproof.properties.kernels.buffers import (
-    WILD,
-    Arguments,
-    Draw,
-    apart,
-    given,
-    mostly,
-    place,
-    values_of,
-    wide,
-)
+from draftproof.properties.kernels.buffers import WILD, Arguments, Draw, apart, given, mostly, place, values_of, wide
 from draftproof.properties.kernels.case import Buffer
 
 # Key heads and value heads.
@@ -111,7 +101,4 @@ def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Argume
 
 def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
     """Draw gates a and b; every other time far on both sides of where softplus becomes linear."""
-    return {
-        "a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))),
-        "b": given(draw, shape, dtype),
-    }
+    return {"a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))), "b": given(draw, shape, dtype)}

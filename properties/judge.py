@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from draftproof.properties.contracts.base import Contract, place_of
+from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreachable
 from draftproof.properties.evidence.evidence import Evidence
@@ -90,7 +90,7 @@ def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, D
     results: dict[str, Divergence | None] = {}
     for contract in contracts:
         if contract.applies(evidence):
-            found = next(iter(sorted(contract.check(evidence), key=_order)), None)
+            found = min(contract.check(evidence), key=_order, default=None)
             results[contract.name] = found and replace(found, output_changed=evidence.output_changed)
     return results
 
@@ -171,7 +171,7 @@ def by_draft(
 
 
 def _order(found: Divergence) -> tuple[int, ...]:
-    return Observation(found.channel, place_of(found), 0).order
+    return Observation(found.channel, found.key, 0).order
 
 
 def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
@@ -197,7 +197,7 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
 
     A variant's divergence names the pair, not the cause: it comes after any contract with the reference.
     """
-    key = place_of(found)
+    key = found.key
     phase, *rest = _order(found)[1:]
     if found.channel == "commit.written":
         launch = evidence.subject.typed("graph.replay", LaunchRecord).get(key)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
-from draftproof.properties.contracts.bounds import near
-from draftproof.properties.diagnosis.compare import Near, exactly, first_divergence
+from draftproof.properties.diagnosis.compare import Mismatch, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.relations import Relation
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
-Check = Callable[[Evidence], Iterator[Divergence]]
+Differences = Iterator[Divergence | None]
+Concerns = Callable[[Evidence], bool]
 
 
 def _always(_evidence: Evidence) -> bool:
@@ -27,65 +28,84 @@ class Contract:
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
     either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. `minimum` names
-    counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is said, not all that
-    is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows` where the
+    counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is reported, not all
+    that is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows` where the
     subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it checks.
     """
 
     name: str
     needs: frozenset[str]
     minimum: Mapping[str, int]
-    check: Check
+    differences: Callable[[Evidence], Differences]
     reads: frozenset[str] = frozenset()
     partial: frozenset[str] = frozenset()
-    concerns: Callable[[Evidence], bool] = field(default=_always)
+    concerns: Concerns = field(default=_always)
     whole: bool = True
     by_round: bool = True
     cites: str = ""
 
+    def check(self, evidence: Evidence) -> list[Divergence]:
+        """Return the first difference of each kind that it looks for; [] if it holds."""
+        return [found for found in self.differences(evidence) if found]
+
     def applies(self, evidence: Evidence) -> bool:
-        """Whether this scenario's traces can be held to it."""
+        """Return whether this scenario's traces can be held to it."""
         return self.fits(evidence.subject.channels) and self._has_rounds(evidence) and self.concerns(evidence)
 
     def _has_rounds(self, evidence: Evidence) -> bool:
         return not (self.by_round and evidence.scenario.dynamic) or "round.rows" in evidence.subject.channels
 
     def fits(self, channels: frozenset[str]) -> bool:
-        """Whether a subject with these channels can be held to it at all."""
+        """Return whether a subject with these channels can be held to it at all."""
         return self.needs | self.reads <= channels if self.whole else bool(self.needs & channels)
 
 
-def nearness(evidence: Evidence, channel: str) -> Near:
-    """How vectors of a channel are compared: bitwise, or within the table of bounds for real models."""
-    return exactly if evidence.exact else near(evidence.scenario, channel)
+def contract(
+    name: str,
+    differences: Callable[[Evidence], Differences],
+    needs: Iterable[str],
+    *,
+    reads: Iterable[str] = (),
+    partial: Iterable[str] = (),
+    concerns: Concerns = _always,
+    cites: str,
+    **minimum: int,
+) -> Contract:
+    """Return a contract with its channels as names and its minimum as keywords."""
+    sets = [frozenset(channels) for channels in (needs, reads, partial)]
+    return Contract(name, sets[0], minimum, differences, *sets[1:], concerns, cites=cites)
+
+
+def listed(
+    name: str, mismatches: Callable[[Evidence], Iterator[Mismatch]], needs: Iterable[str], **rest: Any
+) -> Contract:
+    """Return a contract that reports the first of its mismatches, with the number of all; `rest` as in `contract`."""
+
+    def differences(evidence: Evidence) -> Differences:
+        yield first_of(name, mismatches(evidence))
+
+    return contract(name, differences, needs, **rest)
 
 
 def equals(name: str, *channels: str, cites: str = "", **minimum: int) -> Contract:
-    """Every value of these channels is the reference's, with none missing and none too many."""
+    """Return the contract that every value of these channels is the reference's, none missing and none too many."""
 
-    def check(evidence: Evidence) -> Iterator[Divergence]:
+    def differences(evidence: Evidence) -> Differences:
         for channel in channels:
-            expected, got = evidence.pair(channel)
-            found = first_divergence(name, channel, expected, got, near=nearness(evidence, channel))
-            if found:
-                yield found
+            yield first_divergence(name, channel, *evidence.pair(channel), near=evidence.near(channel))
 
-    return Contract(name=name, needs=frozenset(channels), minimum={"scenarios": 1, **minimum}, check=check, cites=cites)
+    return contract(name, differences, channels, cites=cites, scenarios=1, **minimum)
 
 
-def explained(contract: Contract, explain: Callable[[Evidence, Divergence, Key], Relation | None]) -> Contract:
+def explained(one: Contract, explain: Callable[[Evidence, Divergence, Key], Relation | None]) -> Contract:
     """Return the same contract with the relation that `explain` gives to a wrong value, where it gives one."""
 
-    def check(evidence: Evidence) -> Iterator[Divergence]:
-        for found in contract.check(evidence):
-            key = place_of(found)
-            there = key in evidence.subject.channel(found.channel) and key in evidence.reference.channel(found.channel)
-            relation = explain(evidence, found, key) if there else None
+    def differences(evidence: Evidence) -> Differences:
+        for found in one.check(evidence):
+            key, sides = found.key, (evidence.subject, evidence.reference)
+            relation = None
+            if all(key in side.channel(found.channel) for side in sides):
+                relation = explain(evidence, found, key)
             yield msgspec.structs.replace(found, relation=relation) if relation else found
 
-    return replace(contract, check=check)
-
-
-def place_of(found: Divergence) -> Key:
-    """Where a divergence is."""
-    return Key(found.request, found.round, found.step, found.layer, found.row)
+    return replace(one, differences=differences)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from draftproof.properties.contracts.base import Contract, equals
+from draftproof.properties.contracts.base import Differences, contract, equals
 from draftproof.properties.diagnosis.compare import first_divergence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import ConfigSeen, LayerKind
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
 
 # As handed in, after the target was built, after the draft was built, at the end.
 _LOOKS = 4
@@ -24,24 +21,16 @@ def layer_kinds(evidence: Evidence) -> tuple[LayerKind, ...]:
     return tuple(kind for _, kind in sorted(evidence.reference.typed("config.routing", LayerKind).items()))
 
 
-def _seen(evidence: Evidence) -> Iterator[Divergence]:
+def _seen(evidence: Evidence) -> Differences:
     """Every look shows what was handed in, with the layers of the scenario's model."""
     got = evidence.subject.typed("config.seen", ConfigSeen)
     kinds, handed = layer_kinds(evidence), got.get(Key(-1, 0, step=0))
     right = ConfigSeen(handed.crc if handed else 0, len(kinds), kinds)
     expected = {Key(-1, 0, step=look): right for look in range(_LOOKS)}
-    found = first_divergence("config.seen", "config.seen", expected, got)
-    if found:
-        yield found
+    yield first_divergence("config.seen", "config.seen", expected, got)
 
 
 CONTRACTS = (
-    Contract(
-        name="config.seen",
-        cites="S-BATCH-4",
-        needs=frozenset({"config.seen"}),
-        minimum={"scenarios": 1, "hybrid_scenarios": 1},
-        check=_seen,
-    ),
+    contract("config.seen", _seen, ("config.seen",), cites="S-BATCH-4", scenarios=1, hybrid_scenarios=1),
     equals("config.routing", "config.routing", cites="S-BATCH-4", hybrid_scenarios=1),
 )

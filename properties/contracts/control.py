@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from draftproof.properties.contracts.base import Contract, equals
-from draftproof.properties.diagnosis.compare import Mismatch, first_of
+from draftproof.properties.contracts.base import equals, listed
+from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.relations import off_by
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
 
 
 def _adaptive(evidence: Evidence) -> bool:
@@ -22,14 +21,8 @@ def _known(evidence: Evidence) -> bool:
     return evidence.scenario.adaptive is None or not evidence.ties
 
 
-def _drafts(evidence: Evidence) -> Iterator[Divergence]:
-    """K of a round: what the plan allows, or as much of it as a draft that looks for a match has found."""
-    found = first_of("control.num_drafts", _counts(evidence))
-    if found:
-        yield found
-
-
 def _counts(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield rounds whose K isn't what the plan allows, or as much of it as a draft that looks for a match has found."""
     for row in evidence.schedule.rows:
         rounds = evidence.script.requests[row.request].rounds
         if row.phase != 1 or not 0 < row.round <= len(rounds) or row.request in evidence.ties:
@@ -45,16 +38,10 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
 
 
+_SWITCHES = {"step_switches_up": 1, "step_switches_down": 1}
 CONTRACTS = (
     replace(
-        equals(
-            "control.steps",
-            "control.steps",
-            cites="S-ADAPT-1, S-ADAPT-3",
-            adaptive_scenarios=1,
-            step_switches_up=1,
-            step_switches_down=1,
-        ),
+        equals("control.steps", "control.steps", cites="S-ADAPT-1, S-ADAPT-3", adaptive_scenarios=1, **_SWITCHES),
         concerns=_adaptive,
     ),
     replace(
@@ -63,19 +50,16 @@ CONTRACTS = (
         ),
         concerns=_adaptive,
     ),
-    Contract(
-        name="control.num_drafts",
-        cites="S-LIMIT-4, S-ADAPT-3, S-ADAPT-4",
-        needs=frozenset({"round.rows"}),
-        partial=frozenset({"round.rows"}),
-        minimum={
-            "decode_rounds": 1,
-            "step_switches_up": 1,
-            "step_switches_down": 1,
-            "batches_too_large_for_drafts": 1,
-            "drafts_after_batch_without": 1,
-        },
-        check=_drafts,
+    listed(
+        "control.num_drafts",
+        _counts,
+        ("round.rows",),
+        partial=("round.rows",),
         concerns=_known,
+        cites="S-LIMIT-4, S-ADAPT-3, S-ADAPT-4",
+        decode_rounds=1,
+        **_SWITCHES,
+        batches_too_large_for_drafts=1,
+        drafts_after_batch_without=1,
     ),
 )

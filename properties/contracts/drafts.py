@@ -6,10 +6,10 @@ A subject is held to what its draft has: a trace declares no channel of another 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
-from draftproof.properties.contracts.base import Contract, equals, explained, nearness
+from draftproof.properties.contracts.base import Contract, Differences, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
 from draftproof.properties.evidence.evidence import Evidence
@@ -24,14 +24,12 @@ Values = Mapping[Key, Datum]
 def _chained(name: str, channel: str, cites: str, **minimum: int) -> Contract:
     """A channel of the extend in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
-    def check(evidence: Evidence) -> Iterator[Divergence]:
+    def differences(evidence: Evidence) -> Differences:
         expected, got = map(_later, evidence.pair(channel))
-        found = first_divergence(name, channel, expected, got, near=nearness(evidence, channel))
-        if found:
-            yield found
+        yield first_divergence(name, channel, expected, got, near=evidence.near(channel))
 
     whole = equals(name, channel, cites=cites, **minimum)
-    return replace(whole, check=check, partial=whole.needs, concerns=_takes_turns)
+    return replace(whole, differences=differences, partial=whole.needs, concerns=_takes_turns)
 
 
 def _takes_turns(evidence: Evidence) -> bool:
@@ -47,7 +45,7 @@ def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> Relation | No
     if key.layer <= 0:
         return None
     expected, got = evidence.reference.channel(found.channel), evidence.subject.channel(found.channel)[key]
-    near = nearness(evidence, found.channel)
+    near = evidence.near(found.channel)
     for layer in dict.fromkeys((key.layer - 1, 0)):
         right = expected.get(key._replace(layer=layer))
         if right is not None and not differing({key: right}, {key: got}, near):

@@ -9,20 +9,18 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Mismatch, first_of
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
 
 
-def _graphs(evidence: Evidence) -> Iterator[Divergence]:
-    found = first_of("launch.graphs", (*_launches(evidence), *_sizes_of_rows(evidence)))
-    if found:
-        yield found
+def _graphs(evidence: Evidence) -> Iterator[Mismatch]:
+    yield from _launches(evidence)
+    yield from _sizes_of_rows(evidence)
 
 
 def _launches(evidence: Evidence) -> Iterator[Mismatch]:
@@ -158,20 +156,18 @@ def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 CONTRACTS = (
-    Contract(
-        name="launch.graphs",
+    listed(
+        "launch.graphs",
+        _graphs,
+        ("graph.replay", "round.rows"),
         cites="S-BATCH-2, S-ADAPT-5",
-        needs=frozenset({"graph.replay", "round.rows"}),
-        minimum={
-            "scenarios": 1,
-            "graph_replays": 1,
-            "padded_replays": 1,
-            "eager_launches": 1,
-            "oversized_batches": 1,
-            "hybrid_oversized_batches": 1,
-            "narrow_replays": 1,
-            "hybrid_padded_replays": 1,
-        },
-        check=_graphs,
+        scenarios=1,
+        graph_replays=1,
+        padded_replays=1,
+        eager_launches=1,
+        oversized_batches=1,
+        hybrid_oversized_batches=1,
+        narrow_replays=1,
+        hybrid_padded_replays=1,
     ),
 )

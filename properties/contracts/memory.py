@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Mismatch, first_of
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row, StepLaunch
 from draftproof.properties.values.observed import GRAPHED, LaunchKind, MemoryRegion, WriteSet
@@ -23,7 +23,6 @@ from draftproof.properties.values.relations import (
     Unowned,
 )
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
 
 _REGION = {
     LaunchKind.PREFILL: MemoryRegion.TARGET,
@@ -65,12 +64,6 @@ def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
     return evidence.schedule.batches.get((launch.step, int(launch.kind in GRAPHED)), ())
-
-
-def _check(evidence: Evidence) -> Iterator[Divergence]:
-    found = first_of("memory.written", _places(evidence))
-    if found:
-        yield found
 
 
 def _places(evidence: Evidence) -> Iterator[Mismatch]:
@@ -236,19 +229,17 @@ def _owner_of_state(evidence: Evidence, launch: StepLaunch, slot: int) -> Relati
 
 
 CONTRACTS = (
-    Contract(
-        name="memory.written",
+    listed(
+        "memory.written",
+        _places,
+        ("commit.written",),
+        reads=("graph.replay", "round.rows", "round.table", "round.state", "commit.length"),
         cites="S-ROUND-3, S-ROUND-5, S-BATCH-2",
-        needs=frozenset({"commit.written"}),
-        reads=frozenset({"graph.replay", "round.rows", "round.table", "round.state", "commit.length"}),
-        minimum={
-            "scenarios": 1,
-            "padded_replays": 1,
-            "shrink_below_captured_size": 1,
-            "snapshot_rounds": 1,
-            "replays_folded": 1,
-            "hybrid_padded_replays": 1,
-        },
-        check=_check,
+        scenarios=1,
+        padded_replays=1,
+        shrink_below_captured_size=1,
+        snapshot_rounds=1,
+        replays_folded=1,
+        hybrid_padded_replays=1,
     ),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
-from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import Mismatch, classify, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, Owner, PoolReport
 from draftproof.properties.values.relations import GuardOverwritten, Missing, Moved, OtherRow, SharedPage, Surplus
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
 
 _READS = frozenset({"round.rows"})
 
@@ -28,20 +28,16 @@ def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
     return live
 
 
-def _ownership(evidence: Evidence) -> Iterator[Divergence]:
+def _ownership(evidence: Evidence) -> Differences:
     """One owner a page; owned is what the tables of the requests that go on say."""
-    found = first_of("pool.ownership", _shared(evidence))
-    if found:
-        yield found
+    yield first_of("pool.ownership", _shared(evidence))
     expected: dict[Key, Datum] = {}
     for step in range(evidence.schedule.last_step + 2):
         tables = live_tables(evidence, step)
         owned = (Owner(page, request) for request, table in tables.items() for page in table.values())
         expected[Key(-1, step)] = tuple(sorted(owned))
     got = {key: report.owners for key, report in evidence.subject.typed("pool.owners", PoolReport).items()}
-    found = first_divergence("pool.ownership", "pool.owners", expected, got)
-    if found:
-        yield found
+    yield first_divergence("pool.ownership", "pool.owners", expected, got)
 
 
 def _shared(evidence: Evidence) -> Iterator[Mismatch]:
@@ -94,7 +90,7 @@ def _short(evidence: Evidence) -> Iterator[Mismatch]:
                 yield Mismatch("round.table", key, before[column], now[column], Moved())
 
 
-def _balance(evidence: Evidence) -> Iterator[Divergence]:
+def _balance(evidence: Evidence) -> Differences:
     """Free and owned pages together are all; request rows likewise; at the end everything is back."""
     memory = evidence.scenario.memory
     got: dict[Key, Datum] = {}
@@ -108,12 +104,10 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
     end = Key(-1, evidence.schedule.last_step + 1)
     expected[end] = (memory.pages, memory.request_slots)
     expected = {key: value for key, value in expected.items() if key.round <= evidence.schedule.last_step + 1}
-    found = first_divergence("pool.balance", "pool.owners", expected, got)
-    if found:
-        yield found
+    yield first_divergence("pool.balance", "pool.owners", expected, got)
 
 
-def _guards(evidence: Evidence) -> Iterator[Divergence]:
+def _guards(evidence: Evidence) -> Differences:
     """No guard byte is ever damaged."""
     expected: dict[Key, Datum] = {Key(-1, step): () for step in range(evidence.schedule.last_step + 2)}
     got = evidence.subject.channel("pool.guards")
@@ -128,7 +122,7 @@ def _guards(evidence: Evidence) -> Iterator[Divergence]:
         )
 
 
-def _kept(evidence: Evidence) -> Iterator[Divergence]:
+def _kept(evidence: Evidence) -> Differences:
     """On the host a draft that matches keeps the tokens of the requests that go on past their prompts, and of nobody
     else; any other draft keeps nothing there."""
     expected: dict[Key, Datum] = {}
@@ -136,42 +130,21 @@ def _kept(evidence: Evidence) -> Iterator[Divergence]:
     for step in range(evidence.schedule.last_step + 2):
         live = (request for request in sorted(live_tables(evidence, step)) if last.get(request, step) <= step)
         expected[Key(-1, step)] = tuple(live) if evidence.form.matches else ()
-    found = first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
-    if found:
-        yield found
+    yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
 
 
+_COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "scenarios": 1, "slot_reuses": 1}
 CONTRACTS = (
-    Contract(
-        name="draft.kept",
-        cites="S-NGRAM-2, S-LIMIT-10",
-        needs=frozenset({"pool.drafts"}),
+    contract(
+        "draft.kept",
+        _kept,
+        ("pool.drafts",),
         reads=_READS | {"round.table"},
-        minimum={"scenarios": 1, "slot_reuses": 1},
-        check=_kept,
+        cites="S-NGRAM-2, S-LIMIT-10",
+        scenarios=1,
+        slot_reuses=1,
     ),
-    Contract(
-        name="pool.ownership",
-        cites="S-BATCH-1",
-        needs=frozenset({"round.table", "pool.owners"}),
-        reads=_READS | {"commit.length"},
-        minimum={"scenarios": 1, "slot_reuses": 1},
-        check=_ownership,
-    ),
-    Contract(
-        name="pool.balance",
-        cites="S-BATCH-1",
-        needs=frozenset({"pool.owners"}),
-        reads=_READS,
-        minimum={"scenarios": 1, "slot_reuses": 1},
-        check=_balance,
-    ),
-    Contract(
-        name="memory.guards",
-        cites="S-BATCH-1",
-        needs=frozenset({"pool.guards"}),
-        reads=_READS,
-        minimum={"scenarios": 1, "decode_rounds": 1},
-        check=_guards,
-    ),
+    contract("pool.ownership", _ownership, ("round.table", "pool.owners"), reads=_READS | {"commit.length"}, **_COMMON),
+    contract("pool.balance", _balance, ("pool.owners",), reads=_READS, **_COMMON),
+    contract("memory.guards", _guards, ("pool.guards",), reads=_READS, cites="S-BATCH-1", scenarios=1, decode_rounds=1),
 )

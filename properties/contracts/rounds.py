@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
-from draftproof.properties.contracts.base import Contract, equals, explained
+from draftproof.properties.contracts.base import Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import TokenIds
@@ -13,7 +13,7 @@ from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
 
-def _lossless(evidence: Evidence) -> Iterator[Divergence]:
+def _lossless(evidence: Evidence) -> Differences:
     """Over all rounds, the emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it."""
     got = evidence.subject.typed("accept.emitted", TokenIds)
     for request, script in enumerate(evidence.script.requests):
@@ -65,12 +65,17 @@ CONTRACTS = (
     ),
     equals("commit.kv", "commit.kv", cites="S-ROUND-5", decode_rounds=1, accept_partial=1, page_crossings=1),
     equals("commit.length", "commit.length", cites="S-ROUND-5, S-LIMIT-9", decode_rounds=1, accept_partial=1),
-    Contract(
-        name="output.lossless",
-        cites="S-ROUND-7",
-        needs=frozenset({"accept.emitted"}),
-        minimum={"scenarios": 1, "tokens_emitted": 1, "accept_partial": 1, "accept_all": 1},
-        check=_lossless,
+    replace(
+        contract(
+            "output.lossless",
+            _lossless,
+            ("accept.emitted",),
+            cites="S-ROUND-7",
+            scenarios=1,
+            tokens_emitted=1,
+            accept_partial=1,
+            accept_all=1,
+        ),
         by_round=False,
     ),
 )

@@ -6,19 +6,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from draftproof.properties.contracts.base import Contract
-from draftproof.properties.diagnosis.compare import Mismatch, first_of
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
-
-
-def _schedule(evidence: Evidence) -> Iterator[Divergence]:
-    found = first_of("schedule.legal", _illegal(evidence))
-    if found:
-        yield found
 
 
 def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
@@ -103,11 +96,15 @@ def _live(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 CONTRACTS = (
-    Contract(
-        name="schedule.legal",
+    listed(
+        "schedule.legal",
+        _illegal,
+        ("round.rows",),
         cites="S-ROUND-8, S-LIMIT-4",
-        needs=frozenset({"round.rows"}),
-        minimum={"scenarios": 1, "batch_shrinks": 1, "batch_grows": 1, "mixed_draft_counts": 1, "chunked_prefills": 1},
-        check=_schedule,
+        scenarios=1,
+        batch_shrinks=1,
+        batch_grows=1,
+        mixed_draft_counts=1,
+        chunked_prefills=1,
     ),
 )

@@ -6,20 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import Mismatch, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum, MemoryRegion, WriteSet, numbers
 from draftproof.properties.values.relations import OutOfRange
 from draftproof.properties.values.trace import Key
-from draftproof.properties.values.verdict import Divergence
 
 _STAGES = tuple(name.removesuffix(".slots") for name in CHANNELS if name.endswith(".slots"))
 
 
-def _slots(evidence: Evidence) -> Iterator[Divergence]:
+def _slots(evidence: Evidence) -> Differences:
     """Slot of a row = the table's entry of that round at the position that the row reports."""
     for stage in _STAGES:
         if f"{stage}.slots" not in evidence.subject.channels:
@@ -31,15 +31,13 @@ def _slots(evidence: Evidence) -> Iterator[Divergence]:
             at = reported.get(key, position)
             slot = evidence.tables.slot(key.request, key.round, at) if isinstance(at, int) else None
             expected[key] = "no page" if slot is None else slot  # type: ignore[assignment]
-        found = first_divergence(
+        yield first_divergence(
             "memory.slots",
             f"{stage}.slots",
             expected,
             got,
             position_of_slot=lambda key, slot: evidence.tables.position(key.request, key.round, slot),
         )
-        if found:
-            yield found
 
 
 Range = Callable[[Evidence, Key], tuple[int, int]]
@@ -84,15 +82,11 @@ _RANGES: dict[str, Range] = {
 }
 
 
-def _bounds(evidence: Evidence) -> Iterator[Divergence]:
+def _bounds(evidence: Evidence) -> Differences:
     """Every index within what it indexes."""
     for channel, allowed in _RANGES.items():
-        found = first_of("memory.bounds", _outside(evidence, channel, allowed))
-        if found:
-            yield found
-    found = first_of("memory.bounds", _written_outside(evidence))
-    if found:
-        yield found
+        yield first_of("memory.bounds", _outside(evidence, channel, allowed))
+    yield first_of("memory.bounds", _written_outside(evidence))
 
 
 def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Mismatch]:
@@ -126,23 +120,30 @@ def _tabled(evidence: Evidence) -> bool:
 
 
 CONTRACTS = (
-    Contract(
-        name="memory.slots",
-        cites="S-BATCH-1",
-        needs=frozenset(f"{stage}.slots" for stage in _STAGES),
-        reads=frozenset({*(f"{stage}.positions" for stage in _STAGES), "round.table"}),
-        minimum={"scenarios": 1, "decode_rounds": 1, "page_crossings": 1},
-        check=_slots,
-        concerns=_tabled,
+    replace(
+        contract(
+            "memory.slots",
+            _slots,
+            (f"{stage}.slots" for stage in _STAGES),
+            reads=(*(f"{stage}.positions" for stage in _STAGES), "round.table"),
+            concerns=_tabled,
+            cites="S-BATCH-1",
+            scenarios=1,
+            decode_rounds=1,
+            page_crossings=1,
+        ),
         whole=False,
     ),
-    Contract(
-        name="memory.bounds",
-        cites="S-BATCH-1, S-BATCH-2",
-        needs=frozenset(_RANGES) | {"commit.written"},
-        partial=frozenset(_RANGES) | {"commit.written"},
-        minimum={"scenarios": 1, "decode_rounds": 1},
-        check=_bounds,
+    replace(
+        contract(
+            "memory.bounds",
+            _bounds,
+            (*_RANGES, "commit.written"),
+            partial=(*_RANGES, "commit.written"),
+            cites="S-BATCH-1, S-BATCH-2",
+            scenarios=1,
+            decode_rounds=1,
+        ),
         whole=False,
     ),
 )

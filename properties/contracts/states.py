@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from draftproof.properties.contracts.base import Contract, nearness, place_of
+from draftproof.properties.contracts.base import Concerns, Contract, Differences, contract
 from draftproof.properties.diagnosis.compare import Mismatch, differing, first_divergence, first_of, mismatch, of_round
 from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.origins import origin
@@ -37,16 +37,15 @@ def _checkpoints(evidence: Evidence) -> bool:
     return evidence.hybrid and evidence.scenario.states.checkpoint > 0
 
 
-def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Iterator[Divergence]:
+def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Differences:
     """Compare with the reference; explain a wrong state of a row by the row whose state it is."""
     for channel in channels:
         expected, got = evidence.pair(channel)
-        near = nearness(evidence, channel)
+        near = evidence.near(channel)
         found = first_divergence(name, channel, expected, got, near=near)
         if found and channel in _BY_ROW:
-            yield _explained(evidence, found, differing(expected, got, near))
-        elif found:
-            yield found
+            found = _explained(evidence, found, differing(expected, got, near))
+        yield found
 
 
 def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Divergence:
@@ -61,9 +60,10 @@ def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Diver
             relation, key = strided
         elif isinstance(at.relation, Different | OtherRow):
             relation = origin(evidence, key, got[key]) or _partly(evidence, found.channel, key, got[key])
-    place = mismatch(found.channel, key, expected, got)
-    place = replace(place, relation=relation or place.relation)
-    return place.divergence(found.contract, count=found.count, total=found.total)
+    at = mismatch(found.channel, key, expected, got)
+    return replace(at, relation=relation or at.relation).divergence(
+        found.contract, count=found.count, total=found.total
+    )
 
 
 def _first_wrong(evidence: Evidence, found: Divergence, wrong: list[Key]) -> tuple[Key, int]:
@@ -76,7 +76,7 @@ def _first_wrong(evidence: Evidence, found: Divergence, wrong: list[Key]) -> tup
         default=-1,
     )
     there = [key for key in wrong if evidence.schedule.decode_steps.get(key[:2]) == step]
-    first = place_of(found)
+    first = found.key
     if not found.round or not there:
         return first, step
     return min(there, key=lambda key: Observation(found.channel, key, 0).order), step
@@ -94,18 +94,14 @@ def _partly(evidence: Evidence, channel: str, key: Key, value: Datum) -> Relatio
     return None if nearest is None else of_round(nearest, key.round, in_part=True)
 
 
-def _slots(evidence: Evidence) -> Iterator[Divergence]:
+def _slots(evidence: Evidence) -> Differences:
     """One owner a state slot at a time, one for all of a request; owned is what the requests that go on reported."""
-    found = first_of("state.ownership", _reported(evidence))
-    if found:
-        yield found
+    yield first_of("state.ownership", _reported(evidence))
     expected: dict[Key, Datum] = {}
     for step in range(evidence.schedule.last_step + 2):
         expected[Key(-1, step)] = tuple(sorted(Owner(slot, request) for request, slot in _live(evidence, step).items()))
     got = {key: report.owners for key, report in evidence.subject.typed("pool.states", StatePoolReport).items()}
-    found = first_divergence("state.ownership", "pool.states", expected, got)
-    if found:
-        yield found
+    yield first_divergence("state.ownership", "pool.states", expected, got)
 
 
 def _live(evidence: Evidence, step: int) -> dict[int, int]:
@@ -148,7 +144,7 @@ def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Mismatch]:
                 yield Mismatch("round.state", Key(other, 0), "a state slot of its own", slot, relation)
 
 
-def _balance(evidence: Evidence) -> Iterator[Divergence]:
+def _balance(evidence: Evidence) -> Differences:
     """Free and owned state slots together are all; at the end everything is back."""
     slots = evidence.scenario.memory.request_slots
     expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.schedule.last_step + 2)}
@@ -157,12 +153,10 @@ def _balance(evidence: Evidence) -> Iterator[Divergence]:
         if key.round <= evidence.schedule.last_step:
             expected[key] = slots - len(report.owners)
         got[key] = report.free_slots
-    found = first_divergence("state.balance", "pool.states", expected, got)
-    if found:
-        yield found
+    yield first_divergence("state.balance", "pool.states", expected, got)
 
 
-def _bounds(evidence: Evidence) -> Iterator[Divergence]:
+def _bounds(evidence: Evidence) -> Differences:
     """Every index within what it indexes."""
     allowed = {
         "round.state": (1, evidence.scenario.memory.request_slots),
@@ -175,34 +169,26 @@ def _bounds(evidence: Evidence) -> Iterator[Divergence]:
             for key, value in evidence.subject.typed(channel, int).items()
             if not low <= value <= high
         )
-        found = first_of("state.bounds", places)
-        if found:
-            yield found
+        yield first_of("state.bounds", places)
 
 
-def _contract(name: str, channels: tuple[str, ...] = (), *, cites: str, concerns=_hybrid, **minimum: int) -> Contract:
-    channels = channels or (name,)
-    return Contract(
-        name=name,
-        needs=frozenset(channels),
-        minimum={"hybrid_scenarios": 1, **minimum},
-        check=partial(_equals, name, channels),
-        concerns=concerns,
-        cites=cites,
-    )
+def _computed(name: str, *more: str, cites: str, concerns: Concerns = _hybrid, **minimum: int) -> Contract:
+    """Return the contract that a channel of states, and `more` besides, equal the reference's."""
+    channels = (name, *more)
+    check = partial(_equals, name, channels)
+    return contract(name, check, channels, concerns=concerns, cites=cites, hybrid_scenarios=1, **minimum)
 
 
-_BOUNDED = frozenset({"round.state", "commit.step_index", "commit.pending"})
-
+_BOUNDED = ("round.state", "commit.step_index", "commit.pending")
 CONTRACTS = (
-    _contract(
+    _computed(
         "commit.step_index",
         cites="S-STATE-7, S-LIMIT-9",
         states_committed_none=1,
         states_committed_partial=1,
         states_committed_all=1,
     ),
-    _contract(
+    _computed(
         "commit.state",
         cites="S-STATE-1, S-STATE-6",
         states_committed_none=1,
@@ -214,22 +200,22 @@ CONTRACTS = (
         states_started=1,
         hybrid_padded_replays=1,
     ),
-    _contract(
+    _computed(
         "commit.intermediate",
         cites="S-STATE-4",
         concerns=partial(_commits, "snapshot"),
         snapshot_rounds=1,
         states_committed_partial=1,
     ),
-    _contract(
+    _computed(
         "commit.pending",
-        ("commit.pending", "commit.base"),
+        "commit.base",
         cites="S-STATE-5",
         concerns=partial(_commits, "replay"),
         replays_folded=1,
         states_committed_partial=1,
     ),
-    _contract(
+    _computed(
         "commit.checkpoint",
         cites="S-STATE-8",
         concerns=_checkpoints,
@@ -238,32 +224,35 @@ CONTRACTS = (
         checkpoints_two_at_once=1,
         checkpoints_kept=1,
     ),
-    _contract("commit.final", ("commit.final", "commit.unfolded"), cites="S-STATE-9", finals=1, finals_flushed=1),
-    Contract(
-        name="state.ownership",
-        cites="S-STATE-2",
-        needs=frozenset({"round.state", "pool.states"}),
-        reads=frozenset({"round.rows"}),
-        minimum={"hybrid_scenarios": 1, "state_slot_reuses": 1},
-        check=_slots,
+    _computed("commit.final", "commit.unfolded", cites="S-STATE-9", finals=1, finals_flushed=1),
+    contract(
+        "state.ownership",
+        _slots,
+        ("round.state", "pool.states"),
+        reads=("round.rows",),
         concerns=_hybrid,
-    ),
-    Contract(
-        name="state.balance",
         cites="S-STATE-2",
-        needs=frozenset({"pool.states"}),
-        reads=frozenset({"round.rows"}),
-        minimum={"hybrid_scenarios": 1, "state_slot_reuses": 1},
-        check=_balance,
-        concerns=_hybrid,
+        hybrid_scenarios=1,
+        state_slot_reuses=1,
     ),
-    Contract(
-        name="state.bounds",
-        cites="S-STATE-2, S-STATE-7",
-        needs=_BOUNDED,
-        minimum={"hybrid_scenarios": 1, "replays_folded": 1},
-        check=_bounds,
+    contract(
+        "state.balance",
+        _balance,
+        ("pool.states",),
+        reads=("round.rows",),
+        concerns=_hybrid,
+        cites="S-STATE-2",
+        hybrid_scenarios=1,
+        state_slot_reuses=1,
+    ),
+    contract(
+        "state.bounds",
+        _bounds,
+        _BOUNDED,
         partial=_BOUNDED,
         concerns=_hybrid,
+        cites="S-STATE-2, S-STATE-7",
+        hybrid_scenarios=1,
+        replays_folded=1,
     ),
 )

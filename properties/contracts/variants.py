@@ -6,26 +6,26 @@ A real model's floats depend on the shape of a batch, so of variants that change
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
-from msgspec.structs import replace
+import msgspec
 
-from draftproof.properties.contracts.base import Contract
+from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import first_divergence
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import BatchRow, Datum, LaunchKind, LaunchRecord, MemoryRegion, WriteSet
 from draftproof.properties.values.scenario import VARIANTS, Variant
 from draftproof.properties.values.trace import Key, Trace
-from draftproof.properties.values.verdict import Divergence
 from draftproof.properties.variants import NEED_SIZES, unchanged
 
 Values = Mapping[Key, Datum]
 _RESHAPED = frozenset({"padded_vs_exact", "other_bucket", "rows_permuted", "other_commit"})
 
 
-def _check(variant: Variant, evidence: Evidence) -> Iterator[Divergence]:
+def _check(variant: Variant, evidence: Evidence) -> Differences:
     if evidence.varied is None:
         return
     for channel in sorted(unchanged(variant), key=lambda name: CHANNELS[name].order):
@@ -35,9 +35,7 @@ def _check(variant: Variant, evidence: Evidence) -> Iterator[Divergence]:
             continue
         expected = _comparable(variant, channel, evidence.varied, evidence)
         got = _comparable(variant, channel, evidence.subject, evidence)
-        found = first_divergence(f"variant.{variant}", channel, expected, got)
-        if found:
-            yield found
+        yield first_divergence(f"variant.{variant}", channel, expected, got)
 
 
 def _rounded(channel: str, evidence: Evidence) -> bool:
@@ -51,9 +49,9 @@ def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence
     """A channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
     values = trace.channel(channel)
     if channel == "round.rows" and variant in NEED_SIZES:
-        return {key: replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
+        return {key: msgspec.structs.replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "round.rows" and variant == "rows_permuted":
-        return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
+        return {key: msgspec.structs.replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "commit.written":
         return _written(trace, evidence.page_size)
     return values
@@ -93,13 +91,15 @@ _CITES: Mapping[Variant, str] = {
     "taps_off": "S-TRACE-7",
 }
 CONTRACTS = tuple(
-    Contract(
-        name=f"variant.{variant}",
-        cites=_CITES[variant],
-        needs=unchanged(variant),
-        minimum={f"variant_{variant}": 1, "decode_rounds": 1, **_MORE.get(variant, {})},
-        check=partial(_check, variant),
-        concerns=partial(_drawn, variant),
+    replace(
+        contract(
+            f"variant.{variant}",
+            partial(_check, variant),
+            unchanged(variant),
+            concerns=partial(_drawn, variant),
+            cites=_CITES[variant],
+            **{f"variant_{variant}": 1, "decode_rounds": 1, **_MORE.get(variant, {})},
+        ),
         whole=False,
     )
     for variant in VARIANTS

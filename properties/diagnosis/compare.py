@@ -9,6 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from draftproof.properties.diagnosis.lanes import same
+from draftproof.properties.evidence.tolerances import Near, exactly
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum, Observed, numbers
 from draftproof.properties.values.relations import (
@@ -30,14 +31,8 @@ from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
 Values = Mapping[Key, Datum]
-Near = Callable[[Key, np.ndarray, np.ndarray], bool]
 # Pools are poisoned with the first two, the private memory of graphs with the third.
 POISON_WORDS = frozenset({b"\xff" * 8, b"\x5a" * 8, b"\xa5" * 8})
-
-
-def exactly(_key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
-    """Compare float vectors bit for bit: the default where no bound applies."""
-    return np.array_equal(expected, got)
 
 
 def first_divergence(
@@ -100,11 +95,7 @@ class Mismatch:
             contract=contract,
             channel=self.channel,
             phase=CHANNELS[self.channel].phase,
-            request=self.key.request,
-            round=self.key.round,
-            step=self.key.step,
-            layer=self.key.layer,
-            row=self.key.row,
+            **self.key._asdict(),
             index=index,
             expected=shown(self.expected, index),
             got=shown(self.got, index),

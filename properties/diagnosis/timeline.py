@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from draftproof.properties.contracts.base import nearness, place_of
 from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.base import Value
@@ -103,7 +102,7 @@ def _run(evidence: Evidence, first: Divergence) -> _Run:
     if first.contract.startswith("variant."):
         both = evidence.subject.channels & other.channels & unchanged(name)
         return _Run(f"base run, beside the run of variant {name}", evidence, both, partial(_beside, other, evidence))
-    key, base = place_of(first), evidence.subject.channel(first.channel)
+    key, base = first.key, evidence.subject.channel(first.channel)
     if shown(base.get(key), first.index) == first.got or key not in other.channel(first.channel):
         return _judged(evidence, "base run")
     return _judged(evidence.variant_run, f"run of variant {name}")
@@ -119,7 +118,7 @@ def _judged(evidence: Evidence, name: str) -> _Run:
 
 def _count(run: _Run, channel: str, tallies: dict[_Cell, _Tally]) -> None:
     expected, got = run.pair(channel)
-    wrong = set(differing(expected, got, nearness(run.evidence, channel)))
+    wrong = set(differing(expected, got, run.evidence.near(channel)))
     phase = CHANNELS[channel].phase
     for key in expected.keys() | got.keys():
         tally = tallies[key.request, key.round, phase]
@@ -167,7 +166,7 @@ def _mark(
 def _difference(tally: _Tally, first: Divergence | None) -> tuple[str, str, str, str]:
     """Return channel, place, expected and got of a cell's first difference; in the cell of the report, of that one."""
     if first is not None:
-        return first.channel, _place(place_of(first)), first.expected, first.got
+        return first.channel, _place(first.key), first.expected, first.got
     if tally.first is None:
         return "", "", "", ""
     _, channel, key, expected, got = tally.first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.properties.contracts.bounds import tied
+from draftproof.properties.evidence.tolerances import is_tied
 from draftproof.properties.values.observed import Choice, Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -22,7 +22,7 @@ def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties)
     for channel in ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal"):
         got = subject.choices(channel)
         for key, one in reference.choices(channel).items():
-            if tied(scenario, one, got.get(key)):
+            if is_tied(scenario, one, got.get(key)):
                 order = Observation(channel, key, 0).order
                 ties[key.request] = min(order, ties.get(key.request, order))
     return ties

@@ -20,6 +20,7 @@ from draftproof.properties.evidence.output import contexts, output_changed
 from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tables import ObservedTables
+from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import Checkpoint, Scenario
@@ -90,6 +91,10 @@ class Evidence:
         if CHANNELS[channel].value == Choice:
             got = without_margins(cast("Choices", expected), cast("Choices", got))
         return before_ties(channel, expected, self.ties), before_ties(channel, got, self.ties)
+
+    def near(self, channel: str) -> Near:
+        """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
+        return exactly if self.exact else near(self.scenario, channel)
 
     @cached_property
     def ties(self) -> Ties:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.relations import Relation
+from draftproof.properties.values.trace import Key
 
 
 class Outcome(StrEnum):
@@ -62,6 +63,11 @@ class Divergence(Value, frozen=True, kw_only=True):
     count: int = 1
     total: int = 0
     output_changed: bool | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return where it is."""
+        return Key(self.request, self.round, self.step, self.layer, self.row)
 
 
 class Verdict(Value, frozen=True, kw_only=True):

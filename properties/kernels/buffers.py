@@ -1,13 +1,13 @@
 """Tensors of kernel cases: each lies somewhere in a larger allocation, its dimensions in any order, in poison."""
 
 import os
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from hypothesis import strategies as st
 
-from draftproof.properties.kernels.case import Buffer
+from draftproof.properties.kernels.case import Buffer, KernelCase
 
 T = TypeVar("T")
 Draw = st.DrawFn
@@ -105,3 +105,20 @@ def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.
 def mostly(draw: Draw, usual: st.SearchStrategy[T], odd: st.SearchStrategy[T]) -> T:
     """Draw what is usual five times in six; `one_of` takes either as often."""
     return draw(odd if draw(st.sampled_from((False, False, False, False, False, True))) else usual)
+
+
+def calls(default: Dtypes = ()) -> Callable[[Callable[..., Arguments]], Callable[..., st.SearchStrategy[KernelCase]]]:
+    """Turn a function that draws an op's arguments into the strategy of its calls; both have the op's name.
+
+    The strategy takes the dtypes to choose from; the function, besides `draw`, the chosen one, unless the op has none.
+    """
+
+    def strategy_of(arguments: Callable[..., Arguments]) -> Callable[..., st.SearchStrategy[KernelCase]]:
+        def case(draw: Draw, dtypes: Dtypes = default, **sizes: Any) -> KernelCase:
+            dtype = (draw(st.sampled_from(dtypes)),) if default else ()
+            return KernelCase(arguments.__name__, arguments(draw, *dtype, **sizes))
+
+        case.__name__ = case.__qualname__ = arguments.__name__
+        return st.composite(case)
+
+    return strategy_of

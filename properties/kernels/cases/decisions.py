@@ -3,64 +3,50 @@
 import torch
 from hypothesis import strategies as st
 
-from draftproof.properties.kernels.buffers import (
-    RING_AND_FLOATS,
-    Arguments,
-    Draw,
-    Dtypes,
-    distinct,
-    index,
-    place,
-    unwritten,
-)
-from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.kernels import buffers as bf
+from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
 
 
-@st.composite
-def assign_slots(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
+@calls()
+def assign_slots(draw: Draw) -> Arguments:
     """Draw live, surplus and padding columns; pages that are missing; positions past the table; unknown rows."""
-    del dtypes
-    rows, width, requests, pages, page_size = distinct(draw, 5)
+    rows, width, requests, pages, page_size = bf.distinct(draw, 5)
     capacity = pages * page_size
     entry = st.one_of(st.integers(0, 50), st.integers(0, 50), st.just(-1))
-    arguments: Arguments = {
-        "positions": unwritten(draw, (rows, width), torch.int64),
-        "slot_mapping": unwritten(draw, (rows, width), torch.int64),
-        "page_table": index(draw, [[draw(entry) for _ in range(pages)] for _ in range(requests)]),
-        "req_rows": index(draw, [draw(st.integers(0, requests) | st.just(-1)) for _ in range(rows)]),
-        "seq_lens": index(draw, [draw(st.integers(0, capacity)) for _ in range(rows)]),
-        "num_drafts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
+    return {
+        "positions": bf.unwritten(draw, (rows, width), torch.int64),
+        "slot_mapping": bf.unwritten(draw, (rows, width), torch.int64),
+        "page_table": bf.index(draw, [[draw(entry) for _ in range(pages)] for _ in range(requests)]),
+        "req_rows": bf.index(draw, [draw(st.integers(0, requests) | st.just(-1)) for _ in range(rows)]),
+        "seq_lens": bf.index(draw, [draw(st.integers(0, capacity)) for _ in range(rows)]),
+        "num_drafts": bf.index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
         "page_size": page_size,
         "max_len": draw(st.integers(1, capacity)),
     }
-    return KernelCase("assign_slots", arguments)
 
 
-@st.composite
-def greedy_accept(draw: Draw, dtypes: Dtypes = (torch.int64,)) -> KernelCase:
+@calls()
+def greedy_accept(draw: Draw) -> Arguments:
     """Draw ids and choices from three tokens, so that runs of every length occur, beyond the count too."""
-    del dtypes
-    rows, width = distinct(draw, 2)
+    rows, width = bf.distinct(draw, 2)
     choice = [[draw(st.integers(0, 2)) for _ in range(width)] for _ in range(rows)]
     ids = [[7] + [draw(st.sampled_from((y, y, y, 2))) for y in ys[:-1]] for ys in choice]
-    arguments: Arguments = {
-        "correct_len": unwritten(draw, (rows,), torch.int64),
-        "bonus": unwritten(draw, (rows,), torch.int64),
-        "input_ids": index(draw, ids),
-        "target_tokens": index(draw, choice),
-        "num_drafts": index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
+    return {
+        "correct_len": bf.unwritten(draw, (rows,), torch.int64),
+        "bonus": bf.unwritten(draw, (rows,), torch.int64),
+        "input_ids": bf.index(draw, ids),
+        "target_tokens": bf.index(draw, choice),
+        "num_drafts": bf.index(draw, [draw(st.integers(-1, width)) for _ in range(rows)]),
     }
-    return KernelCase("greedy_accept", arguments)
 
 
-@st.composite
-def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = False) -> KernelCase:
+@calls(RING_AND_FLOATS)
+def greedy_choice(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw few distinct values, so that ties are common, with NaN, infinities and both zeros among floats.
 
     Large: the same values again and again.
     """
-    dtype = draw(st.sampled_from(dtypes))
-    tokens, vocabulary = distinct(draw, 2, 20)
+    tokens, vocabulary = bf.distinct(draw, 2, 20)
     values: tuple[float, ...] = (-3, 0, 5, 2)
     if dtype.is_floating_point:
         values = (-3.0, 0.0, -0.0, 5.0, float("nan"), float("inf"), float("-inf"))
@@ -70,11 +56,10 @@ def greedy_choice(draw: Draw, dtypes: Dtypes = RING_AND_FLOATS, large: bool = Fa
         chosen = st.sampled_from(draw(few))
         row = [draw(chosen) for _ in range(vocabulary)]
         rows.append(_far_apart(draw, row, -3) if large else row)
-    arguments: Arguments = {
-        "token_ids": unwritten(draw, (tokens,), torch.int64),
-        "logits": place(draw, torch.tensor(rows, dtype=dtype)),
+    return {
+        "token_ids": bf.unwritten(draw, (tokens,), torch.int64),
+        "logits": bf.place(draw, torch.tensor(rows, dtype=dtype)),
     }
-    return KernelCase("greedy_choice", arguments)
 
 
 def _far_apart(draw: Draw, row: list[float], lowest: float) -> list[float]:

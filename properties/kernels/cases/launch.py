@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from draftproof.properties.kernels.buffers import WILD, Arguments, Draw, apart, given, mostly, place, values_of, wide
+from draftproof.properties.kernels import buffers as bf
+from draftproof.properties.kernels.buffers import Arguments, Draw
 from draftproof.properties.kernels.case import Buffer
 
 # Key heads and value heads.
@@ -50,32 +51,32 @@ def launch_sizes(draw: Draw, large: bool = False) -> LaunchSizes:
     """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow."""
     used: set[int] = set()
     most = 2 if large else 4
-    rows, width = apart(draw, used, 1, most), apart(draw, used, 1, most)
+    rows, width = bf.apart(draw, used, 1, most), bf.apart(draw, used, 1, most)
     free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
     grouped = [(n, u) for n, u in free if n < u]
     mostly_grouped = bool(grouped) and draw(st.integers(0, 3)) > 0
     keys, heads = draw(st.sampled_from(grouped if mostly_grouped else free))
     used |= {keys, heads}
-    steps = apart(draw, used, width + 1, width + 2)
+    steps = bf.apart(draw, used, width + 1, width + 2)
     # Keys of one component come near zero too often, where their direction hangs on a rounding.
-    height, values = (18, 40) if large else (apart(draw, used, 2, 6), apart(draw, used, 1, 6))
-    conv = apart(draw, used, 2, 5)
-    allocated, slots = apart(draw, used, rows + 1, rows + 3), apart(draw, used, 2, 8)
+    height, values = (18, 40) if large else (bf.apart(draw, used, 2, 6), bf.apart(draw, used, 1, 6))
+    conv = bf.apart(draw, used, 2, 5)
+    allocated, slots = bf.apart(draw, used, rows + 1, rows + 3), bf.apart(draw, used, 2, 8)
     return LaunchSizes(rows, width, allocated, steps, slots, keys, heads, height, values, conv)
 
 
 def targets(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to write, each at most once, slot 0 among them, and some that do not exist."""
-    wild = st.sampled_from((*WILD, size))
+    wild = st.sampled_from((*bf.WILD, size))
     free = draw(st.permutations(range(size)))[:count]
-    slots = [mostly(draw, st.just(slot), wild) for slot in free]
+    slots = [bf.mostly(draw, st.just(slot), wild) for slot in free]
     return slots + [draw(wild) for _ in range(count - len(slots))]
 
 
 def sources(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to read only, so that rows may share one, and some that do not exist."""
     live = st.integers(0, size - 1)
-    return [mostly(draw, live, st.sampled_from((*WILD, size))) for _ in range(count)]
+    return [bf.mostly(draw, live, st.sampled_from((*bf.WILD, size))) for _ in range(count)]
 
 
 def existing(slots: Sequence[int], size: int) -> list[int]:
@@ -83,8 +84,8 @@ def existing(slots: Sequence[int], size: int) -> list[int]:
 
 
 def scaled(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, factor: float) -> Buffer:
-    values = values_of(draw, shape, dtype)
-    return place(draw, values if dtype == torch.int64 else values * factor)
+    values = bf.values_of(draw, shape, dtype)
+    return bf.place(draw, values if dtype == torch.int64 else values * factor)
 
 
 def conv_weight(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Buffer:
@@ -94,11 +95,11 @@ def conv_weight(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Buffer:
 def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Arguments:
     """Draw a_log in [-2, 2] and dt_bias in [-4, 4]."""
     return {
-        "a_log": scaled(draw, (sizes.heads,), wide(dtype), 0.5),
-        "dt_bias": given(draw, (sizes.heads,), wide(dtype)),
+        "a_log": scaled(draw, (sizes.heads,), bf.wide(dtype), 0.5),
+        "dt_bias": bf.given(draw, (sizes.heads,), bf.wide(dtype)),
     }
 
 
 def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
     """Draw gates a and b; every other time far on both sides of where softplus becomes linear."""
-    return {"a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))), "b": given(draw, shape, dtype)}
+    return {"a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))), "b": bf.given(draw, shape, dtype)}

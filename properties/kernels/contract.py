@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
-from draftproof.properties.kernels.explain import explain
+from draftproof.properties.kernels.explain import WrongArgument, explain
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.values.relations import KernelRelation, Part
 
@@ -83,35 +83,24 @@ def _compare(case: KernelCase, name: str, expected: torch.Tensor, got: torch.Ten
         wrong &= ~((excess <= 0) & (owner >= 0) & ~_kept(buffer, expected))
     if not wrong.any():
         return None
-    first = _first(case, name, expected, got, wrong, owner, excess, place)
-    if place != "output":
-        return first
-    return replace(first, relation=explain(case, name, expected, got, wrong, _near(limit)))
+    one = WrongArgument(case, name, expected, got, wrong, _near(limit))
+    first = _first(one, owner, excess, place)
+    return replace(first, relation=explain(one)) if place == "output" else first
 
 
-def _first(
-    case: KernelCase,
-    name: str,
-    expected: torch.Tensor,
-    got: torch.Tensor,
-    wrong: torch.Tensor,
-    owner: torch.Tensor,
-    excess: torch.Tensor | None,
-    place: Part,
-) -> Difference:
+def _first(one: WrongArgument, owner: torch.Tensor, excess: torch.Tensor | None, place: Part) -> Difference:
     """Describe the first wrong element of the tensor in its own order, or else of the memory around it."""
-    offsets = wrong.nonzero().flatten()
+    offsets = one.wrong.nonzero().flatten()
     inside = offsets[owner[offsets] >= 0]
     if inside.numel():
         offset = int(inside[owner[inside].argmin()])
-        index = tuple(int(i) for i in torch.unravel_index(owner[offset], case.buffers[name].shape))
+        index = tuple(int(i) for i in torch.unravel_index(owner[offset], one.buffer.shape))
         margin = None if excess is None else float(excess[offset])
     else:
         offset, place, margin = int(offsets[0]), "around", None
         index = (offset,)
-    return Difference(
-        case.op, name, place, index, expected[offset].item(), got[offset].item(), margin, int(wrong.sum())
-    )
+    expected, got = one.expected[offset].item(), one.got[offset].item()
+    return Difference(one.case.op, one.name, place, index, expected, got, margin, int(one.wrong.sum()))
 
 
 def check(op: str, implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:

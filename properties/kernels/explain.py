@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from math import prod
 
 import torch
 
@@ -80,24 +81,40 @@ class Rows:
         return starts[near(content, storage[starts[:, None] + self.inner]).all(1)].tolist()
 
 
-def explain(
-    case: KernelCase, name: str, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
-) -> KernelRelation | None:
+@dataclass(frozen=True, eq=False)
+class WrongArgument:
+    """An argument of a call that is not what it must be: its allocation as expected and got, with its wrong elements.
+
+    `near` compares the values of rows.
+    """
+
+    case: KernelCase
+    name: str
+    expected: torch.Tensor
+    got: torch.Tensor
+    wrong: torch.Tensor
+    near: Near
+
+    @property
+    def buffer(self) -> Buffer:
+        """The argument as it was before the call."""
+        return self.case.buffers[self.name]
+
+
+def explain(one: WrongArgument) -> KernelRelation | None:
     """Relate an argument's wrong allocation to what it must be, or return None where no relation is seen."""
-    buffer = case.buffers[name]
-    depths = [
-        d for d in range(1, len(buffer.shape) + 1) if _telling(buffer.of(expected)) or _elements(buffer.shape[d:]) > 1
-    ]
-    if not expected.is_floating_point() and not _telling(buffer.of(expected)):
+    shape, values = one.buffer.shape, one.buffer.of(one.expected)
+    if not values.is_floating_point() and not _telling(values):
         return None
+    depths = [depth for depth in range(1, len(shape) + 1) if _telling(values) or prod(shape[depth:]) > 1]
+    rows = [Rows(one.buffer, depth) for depth in depths]
     for seek in (_displaced, _taken):
-        relations = [seek(case, name, Rows(buffer, depth), expected, got, wrong, near) for depth in depths]
-        found = [relation for relation in relations if relation]
-        if found:
+        relations = [relation for relation in (seek(one, of) for of in rows) if relation]
+        if relations:
             # Of rows and their parts, which are displaced as well, those that show why.
-            return next((one for one in found if isinstance(one.cause, WrongStride | SwappedStrides)), found[0])
-    stale = (_stale(Rows(buffer, depth), expected, got, wrong) for depth in depths)
-    return next(filter(None, stale), None)
+            shown = (each for each in relations if isinstance(each.cause, WrongStride | SwappedStrides))
+            return next(shown, relations[0])
+    return next(filter(None, (_stale(one, of) for of in rows)), None)
 
 
 def _telling(values: torch.Tensor) -> bool:
@@ -105,55 +122,51 @@ def _telling(values: torch.Tensor) -> bool:
     return not values.is_floating_point() and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
 
 
-def _elements(sizes: tuple[int, ...]) -> int:
-    return reduce(lambda a, b: a * b, sizes, 1)
-
-
-def _displaced(
-    case: KernelCase, name: str, rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
-) -> RowElsewhere | None:
+def _displaced(one: WrongArgument, rows: Rows) -> RowElsewhere | None:
     """Look for rows that were to be written, and lie elsewhere."""
     before = rows.buffer.storage
     places: dict[Index, list[int]] = {}
-    due = words(expected) != words(before)
-    for index in rows.where(wrong & due):
+    due = words(one.expected) != words(before)
+    for index in rows.where(one.wrong & due):
         if rows.of(due, index).double().mean() < 0.9:
             continue
-        content = rows.of(expected, index)
-        found = set(rows.find(got, content, near))
-        for right in (before, expected) if found else ():
-            found.difference_update(rows.find(right, content, near))
+        content = rows.of(one.expected, index)
+        found = set(rows.find(one.got, content, one.near))
+        for right in (before, one.expected) if found else ():
+            found.difference_update(rows.find(right, content, one.near))
         if found:
             places[index] = sorted(found)
     if not places:
         return None
     index, offsets = next(iter(places.items()))
-    return RowElsewhere(rows.spot(offsets[0]), index, _stride(case, name, rows, places))
+    return RowElsewhere(rows.spot(offsets[0]), index, _stride(one.case, one.name, rows, places))
 
 
-def _taken(
-    case: KernelCase, name: str, rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor, near: Near
-) -> RowElsewhere | RowTaken | None:
+def _taken(one: WrongArgument, rows: Rows) -> RowElsewhere | RowTaken | None:
     """Look for rows with the contents of another row, which has them as well, or of a wrong row of an input."""
-    written = words(got) != words(rows.buffer.storage)
-    indices = rows.where(wrong & written)
+    written = words(one.got) != words(rows.buffer.storage)
+    indices = rows.where(one.wrong & written)
     for index in indices[:1]:
-        offsets = [offset for offset in rows.find(expected, rows.of(got, index), near) if offset != rows.start(index)]
+        offsets = [
+            offset
+            for offset in rows.find(one.expected, rows.of(one.got, index), one.near)
+            if offset != rows.start(index)
+        ]
         owners = [spot.index for spot in map(rows.spot, offsets) if spot.kind == "row"]
         if owners:
             return RowElsewhere(Spot("row", index), owners[0])
-    for other, source in _sources(case, name, rows):
+    for other, source in _sources(one.case, one.name, rows):
         places: dict[Index, list[int]] = {}
         taken: dict[Index, tuple[int, int]] = {}
         for index in indices:
-            right = source.find(source.buffer.storage, rows.of(expected, index), _same)
-            offsets = source.find(source.buffer.storage, rows.of(got, index), _same)
+            right = source.find(source.buffer.storage, rows.of(one.expected, index), _same)
+            offsets = source.find(source.buffer.storage, rows.of(one.got, index), _same)
             if right and offsets:
                 taken[index] = right[0], offsets[0]
                 places[_index(source, right[0])] = offsets
         if taken:
             index, (own, offset) = next(iter(taken.items()))
-            cause = _stride(case, other, source, places)
+            cause = _stride(one.case, other, source, places)
             return RowTaken(index, other, source.spot(offset), source.spot(own), cause)
     return None
 
@@ -161,7 +174,7 @@ def _taken(
 def _sources(case: KernelCase, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
     """Other arguments that may have rows of this shape, as rows."""
     shape = rows.buffer.shape[rows.depth :]
-    if _elements(shape) < 2:
+    if prod(shape) < 2:
         return
     for other, buffer in case.buffers.items():
         depth = len(buffer.shape) - len(shape)
@@ -180,15 +193,13 @@ def _same(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return words(value) == words(values)
 
 
-def _stale(
-    rows: Rows, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor
-) -> RowUnwritten | RowOverwritten | None:
+def _stale(one: WrongArgument, rows: Rows) -> RowUnwritten | RowOverwritten | None:
     """Look whether the first wrong row was not written at all, or must not have been."""
     before = rows.buffer.storage
-    for index in rows.where(wrong)[:1]:
-        if torch.equal(words(rows.of(got, index)), words(rows.of(before, index))):
+    for index in rows.where(one.wrong)[:1]:
+        if torch.equal(words(rows.of(one.got, index)), words(rows.of(before, index))):
             return RowUnwritten(index)
-        if torch.equal(words(rows.of(expected, index)), words(rows.of(before, index))):
+        if torch.equal(words(rows.of(one.expected, index)), words(rows.of(before, index))):
             return RowOverwritten(index)
     return None
 

@@ -59,54 +59,17 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
 POINTS = {**REQUEST_POINTS, **ROUND_POINTS}
 """point -> its bins."""
 
-_CROSSED: tuple[tuple[str, ...], ...] = (
-    ("accept", "rows", "draft"),
-    ("accept", "layers", "draft"),
-    ("accept", "before", "layers"),
-    ("accept", "rows", "page"),
-    ("accept", "crossing"),
-    ("accept", "K"),
-    ("accept", "bucket"),
-    ("accept", "mix"),
-    ("accept", "cut"),
-    ("accept", "proposals"),
-    ("accept", "checkpoint", "layers"),
-    ("accept", "chain"),
-    ("accept", "block"),
-    ("accept", "match"),
-    ("before", "draft"),
-    ("K", "page"),
-    ("K", "draft"),
-    ("crossing", "page size"),
-    ("draft", "bucket"),
-    ("draft", "switch"),
-    ("draft", "beside"),
-    ("draft", "limit"),
-    ("control", "switch"),
-    ("draft", "control"),
-    ("draft", "variant"),
-    ("draft", "end"),
-    ("draft", "pages"),
-    ("draft", "chunks"),
-    ("layers", "variant"),
-    ("layers", "switch"),
-    ("layers", "rows"),
-    ("layers", "end"),
-    ("layers", "control"),
-    ("layers", "state"),
-    ("state", "start"),
-    ("rows", "bucket"),
-    ("rows", "batch"),
-    ("rows", "switch"),
-    ("rows", "variant"),
-    ("rows", "cut"),
-    ("stage", "limit"),
-    ("waited", "pages"),
-    ("joined", "chunks"),
-)
+_CROSSED = """
+    accept x rows x draft, accept x layers x draft, accept x before x layers, accept x rows x page,
+    accept x crossing, accept x K, accept x bucket, accept x mix, accept x cut, accept x proposals,
+    accept x checkpoint x layers, accept x chain, accept x block, accept x match, before x draft, K x page,
+    K x draft, crossing x page size, draft x bucket, draft x switch, draft x beside, draft x limit, control x switch,
+    draft x control, draft x variant, draft x end, draft x pages, draft x chunks, layers x variant, layers x switch,
+    layers x rows, layers x end, layers x control, layers x state, state x start, rows x bucket, rows x batch,
+    rows x switch, rows x variant, rows x cut, stage x limit, waited x pages, joined x chunks
+"""
 CROSSES: dict[str, tuple[str, ...]] = {
-    **{point: (point,) for point in POINTS},
-    **{" x ".join(points): points for points in _CROSSED},
+    cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))
 }
 """cross -> its points."""
 

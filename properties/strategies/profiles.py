@@ -70,30 +70,10 @@ BY_NAME = {profile.name: profile for profile in PROFILES}
 
 # Scenarios in one list take turns at profiles, so that a few examples have seen every trigger; any few neighbours hold
 # dense, hybrid and adaptive ones.
-ROTATION = tuple(
-    BY_NAME[name]
-    for name in (
-        "shrinking_batch",
-        "hybrid_partial_in_padding",
-        "adaptive_rising",
-        "oversized",
-        "hybrid_reuse",
-        "draft_batch",
-        "alternating",
-        "hybrid_shrinking_batch",
-        "adaptive",
-        "hybrid_alternating",
-        "partial_in_padding",
-        "hybrid_switching",
-        "switching",
-        "adaptive_falling",
-        "limits",
-        "hybrid_limits",
-        "adaptive_oversized",
-        "reuse",
-        "hybrid_oversized",
-        "adaptive_draft_batch",
-        "boundaries",
-        "adaptive_limits",
-    )
-)
+_ORDER = """
+    shrinking_batch hybrid_partial_in_padding adaptive_rising oversized hybrid_reuse draft_batch alternating
+    hybrid_shrinking_batch adaptive hybrid_alternating partial_in_padding hybrid_switching switching
+    adaptive_falling limits hybrid_limits adaptive_oversized reuse hybrid_oversized adaptive_draft_batch boundaries
+    adaptive_limits
+"""
+ROTATION = tuple(BY_NAME[name] for name in _ORDER.split())

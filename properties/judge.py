@@ -1,4 +1,4 @@
-"""From evidence to verdicts."""
+"""Judge evidence: from a run's traces to verdicts."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, D
 def summarise(
     judgements: Iterable[Judgement], counts: Sequence[Mapping[str, int]], contracts: Iterable[Contract] = ALL
 ) -> tuple[Verdict, ...]:
-    """One verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS.
+    """Return a verdict a contract: FAIL with the first divergence, INCONCLUSIVE if a minimum was not reached, or PASS.
 
     `counts` are those of each judged scenario. A contract's minimum is held to the scenarios that it judged.
     """
@@ -135,13 +135,13 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
 
 
 def _who(judged: Sequence[Judgement], channels: Iterable[str]) -> str:
-    """Whether a draft of these scenarios has something to say on the channels at all."""
+    """Return whether a draft of these scenarios has something to say on the channels at all."""
     own = {channel for one in judged if one.draft for channel in BY_NAME[one.draft].tapped}
     return "the draft" if (DRAFTED - own).intersection(channels) else "the subject"
 
 
 def _unreachable(judged: Sequence[Judgement]) -> frozenset[str]:
-    """What none of these scenarios could have reached."""
+    """Return the counts that none of these scenarios could have reached."""
     return frozenset.intersection(*(one.unreachable for one in judged)) if judged else frozenset()
 
 
@@ -152,10 +152,9 @@ def by_draft(
     wanted: Iterable[str] = (),
     common: Sequence[str] = COMMON,
 ) -> tuple[Verdict, ...]:
-    """One verdict an algorithm, `runs.<algorithm>`: INCONCLUSIVE unless its own scenarios reached `common` and the
-    minimum of its kind (values/drafts.py), as far as they can.
+    """Return a verdict an algorithm, `runs.<algorithm>`: INCONCLUSIVE unless its own scenarios reached enough.
 
-    `counts` are those of each judged scenario. `wanted` names the algorithms; empty: those that occur.
+    That is `common` and the minimum of its kind (values/drafts.py), as far as they can be reached. `counts` are those of each judged scenario. `wanted` names the algorithms; empty: those that occur.
     """
     pairs = tuple(zip(judgements, counts, strict=True))
     names = tuple(wanted) or tuple(name for name in ALGORITHMS if any(one.draft == name for one, _ in pairs))
@@ -175,7 +174,7 @@ def _order(found: Divergence) -> tuple[int, ...]:
 
 
 def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
-    """The earliest of all: by engine step, then as in the channel table.
+    """Return the earliest of all: by engine step, then as in the channel table.
 
     What a launch wrote astray comes before whatever was wrong from its phase on, save for the positions and slots of
     that very phase: those are where it came from.
@@ -193,7 +192,7 @@ def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
 
 
 def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
-    """Order across requests: (variant, engine step, phase, step, layer, rank, request, row).
+    """Return the order across requests: (variant, engine step, phase, step, layer, rank, request, row).
 
     A variant's divergence names the pair, not the cause: it comes after any contract with the reference.
     """
@@ -206,7 +205,7 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
 
 
 def _engine_step(evidence: Evidence, key: Key) -> int:
-    """When a round ran; a round that never did, after all that its request ran."""
+    """Return when a round ran; a round that never did counts after all that its request ran."""
     if key.request < 0:
         return key.round
     steps = [row.step for row in evidence.schedule.rows if (row.request, row.round) == (key.request, key.round)]

@@ -56,7 +56,7 @@ def conformance(subject: Subject, scenario: Scenario, script: Script) -> list[st
 
 
 def same(one: Trace, other: Trace) -> bool:
-    """Whether two traces have the same observations in the same order."""
+    """Return whether two traces have the same observations in the same order."""
     if len(one.observations) != len(other.observations):
         return False
     pairs = zip(one.observations, other.observations, strict=True)

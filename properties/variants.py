@@ -44,17 +44,17 @@ NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact",
 
 
 def varied(scenario: Scenario) -> Scenario:
-    """The scenario under its drawn variant. Raises ValueError if it has none."""
+    """Return the scenario under its drawn variant. Raises ValueError if it has none."""
     if scenario.variant not in VARIANTS:
         raise ValueError(f"variant is {scenario.variant!r}, allowed: {', '.join(VARIANTS)}")
     return msgspec.structs.replace(scenario, variant="none", **_REPLACE[scenario.variant](scenario))
 
 
 def unchanged(variant: Variant) -> frozenset[str]:
-    """The channels that a variant leaves as they are."""
+    """Return the channels that a variant leaves as they are."""
     return frozenset(CHANNELS) - _CHANGED[variant]
 
 
 def _wider(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes such that every batch that fitted one runs in another, with more padding."""
+    """Return sizes such that every batch that fitted one runs in another, with more padding."""
     return tuple(size + 1 for size in sizes)

@@ -22,7 +22,7 @@ def layer_kinds(evidence: Evidence) -> tuple[LayerKind, ...]:
 
 
 def _seen(evidence: Evidence) -> Differences:
-    """Every look shows what was handed in, with the layers of the scenario's model."""
+    """Check that every look shows what was handed in, with the layers of the scenario's model."""
     got = evidence.subject.typed("config.seen", ConfigSeen)
     kinds, handed = layer_kinds(evidence), got.get(Key(-1, 0, step=0))
     right = ConfigSeen(handed.crc if handed else 0, len(kinds), kinds)

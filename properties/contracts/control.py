@@ -17,7 +17,7 @@ def _adaptive(evidence: Evidence) -> bool:
 
 
 def _known(evidence: Evidence) -> bool:
-    """Whether the reference knows the step counts: after a tie its controller averages another continuation."""
+    """Return whether the reference knows the step counts: after a tie its controller averages another continuation."""
     return evidence.scenario.adaptive is None or not evidence.ties
 
 

@@ -22,7 +22,7 @@ Values = Mapping[Key, Datum]
 
 
 def _chained(name: str, channel: str, cites: str, **minimum: int) -> Contract:
-    """A channel of the extend in layers 1, 2, .. of a chain: what each was given by the layer before it."""
+    """Judge an extend channel in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
     def differences(evidence: Evidence) -> Differences:
         expected, got = map(_later, evidence.pair(channel))
@@ -54,7 +54,7 @@ def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> Relation | No
 
 
 def _proposed_by_another(evidence: Evidence, key: Key, got: Datum) -> OtherRow | None:
-    """The last token of a layer is the proposal of the layer before: perhaps that of another row of the batch."""
+    """Look for another row of the batch whose proposal the last token of a layer is."""
     at = {(row.request, row.round): (row.step, row.phase) for row in evidence.schedule.rows}
     rows = (
         row for row in evidence.schedule.rows if (row.step, row.phase) == at.get(key[:2]) and row.request != key.request

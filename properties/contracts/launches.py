@@ -24,7 +24,7 @@ def _graphs(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _launches(evidence: Evidence) -> Iterator[Mismatch]:
-    """Every step launches what its rows need, in sizes that hold them; replays of each graph count up by one."""
+    """Check that every step launches what its rows need, in sizes that hold them, and that replays count up by one."""
     steps: dict[int, list[StepLaunch]] = defaultdict(list)
     for launch in evidence.schedule.launches:
         steps[launch.step].append(launch)
@@ -48,20 +48,24 @@ def _say(launch: StepLaunch, expected: str, got: str, relation: Relation | None 
     return Mismatch("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation or Different())
 
 
+def _name(kind: LaunchKind) -> str:
+    return kind.name.lower().replace("_", " ")
+
+
 def _fitting(evidence: Evidence, rows: int) -> int:
-    """The captured size that `rows` rows run in; 0 eagerly."""
+    """Return the captured size that `rows` rows run in; 0 eagerly."""
     graphs = evidence.scenario.graphs
     return next((size for size in graphs.sizes if size >= rows), 0) if graphs.capture else 0
 
 
 def _widths(evidence: Evidence) -> frozenset[int]:
-    """Verify widths that runtime states are built for: one for each step count, and one for no drafts."""
+    """Return the verify widths that runtime states are built for: one for each step count, and one for no drafts."""
     adaptive = evidence.scenario.adaptive
     return frozenset({1, *(count + 1 for count in (adaptive.steps if adaptive else (evidence.scenario.steps,)))})
 
 
 def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int) -> Iterator[Mismatch]:
-    """The size, the replay count and the width of a launch; every graph is captured once for a size and a width."""
+    """Check size, replay count and width of a launch; every graph is captured once for a size and a width."""
     if launch.layer and launch.kind != LaunchKind.EXTEND:
         yield _say(launch, "layer 0", f"layer {launch.layer}", off_by(0, launch.layer))
     if launch.kind == LaunchKind.CAPTURE:
@@ -84,7 +88,7 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
 
 
 def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Mismatch]:
-    """The launches of a step, each with as many rows as its batch has."""
+    """Check the launches of a step, each with as many rows as its batch has."""
     rows, expected = len(evidence.schedule.batches.get((step, 1), ())), _expected(evidence, step)
     for kind, counts in expected.items():
         found = [launch for launch in launches if launch.kind == kind]
@@ -92,12 +96,12 @@ def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterato
     for launch in launches:
         idle = _may_idle(evidence) and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
         if launch.kind not in expected and not idle:
-            yield _say(launch, "a kind that this step needs", f"kind {launch.kind}", Surplus())
+            yield _say(launch, "a kind that this step needs", _name(launch.kind), Surplus())
     yield from _order(launches, bool(evidence.schedule.ending(step, 1)))
 
 
 def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
-    """kind -> rows of each of its launches, where a batch without rows needs none."""
+    """Return kind -> rows of each of its launches, where a batch without rows needs none."""
     chunks, decode = (evidence.schedule.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
@@ -113,15 +117,15 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
 
 
 def _may_idle(evidence: Evidence) -> bool:
-    """Whether a draft launch may be of no forward: where the first proposal is known before it."""
+    """Return whether a draft launch may be of no forward: where the first proposal is known before it."""
     return evidence.form.steps and not evidence.form.forwards(1)
 
 
-def _of_kind(step: int, kind: int, wanted: list[int], found: list[StepLaunch], launches: int) -> Iterator[Mismatch]:
+def _of_kind(step: int, kind: LaunchKind, wanted: list[int], found: list[StepLaunch], launches: int) -> Iterator[Mismatch]:
     if len(found) != len(wanted):
         relation: Relation = Missing() if len(found) < len(wanted) else Surplus()
         key = Key(-1, step, step=found[-1].number if found else launches)
-        yield Mismatch("graph.replay", key, f"{len(wanted)} of kind {kind}", f"{len(found)}", relation)
+        yield Mismatch("graph.replay", key, f"{len(wanted)} {_name(kind)} launches", f"{len(found)}", relation)
         return
     for layer, (launch, rows) in enumerate(zip(found, wanted, strict=True)):
         if launch.rows != rows:
@@ -131,7 +135,7 @@ def _of_kind(step: int, kind: int, wanted: list[int], found: list[StepLaunch], l
 
 
 def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
-    """What a decode batch commits comes after its verify, what ended requests hand over after that, then the extend."""
+    """Check the order of a decode batch: draft, verify, commit, hand-over of requests that end, extend."""
     last = {launch.kind: launch for launch in launches}
     if LaunchKind.EXTEND in last:
         last[LaunchKind.EXTEND] = next(launch for launch in launches if launch.kind == LaunchKind.EXTEND)
@@ -142,11 +146,11 @@ def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
     )
     for before, after in itertools.pairwise(last[kind] for kind in kinds if kind in last):
         if after.number < before.number:
-            yield _say(after, f"after kind {before.kind}", f"launch {after.number}", OutOfOrder())
+            yield _say(after, f"after {_name(before.kind)}", f"launch {after.number}", OutOfOrder())
 
 
 def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
-    """A row's captured size is that of the verify launch of its step."""
+    """Check that a row's captured size is that of the verify launch of its step."""
     sizes = {launch.step: launch.size for launch in evidence.schedule.launches if launch.kind == LaunchKind.VERIFY}
     for row in evidence.schedule.rows:
         size = sizes.get(row.step, 0) if row.phase else 0

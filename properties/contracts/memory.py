@@ -42,7 +42,7 @@ _Places = set[tuple[MemoryRegion, int]]
 
 
 def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
-    """Positions that a row of a launch has to write."""
+    """Return the positions that a row of a launch has to write."""
     if not row.phase:
         start = evidence.schedule.chunk_starts[row.request, row.chunk]
         return range(start, start + row.count)
@@ -55,7 +55,7 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
 
 
 def _again(evidence: Evidence, launch: StepLaunch, first: int) -> range:
-    """Positions before the `first` that an extend may write again: entries made with a guess."""
+    """Return the positions before `first` that an extend may write again: entries made with a guess."""
     reach = evidence.form.reach if launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) else 0
     return range(max(0, first - reach), first)
 
@@ -67,7 +67,7 @@ def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
 
 
 def _places(evidence: Evidence) -> Iterator[Mismatch]:
-    """A slot must change when it is written for the first time: it held poison. A rewrite may repeat what is there."""
+    """Yield wrong places: a slot must change when first written, for it held poison; later it may repeat."""
     reported = dict(evidence.subject.typed("commit.written", WriteSet))
     # Layers of a chain extend in turns, each in memory of its own.
     known: list[_Places] = [set() for _ in range(max(evidence.form.extend_launches, 1))]
@@ -94,7 +94,7 @@ def _places(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
-    """What a launch has to write, and what it may write besides."""
+    """Return what a launch has to write, and what it may write besides."""
     must: _Places = set()
     may: _Places = (
         {(MemoryRegion.TARGET, 0), (MemoryRegion.DRAFT, 0)} if evidence.form.extends else {(MemoryRegion.TARGET, 0)}
@@ -115,13 +115,13 @@ def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
 
 
 def _entries(evidence: Evidence, launch: StepLaunch, row: Row, positions: range) -> _Places:
-    """The entries of a row's positions, as far as its table has pages for them."""
+    """Return the entries of a row's positions, as far as its table has pages for them."""
     slots = (evidence.tables.slot(row.request, row.round, position) for position in positions)
     return {(_REGION[launch.kind], slot) for slot in slots if slot is not None}
 
 
 def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
-    """The rows whose states a launch may touch."""
+    """Return the rows whose states a launch may touch."""
     if launch.kind == LaunchKind.PREFILL:
         return evidence.schedule.batches.get((launch.step, 0), ())
     if launch.kind in (LaunchKind.VERIFY, LaunchKind.COMMIT):
@@ -132,7 +132,7 @@ def _state_rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
 
 
 def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, _Places]:
-    """What a launch has to write, and may write, of the states of one row.
+    """Return what a launch has to write, and may write, of the states of one row.
 
     Nobody poisons a state that is given back: a later write may repeat what is there.
     """
@@ -152,7 +152,7 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
 
 
 def _completes(evidence: Evidence, row: Row) -> bool:
-    """Whether a multiple of the checkpoint interval is reached in a round, or in a chunk of a prompt."""
+    """Return whether a multiple of the checkpoint interval is reached in a round, or in a chunk of a prompt."""
     interval = evidence.scenario.states.checkpoint
     if row.phase:
         start = evidence.contexts[row.request, row.round]
@@ -164,7 +164,7 @@ def _completes(evidence: Evidence, row: Row) -> bool:
 
 
 def _released(evidence: Evidence, start: int, end: int) -> _Places:
-    """Slots of requests whose last step is in start .. end-1: given back, and poisoned."""
+    """Return the slots of requests whose last step is in start .. end-1: given back, and poisoned."""
     size = evidence.page_size
     slots = {
         page * size + offset

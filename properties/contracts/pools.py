@@ -19,7 +19,7 @@ _READS = frozenset({"round.rows"})
 
 
 def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
-    """request -> column -> page of those that go on after an engine step, by the tables they reported."""
+    """Return request -> column -> page of those that go on after an engine step, by the tables they reported."""
     live: dict[int, dict[int, int]] = {}
     for row in evidence.schedule.rows:
         first, last = evidence.schedule.spans[row.request]
@@ -29,7 +29,7 @@ def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
 
 
 def _ownership(evidence: Evidence) -> Differences:
-    """One owner a page; owned is what the tables of the requests that go on say."""
+    """Check that a page has one owner, by the tables of the requests that go on."""
     yield first_of("pool.ownership", _shared(evidence))
     expected: dict[Key, Datum] = {}
     for step in range(evidence.schedule.last_step + 2):
@@ -41,7 +41,7 @@ def _ownership(evidence: Evidence) -> Differences:
 
 
 def _shared(evidence: Evidence) -> Iterator[Mismatch]:
-    """Pages in the tables of two requests at a time, or twice in one; columns left out."""
+    """Yield pages in the tables of two requests at a time, or twice in one; columns left out."""
     ran = {(row.request, row.round) for row in evidence.schedule.rows}
     for (request, round_), table in evidence.tables.pages.items():
         if (request, round_) not in ran:
@@ -60,7 +60,7 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
-    """The owner of a page must have ended in an earlier step than the next one gets it."""
+    """Check that the owner of a page ended in an earlier step than the next one gets it."""
     begins: dict[int, dict[int, Row]] = defaultdict(dict)
     for row in evidence.schedule.rows:
         for page in evidence.tables.at(row).values():
@@ -74,7 +74,7 @@ def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _short(evidence: Evidence) -> Iterator[Mismatch]:
-    """A table must have a page for every position of its round, and keep the pages that it had."""
+    """Check that a table has a page for every position of its round, and keeps the pages that it had."""
     for row in evidence.schedule.rows:
         last = evidence.contexts[row.request, row.round] + row.count if row.phase else row.count - 1
         if last < 0:
@@ -91,7 +91,7 @@ def _short(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _balance(evidence: Evidence) -> Differences:
-    """Free and owned pages together are all; request rows likewise; at the end everything is back."""
+    """Check that free and owned pages are all, request rows likewise, and that everything is back at the end."""
     memory = evidence.scenario.memory
     got: dict[Key, Datum] = {}
     expected: dict[Key, Datum] = {}
@@ -108,7 +108,7 @@ def _balance(evidence: Evidence) -> Differences:
 
 
 def _guards(evidence: Evidence) -> Differences:
-    """No guard byte is ever damaged."""
+    """Check that no guard byte is ever damaged."""
     expected: dict[Key, Datum] = {Key(-1, step): () for step in range(evidence.schedule.last_step + 2)}
     got = evidence.subject.channel("pool.guards")
     if expected != got:
@@ -123,8 +123,7 @@ def _guards(evidence: Evidence) -> Differences:
 
 
 def _kept(evidence: Evidence) -> Differences:
-    """On the host a draft that matches keeps the tokens of the requests that go on past their prompts, and of nobody
-    else; any other draft keeps nothing there."""
+    """Check that a lookup keeps on the host the tokens of live requests past their prompts, and other drafts nothing."""
     expected: dict[Key, Datum] = {}
     last = {row.request: row.step for row in evidence.schedule.rows if not row.phase}
     for step in range(evidence.schedule.last_step + 2):

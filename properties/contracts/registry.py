@@ -35,7 +35,7 @@ BY_NAME = {contract.name: contract for contract in ALL}
 
 
 def find(name: str) -> Contract:
-    """A contract by its name. Raises KeyError with the nearest name."""
+    """Return a contract by its name. Raises KeyError with the nearest name."""
     if name in BY_NAME:
         return BY_NAME[name]
     raise KeyError(f"no contract {name!r}{did_you_mean(name, BY_NAME)}")

@@ -14,7 +14,7 @@ from draftproof.properties.values.verdict import Divergence
 
 
 def _lossless(evidence: Evidence) -> Differences:
-    """Over all rounds, the emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it."""
+    """Check that all emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it."""
     got = evidence.subject.typed("accept.emitted", TokenIds)
     for request, script in enumerate(evidence.script.requests):
         if request in evidence.ties:

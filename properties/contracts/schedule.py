@@ -34,7 +34,7 @@ def _place(row: Row, expected: object, got: object, relation: Relation) -> Misma
 
 
 def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mismatch]:
-    """Rounds without gaps, each with its drafts; a prompt covered exactly; steps ascending from the arrival on."""
+    """Check a request: rounds without gaps, each with its drafts; a whole prompt; steps ascending from its arrival."""
     wanted, solved = evidence.scenario.requests[request], evidence.script.requests[request]
     for row in (row for row in rows if row.phase != int(row.round > 0)):
         yield _place(row, f"phase {int(row.round > 0)}", f"phase {row.phase}", Different())
@@ -75,7 +75,7 @@ def _chunks(evidence: Evidence, request: int, chunks: list[Row]) -> Iterator[Mis
 
 
 def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Mismatch]:
-    """Rows of one batch: places 0 .. R-1, not too many, all in one size that holds them."""
+    """Check the rows of one batch: places 0 .. R-1, not too many, all in one size that holds them."""
     for place, row in enumerate(rows):
         if row.place != place:
             yield _place(row, f"place {place} of its batch", f"place {row.place}", off_by(place, row.place))
@@ -87,7 +87,7 @@ def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Mi
 
 
 def _live(evidence: Evidence) -> Iterator[Mismatch]:
-    """No more requests at a time than there are request rows."""
+    """Check that no more requests run at a time than there are request rows."""
     slots = evidence.scenario.memory.request_slots
     for row in evidence.schedule.rows:
         live = sum(first <= row.step <= last for first, last in evidence.schedule.spans.values())

@@ -20,7 +20,7 @@ _STAGES = tuple(name.removesuffix(".slots") for name in CHANNELS if name.endswit
 
 
 def _slots(evidence: Evidence) -> Differences:
-    """Slot of a row = the table's entry of that round at the position that the row reports."""
+    """Check that a row's slot is the table's entry of that round at the position that the row reports."""
     for stage in _STAGES:
         if f"{stage}.slots" not in evidence.subject.channels:
             continue
@@ -48,7 +48,7 @@ def _vocab(evidence: Evidence, _key: Key) -> tuple[int, int]:
 
 
 def _vocab_and_mask(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    """A block has masked tokens too, and nothing else has."""
+    """Return the range for blocks, which alone have masked tokens."""
     return 0, evidence.scenario.model.vocab
 
 
@@ -83,7 +83,7 @@ _RANGES: dict[str, Range] = {
 
 
 def _bounds(evidence: Evidence) -> Differences:
-    """Every index within what it indexes."""
+    """Check that every index is within what it indexes."""
     for channel, allowed in _RANGES.items():
         yield first_of("memory.bounds", _outside(evidence, channel, allowed))
     yield first_of("memory.bounds", _written_outside(evidence))

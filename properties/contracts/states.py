@@ -49,7 +49,7 @@ def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Differe
 
 
 def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Divergence:
-    """A wrong stride explains more than whatever lies where it leads; what is stale or poison is no other row's."""
+    """Explain wrong states by a stride, which explains most, or else by the row or round whose state it is."""
     expected, got = evidence.pair(found.channel)
     key, step = _first_wrong(evidence, found, wrong)
     at = mismatch(found.channel, key, expected, got)
@@ -95,7 +95,7 @@ def _partly(evidence: Evidence, channel: str, key: Key, value: Datum) -> Relatio
 
 
 def _slots(evidence: Evidence) -> Differences:
-    """One owner a state slot at a time, one for all of a request; owned is what the requests that go on reported."""
+    """Check that a state slot has one owner at a time, and a request one slot, by what live requests report."""
     yield first_of("state.ownership", _reported(evidence))
     expected: dict[Key, Datum] = {}
     for step in range(evidence.schedule.last_step + 2):
@@ -105,7 +105,7 @@ def _slots(evidence: Evidence) -> Differences:
 
 
 def _live(evidence: Evidence, step: int) -> dict[int, int]:
-    """request -> state slot of those that go on after an engine step, by what they reported first."""
+    """Return request -> state slot of those that go on after an engine step, by what they reported first."""
     live: dict[int, int] = {}
     for row in evidence.schedule.rows:
         first, last = evidence.schedule.spans[row.request]
@@ -134,7 +134,7 @@ def _reported(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Mismatch]:
-    """The owner of a slot must have ended in an earlier step than the next one gets it."""
+    """Check that the owner of a slot ended in an earlier step than the next one gets it."""
     by_start = sorted(slots, key=lambda request: evidence.schedule.spans[request])
     for slot in sorted(set(slots.values())):
         owners = [request for request in by_start if slots[request] == slot]
@@ -145,7 +145,7 @@ def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Mismatch]:
 
 
 def _balance(evidence: Evidence) -> Differences:
-    """Free and owned state slots together are all; at the end everything is back."""
+    """Check that free and owned state slots are all, and that everything is back at the end."""
     slots = evidence.scenario.memory.request_slots
     expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.schedule.last_step + 2)}
     got: dict[Key, Datum] = {}
@@ -157,7 +157,7 @@ def _balance(evidence: Evidence) -> Differences:
 
 
 def _bounds(evidence: Evidence) -> Differences:
-    """Every index within what it indexes."""
+    """Check that every index is within what it indexes."""
     allowed = {
         "round.state": (1, evidence.scenario.memory.request_slots),
         "commit.step_index": (0, evidence.scenario.steps),

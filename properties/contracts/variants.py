@@ -39,14 +39,14 @@ def _check(variant: Variant, evidence: Evidence) -> Differences:
 
 
 def _rounded(channel: str, evidence: Evidence) -> bool:
-    """Whether a channel shows the last bits of floats: those themselves, or which entries came out as they were."""
+    """Return whether a channel shows the last bits of floats, or which entries came out as they were."""
     if channel == "commit.written":
         return evidence.form.repeats
     return CHANNELS[channel].is_float
 
 
 def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence) -> Values:
-    """A channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
+    """Return a channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
     values = trace.channel(channel)
     if channel == "round.rows" and variant in NEED_SIZES:
         return {key: msgspec.structs.replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
@@ -58,7 +58,7 @@ def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence
 
 
 def _written(trace: Trace, page_size: int) -> dict[Key, WriteSet]:
-    """What launches wrote outside the reserved page, numbered without captures.
+    """Return what launches wrote outside the reserved page, numbered without captures.
 
     Slot 0 holds whatever padding left there last, so whether a launch changes it depends on the launches before.
     """

@@ -88,7 +88,7 @@ def _is_reached(values: Mapping[str, str], drafts: frozenset[Algorithm]) -> bool
 
 
 def universe(drafts: Sequence[Algorithm]) -> tuple[str, ...]:
-    """The bins that scenarios of these drafts can hit, in the order of CROSSES.
+    """Return the bins that scenarios of these drafts can hit, in the order of CROSSES.
 
     Raises ValueError for no draft, and for an unknown one.
     """
@@ -99,5 +99,5 @@ def universe(drafts: Sequence[Algorithm]) -> tuple[str, ...]:
 
 
 def holes(seen: Container[str], drafts: Sequence[Algorithm]) -> tuple[str, ...]:
-    """The bins of `universe` that have not been seen."""
+    """Return the bins of `universe` that have not been seen."""
     return tuple(name for name in universe(drafts) if name not in seen)

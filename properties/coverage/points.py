@@ -86,13 +86,13 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
 
 
 def name_of(cross: str, values: tuple[str, ...]) -> str:
-    """The name of the bin of a cross in which its points, in their order, have these values."""
+    """Return the name of the bin of a cross in which its points, in their order, have these values."""
     pairs = zip(CROSSES[cross], values, strict=True)
     return f"{cross}: {', '.join(f'{point}={value}' for point, value in pairs)}"
 
 
 def split(name: str) -> tuple[str, Mapping[str, str]]:
-    """The cross of a bin, and the value of each of its points. Raises ValueError for what is no bin's name."""
+    """Return the cross of a bin, and the value of each of its points. Raises ValueError for what is no bin's name."""
     cross, _, rest = name.partition(": ")
     pairs = dict(part.partition("=")[::2] for part in rest.split(", "))
     known = cross in CROSSES and tuple(pairs) == CROSSES[cross]

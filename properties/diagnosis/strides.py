@@ -52,8 +52,11 @@ class _Write(NamedTuple):
 
 @dataclass(frozen=True)
 class _Account:
-    """The evidence for a stride: wrong states that are another row's (`moved`), wrong states whose own row went
-    elsewhere (`left`), and rows that were seen to be written where others belong, with that place (`astray`)."""
+    """The evidence for a stride.
+
+    `moved` are wrong states that are another row's, `left` those whose own row went elsewhere; `astray` are the rows
+    that were written where others belong, each with that place.
+    """
 
     moved: dict[Key, tuple[LiveRow, LiveRow]]
     left: dict[Key, LiveRow]
@@ -86,8 +89,10 @@ class _Batch:
         return self.evidence.scenario.steps + 1
 
     def account(self, written: int, read: int) -> _Account | None:
-        """Return what is explained by rows that are written `written` places apart and read `read` apart (0: the
-        width of each launch); None if that contradicts anything that was seen."""
+        """Return what rows written and read these many places apart explain; None if anything contradicts it.
+
+        0 is the width of each launch.
+        """
         astray = self._astray(written)
         if astray is None:
             return None
@@ -119,8 +124,10 @@ class _Batch:
         return pool
 
     def _astray(self, stride: int) -> tuple[tuple[LiveRow, int], ...] | None:
-        """Return the live rows that the verify wrote where they do not belong, with the place; None if this stride
-        does not lead to all of those. A state's two parts have pools of their own: one may be written well."""
+        """Return the live rows that the verify wrote astray, with the place; None if this stride misses one of them.
+
+        A state's two parts have pools of their own: one may be written well.
+        """
         if not self.writes:
             return ()
         mine = [place for place in self.writes[-1].rows if place.b < len(self.rows)]
@@ -135,8 +142,10 @@ class _Batch:
         return state is not None and explains(state, reading.got, reading.right)
 
     def story(self, found: _Account) -> tuple[Key, VerifyRow, VerifyRow | None, VerifyRow | None, bool]:
-        """Return a place that shows the stride: (key, its row, whose place that was written to, whose state it reads,
-        whether that was left by an earlier round)."""
+        """Return a place that shows the stride.
+
+        It is (key, its row, whose place that was written to, whose state it reads, left by an earlier round or not).
+        """
         if not found.moved:
             key = min(found.left, key=_order)
             at, there = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])

@@ -133,7 +133,7 @@ def _count(run: _Run, channel: str, tallies: dict[_Cell, _Tally]) -> None:
 
 
 def _spans(evidence: Evidence) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """(request, round) -> first and last engine step of a round: a prefill takes one for each chunk."""
+    """Return (request, round) -> first and last engine step of a round: a prefill takes one for each chunk."""
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     for row in evidence.schedule.rows:
         first, last = spans.get((row.request, row.round), (row.step, row.step))

@@ -47,12 +47,12 @@ class Evidence:
 
     @property
     def exact(self) -> bool:
-        """Whether vectors are compared bit for bit."""
+        """Return whether vectors are compared bit for bit."""
         return not isinstance(self.scenario.model, Checkpoint)
 
     @property
     def hybrid(self) -> bool:
-        """Whether the target has layers with a recurrent state: a real model's reference says so."""
+        """Return whether the target has layers with a recurrent state: a real model's reference says so."""
         model = self.scenario.model
         if isinstance(model, Checkpoint):
             return LayerKind.LINEAR_ATTENTION in self.reference.channel("config.routing").values()
@@ -123,5 +123,5 @@ class Evidence:
 
     @cached_property
     def output_changed(self) -> bool:
-        """Whether a request's text differs from plain greedy decoding; this ends a report on a draft."""
+        """Return whether a request's text differs from plain greedy decoding; this ends a report on a draft."""
         return output_changed(self.subject, self.script, self.ties)

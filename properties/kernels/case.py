@@ -42,7 +42,7 @@ class Buffer:
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Hypothesis prints the fields of a dataclass otherwise, the whole allocation included."""
+        """Print for Hypothesis, which would show all fields, the whole allocation included."""
         printer.text(repr(self))
 
 

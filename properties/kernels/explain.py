@@ -51,14 +51,14 @@ class Rows:
         return reduce(lambda grid, d: (grid[:, None] + torch.arange(d[0]) * d[1]).flatten(), sizes, zero)
 
     def start(self, index: Index) -> int:
-        """Offset of a row's first element."""
+        """Return the offset of a row's first element."""
         return self.buffer.offset + sum(i * s for i, s in zip(index, self.buffer.strides, strict=False))
 
     def of(self, storage: torch.Tensor, index: Index) -> torch.Tensor:
         return storage[self.start(index) + self.inner]
 
     def where(self, wrong: torch.Tensor) -> list[Index]:
-        """The first rows in which any element of the allocation is marked."""
+        """Return the first rows in which any element of the allocation is marked."""
         marked = self.buffer.of(wrong).reshape(*self.buffer.shape[: self.depth], -1).any(-1)
         return [tuple(index) for index in marked.nonzero()[:_MOST_ROWS].tolist()]
 
@@ -72,7 +72,7 @@ class Rows:
         return Spot("inside", index) if any(index[self.depth :]) else Spot("row", index[: self.depth])
 
     def find(self, storage: torch.Tensor, content: torch.Tensor, near: Near) -> list[int]:
-        """Offsets in `storage` at which a row of this content lies."""
+        """Return the offsets in `storage` at which a row of this content lies."""
         starts = torch.arange(max(0, storage.numel() - int(self.inner.max())))
         for i in range(min(_TRIED, len(content))):
             starts = starts[near(content[i], storage[starts + self.inner[i]])]
@@ -118,7 +118,7 @@ def explain(one: WrongArgument) -> KernelRelation | None:
 
 
 def _telling(values: torch.Tensor) -> bool:
-    """Whether single elements identify themselves: those of the ring do; small integers and near floats do not."""
+    """Return whether elements identify themselves: those of the ring do; small integers and near floats do not."""
     return not values.is_floating_point() and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
 
 
@@ -172,7 +172,7 @@ def _taken(one: WrongArgument, rows: Rows) -> RowElsewhere | RowTaken | None:
 
 
 def _sources(case: KernelCase, name: str, rows: Rows) -> Iterator[tuple[str, Rows]]:
-    """Other arguments that may have rows of this shape, as rows."""
+    """Yield other arguments that may have rows of this shape, as rows."""
     shape = rows.buffer.shape[rows.depth :]
     if prod(shape) < 2:
         return
@@ -184,7 +184,7 @@ def _sources(case: KernelCase, name: str, rows: Rows) -> Iterator[tuple[str, Row
 
 
 def _index(rows: Rows, offset: int) -> Index:
-    """The index of the row that starts at an offset, () if none does."""
+    """Return the index of the row that starts at an offset, () if none does."""
     indices = itertools.product(*map(range, rows.buffer.shape[: rows.depth]))
     return next((index for index in indices if rows.start(index) == offset), ())
 
@@ -231,7 +231,7 @@ def _led(rows: Rows, strides: list[int], index: Index) -> int:
 
 
 def _steps(rows: Rows, rest: list[int], index: Index, count: int, offsets: list[int]) -> set[int]:
-    """Strides of the left-out dimension that lead to one of the offsets."""
+    """Return the strides of the left-out dimension that lead to one of the offsets."""
     distances = [offset - _led(rows, rest, index) for offset in offsets]
     return {distance // count for distance in distances if count and distance % count == 0}
 

@@ -91,7 +91,7 @@ _FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
 
 
 def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
-    """A model of few tokens, so that what came before comes again.
+    """Give the model few tokens, so that what came before comes again.
 
     In two of three the target follows no favourite and has ties everywhere, which go to low ids: then what followed
     once is likely to follow again, and matches are accepted. These have no stop tokens, which would come at once.
@@ -109,7 +109,7 @@ def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
 
 
 def _with_a_long_history(scenario: Scenario) -> Scenario:
-    """The first request goes on for longer, with pages for it."""
+    """Let the first request go on for longer, with pages for it."""
     first, memory = scenario.requests[0], scenario.memory
     first = msgspec.structs.replace(first, budget=first.budget + _MORE_TOKENS, stop_at=-1)
     more = -(-_MORE_TOKENS // memory.page_size) + 1
@@ -118,7 +118,7 @@ def _with_a_long_history(scenario: Scenario) -> Scenario:
 
 
 def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
-    """Prompts of tokens below `vocab`, at times with a period, and more rounds that verify what the draft found."""
+    """Narrow prompts to tokens below `vocab`, at times with a period; more rounds verify what the draft proposes."""
     requests = tuple(
         _unforced_at_times(_narrowed(request, vocab, turn + number), number, scenario)
         for number, request in enumerate(scenario.requests)
@@ -133,8 +133,11 @@ def _narrowed(request: Request, vocab: int, turn: int) -> Request:
 
 
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
-    """About every other round verifies what was found, as much as there is; under a controller only the last of a cycle
-    does, since the others are to move it, but for the second request, so that rows that found nothing run beside it."""
+    """Let about every other round verify what was found, as much as there is.
+
+    Under a controller only the last of a cycle does, since the others are to move it, but for the second request, so
+    that rows that found nothing run beside it.
+    """
     rounds = request.rounds if len(request.rounds) > 1 else request.rounds * 2
     last = len(rounds) - 1
     often = not scenario.dynamic or number == 1
@@ -147,7 +150,7 @@ def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Req
 
 
 def with_steps(scenario: Scenario, steps: int) -> Scenario:
-    """The scenario with at most `steps` drafts a round: step counts to choose from and plans are cut to that.
+    """Return the scenario with at most `steps` drafts a round: step counts to choose from and plans are cut to that.
 
     Raises ValueError for less than one.
     """
@@ -169,7 +172,7 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
 
 
 def _lasting(scenario: Scenario) -> Scenario:
-    """The scenario with a first request that no stop token ends: it lasts for some rounds."""
+    """Return the scenario with a first request that no stop token ends: it lasts for some rounds."""
     first, *others = scenario.requests
     return msgspec.structs.replace(scenario, requests=(msgspec.structs.replace(first, stop_at=-1), *others))
 

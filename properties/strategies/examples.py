@@ -11,8 +11,7 @@ T = TypeVar("T")
 
 
 def examples(strategy: SearchStrategy[T], seed_: int, count: int) -> list[T]:
-    """`count` examples, a function of the arguments only: nothing comes from a database. The first is always the
-    smallest there is."""
+    """Return `count` examples, a function of the arguments only; the first is always the smallest there is."""
     found: list[T] = []
 
     @seed(seed_)

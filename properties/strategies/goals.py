@@ -28,7 +28,7 @@ AIMED = MODELS | BATCHES | ROUNDS
 
 
 def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """A scenario of a probe, pushed toward these values; as it was if what comes of that is not valid.
+    """Push a scenario of a probe toward these values; return it as it was if what comes of that is not valid.
 
     Raises ValueError for a point that is unknown.
     """
@@ -46,7 +46,7 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 @st.composite
 def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """The scenario changed a little, pushed toward these values."""
+    """Draw the scenario changed a little, pushed toward these values."""
     try:
         changed = validate(fitted(mutated(draw, scenario)))
     except InvalidScenarioError:
@@ -56,7 +56,7 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
-    """Scenarios of some profile and one of these drafts, pushed toward these values."""
+    """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
     scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), ALGORITHMS[0]))
     drawn: Algorithm = draw(st.sampled_from(drafts))
     name = implied(wanted) or drawn
@@ -65,7 +65,7 @@ def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
 
 
 def _profiles(wanted: Wanted) -> tuple[Profile, ...]:
-    """Those that need not become hybrid or dense first, nor lose a controller."""
+    """Return the profiles that already have the wanted layers and no controller."""
     hybrid = wanted.get("layers", "") in ("snapshot", "replay") or bool({"checkpoint", "state", "start"} & set(wanted))
     any_layers = not hybrid and "layers" not in wanted
     fitting = (one for one in ROTATION if one.hybrid == hybrid or any_layers)

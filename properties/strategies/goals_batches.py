@@ -25,7 +25,7 @@ _LONG, _SHORT = 14, 4
 
 
 def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """Arrivals and budgets first, then sizes for the batches that come of them."""
+    """Set arrivals and budgets first, then sizes for the batches that come of them."""
     if {"pages", "state", "waited"} & set(wanted):
         return _in_turn(draw, scenario, wanted)
     if {"beside", "joined"} & set(wanted):
@@ -50,7 +50,7 @@ def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _count(draw: Draw, wanted: Wanted) -> int | None:
-    """How many requests decode together; None if that does not matter."""
+    """Draw how many requests decode together; None if that does not matter."""
     if "batch" in wanted:
         return int(wanted["batch"][0])
     if wanted.get("mix") == "alone":
@@ -62,7 +62,7 @@ def _count(draw: Draw, wanted: Wanted) -> int | None:
 
 
 def copies(scenario: Scenario, count: int) -> list[Request]:
-    """So many requests, alike but for their tokens where there are too few."""
+    """Return `count` requests, alike but for their tokens where there are too few."""
     vocab, given = scenario.model.vocab, scenario.requests
     return [_shifted(given[index % len(given)], index // len(given), vocab) for index in range(count)]
 
@@ -76,7 +76,7 @@ def _serving(scenario: Scenario, requests: list[Request], **changes: Any) -> Sce
 
 
 def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Scenario:
-    """Captured sizes for batches of up to `most` rows."""
+    """Draw captured sizes for batches of up to `most` rows."""
     rows, bucket = wanted.get("rows"), wanted.get("bucket", "")
     if rows is None and not bucket:
         return scenario
@@ -94,7 +94,7 @@ def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Sc
 
 
 def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """One request after the other, on the memory that the one before had: the later ones wait, or come too late to."""
+    """Let one request follow the other on its memory: the later ones wait, or arrive when it is free."""
     reuse = {wanted.get("pages"), wanted.get("state")} - {None}
     if wanted.get("waited") == "yes" and reuse == {"fresh"}:
         return _overtaken(scenario)
@@ -109,7 +109,7 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _overtaken(scenario: Scenario) -> Scenario:
-    """Two requests of one page end together; of two that wait, the first takes both pages."""
+    """Let two requests of one page end together; of two that wait, the first takes both pages."""
     first = copies(scenario, 1)[0]
     vocab, chunk = scenario.model.vocab, 16
     short = msgspec.structs.replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
@@ -123,7 +123,7 @@ def _overtaken(scenario: Scenario) -> Scenario:
 
 
 def _slots(scenario: Scenario, count: int) -> dict[str, Any]:
-    """Room for so many requests at a time."""
+    """Return the changes that make room for `count` requests at a time."""
     return {
         "schedule": msgspec.structs.replace(scenario.schedule, max_batch=count, draft_batch=0),
         "memory": msgspec.structs.replace(scenario.memory, request_slots=count),
@@ -131,7 +131,7 @@ def _slots(scenario: Scenario, count: int) -> dict[str, Any]:
 
 
 def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """A request that comes when another one decodes already, or none."""
+    """Let a request arrive when another one decodes already, or none."""
     joins = wanted.get("beside") == "prefill" or wanted.get("joined") == "beside decode"
     requests = copies(scenario, 2 if joins else draw(st.integers(1, 2)))
     requests[0] = msgspec.structs.replace(requests[0], arrival=0, budget=12, stop_at=-1)

@@ -35,7 +35,7 @@ def implied(wanted: Wanted) -> Algorithm | None:
 
 
 def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """All of it, in this order: a draft is made for the steps that there are."""
+    """Aim at each part in this order: a draft is made for the steps that there are."""
     name = implied(wanted) or algorithm(scenario.draft)
     scenario = _eagle(draw, scenario)
     for edit in (_layers, _control, _steps, _memory, _variant):
@@ -46,7 +46,7 @@ def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def fitted(scenario: Scenario, *, tight: bool = False) -> Scenario:
-    """With room for everything: pages for all at once, or only for the one that needs most."""
+    """Make room for everything: pages for all at once, or only for the one that needs most."""
     memory, requests = scenario.memory, scenario.requests
     most = max(memory.max_len, max(len(request.prompt) for request in requests) + 1)
     scenario = msgspec.structs.replace(scenario, memory=msgspec.structs.replace(memory, max_len=most))
@@ -67,7 +67,7 @@ def _replace(scenario: Scenario, part: str, **changes: Any) -> Scenario:
 
 
 def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
-    """With an EAGLE draft of the sizes that the draft has, to be exchanged for another."""
+    """Put in an EAGLE draft of the sizes that the draft has, to be exchanged for another."""
     draft = scenario.draft
     if set(Eagle.__struct_fields__) <= set(draft.__struct_fields__):
         made = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
@@ -99,7 +99,7 @@ def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _control(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """A controller that moves after the first round; batches too large for drafts are those of two rows and more."""
+    """Add a controller that moves after the first round; batches of two rows and more are too large for drafts."""
     asked = wanted.get("control") or _needed_control(wanted)
     if asked is None:
         return scenario
@@ -121,7 +121,7 @@ def _needed_control(wanted: Wanted) -> str | None:
 
 
 def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """As many drafts a round as the plans will need."""
+    """Allow as many drafts a round as the plans will need."""
     if scenario.adaptive is not None:
         return scenario
     if wanted.get("chain") == "one layer":
@@ -152,7 +152,7 @@ def _memory(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """Graphs if it needs any; a variant that is left to the scenario may not fit it any longer."""
+    """Set the variant, with graphs if it needs any; one that the scenario had may not fit it any longer."""
     variant = wanted.get("variant", scenario.variant)
     dense = scenario.model.linear is None  # type: ignore[union-attr]  # a probe's
     if variant == "other_commit" and dense and "variant" in wanted:
@@ -168,7 +168,7 @@ def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:
-    """What a draft may bring along with it: how alike logits are, and how often a head is right."""
+    """Set how alike logits are, and how often a head is right; a draft may bring both along."""
     model = scenario.model
     if "tie" in wanted:
         model = msgspec.structs.replace(model, logit_bits=2 if wanted["tie"] == "yes" else 23)

@@ -34,7 +34,7 @@ class _Round(NamedTuple):
 
 
 def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
-    """Plans, then prompts, then ends."""
+    """Set plans, then prompts, then ends."""
     if not ({*wanted} - {"checkpoint"}) & ROUNDS and "checkpoint" not in wanted:
         return scenario
     aimed = _round(draw, scenario, wanted)
@@ -61,7 +61,7 @@ def _round(draw: Draw, scenario: Scenario, wanted: Wanted) -> _Round:
 
 
 def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
-    """With as many drafts as asked for, of which so many are right."""
+    """Draw a plan with the wanted number of drafts, and how many of them are right."""
     if accept == "no drafts" or wanted.get("K") == "0" or wanted.get("proposals") == "none":
         return _NOTHING
     low = 2 if accept == "partial" and steps > 1 else 1
@@ -80,7 +80,7 @@ def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
 
 
 def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tuple[RoundPlan, ...]:
-    """The plans of request number `index`: rows of one batch are alike, or not, as they are to be."""
+    """Return the plans of request number `index`: rows of one batch are alike, or not, as they are to be."""
     some, steps = aimed.plan if aimed.plan.drafts else RoundPlan(drafts=1, accept=1), scenario.steps
     switches = {
         "to none": (some, _NOTHING),
@@ -108,12 +108,12 @@ def _beside(plan: RoundPlan, index: int, mix: str | None, steps: int) -> RoundPl
 
 
 def _lasting(rounds: tuple[RoundPlan, ...]) -> int:
-    """A budget that all of these rounds fit into, with one more to come."""
+    """Return a budget that all of these rounds fit into, with one more to come."""
     return 2 * len(rounds) + 2 + sum(max(plan.accept, 0) for plan in rounds) + max(plan.drafts for plan in rounds)
 
 
 def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, wanted: Wanted) -> Request:
-    """A prompt of the length at which the round begins where it is to begin."""
+    """Cut the prompt to the length at which the round begins where it is to begin."""
     length = _length(draw, scenario, len(request.prompt), aimed, wanted)
     return msgspec.structs.replace(request, prompt=(request.prompt * length)[:length])
 
@@ -135,7 +135,7 @@ def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: 
 
 
 def _offset(draw: Draw, size: int, drafts: int, wanted: Wanted) -> int | None:
-    """n modulo P; None if it does not matter."""
+    """Return n modulo P; None if it does not matter."""
     page, crossing = wanted.get("page"), wanted.get("crossing")
     if page is not None:
         offsets = {"at": 0, "every": 0, "after": 1 % size, "before": size - 1}
@@ -150,7 +150,7 @@ def _chunk(wanted: Wanted, chunk: int) -> int:
 
 
 def _ended(draw: Draw, scenario: Scenario, aimed: _Round, wanted: Wanted) -> Scenario:
-    """Budgets, stop tokens and the longest length."""
+    """Set budgets, stop tokens and the longest length."""
     changes = _end(draw, aimed, wanted)
     room = changes.pop("room", None)
     requests = tuple(msgspec.structs.replace(request, **changes) for request in scenario.requests)
@@ -171,7 +171,7 @@ def _ended(draw: Draw, scenario: Scenario, aimed: _Round, wanted: Wanted) -> Sce
 
 
 def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
-    """What of a request makes it end so; `room` is how far max_len is above the prompt."""
+    """Return the fields that make a request end as wanted; `room` is how far max_len is above the prompt."""
     end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.plan.drafts
     right, stage = max(aimed.plan.accept, 0), wanted.get("stage", "")
     budget = draw(st.integers(4, 8))
@@ -201,5 +201,5 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
 
 
 def _whole(drafts: int, wanted: Wanted) -> dict[str, Any]:
-    """A budget that one round spends, whatever limits it."""
+    """Return a budget that one round spends, whatever limits it."""
     return {"budget": {"batch": 2, "steps": 3}.get(wanted.get("limit", ""), drafts + 2)}

@@ -22,7 +22,7 @@ _PATTERNS: tuple[tuple[LayerType, ...], ...] = (
 
 
 def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
-    """A size that none of `taken` is: sizes that happen to be equal hide swapped axes."""
+    """Draw a size that none of `taken` is: sizes that happen to be equal hide swapped axes."""
     free = [size for size in range(low, high + 1) if size not in taken]
     size = draw(st.sampled_from(free))
     taken.add(size)
@@ -31,7 +31,7 @@ def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
 
 @st.composite
 def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
-    """Pairwise distinct head sizes and widths of target and head, grouped queries half the time."""
+    """Draw pairwise distinct head sizes and widths of target and head, grouped queries half the time."""
     taken: set[int] = set()
     key, value = _distinct(draw, 2, 4, taken), _distinct(draw, 2, 5, taken)
     head_key, head_value = _distinct(draw, 1, 6, taken), _distinct(draw, 1, 7, taken)
@@ -66,7 +66,7 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
 
 @st.composite
 def _linear(draw: Draw) -> Linear:
-    """K and V sizes differ; value heads share a key head as often as not; half begin from a state that is not zero."""
+    """Draw K and V sizes that differ; half have value heads that share a key head, half a start that is not zero."""
     key_heads, value_heads = draw(st.sampled_from(((1, 2), (1, 1), (2, 2), (2, 4))))
     taken = {value_heads}
     return Linear(

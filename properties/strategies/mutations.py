@@ -15,7 +15,7 @@ Change = Callable[[Draw, Scenario], Scenario]
 
 
 def mutated(draw: Draw, scenario: Scenario) -> Scenario:
-    """Changed in one to three ways; what comes of it may need more memory than it has, and be validated."""
+    """Change a scenario in one to three ways; the result may need more memory than it has, and is not validated."""
     for _ in range(draw(st.integers(1, 3))):
         scenario = draw(st.sampled_from(_CHANGES))(draw, scenario)
     return scenario
@@ -27,7 +27,7 @@ def _part(scenario: Scenario, part: str, **changes: Any) -> Scenario:
 
 
 def _request(draw: Draw, scenario: Scenario, change: Callable[[Request], dict[str, Any]]) -> Scenario:
-    """One of the requests, changed."""
+    """Change one of the requests."""
     index = draw(st.integers(0, len(scenario.requests) - 1))
     requests = list(scenario.requests)
     requests[index] = msgspec.structs.replace(requests[index], **change(requests[index]))
@@ -53,7 +53,7 @@ def _sizes(draw: Draw, scenario: Scenario) -> Scenario:
 
 
 def _prompt(draw: Draw, scenario: Scenario) -> Scenario:
-    """One token more or less."""
+    """Make a prompt one token longer or shorter."""
     more = draw(st.booleans())
     return _request(
         draw, scenario, lambda one: {"prompt": (*one.prompt, one.prompt[0]) if more else one.prompt[:-1] or one.prompt}
@@ -76,13 +76,13 @@ def _stop(draw: Draw, scenario: Scenario) -> Scenario:
 
 
 def _plans(_draw: Draw, scenario: Scenario) -> Scenario:
-    """All requests begin one plan later."""
+    """Let all requests begin one plan later."""
     requests = tuple(msgspec.structs.replace(one, rounds=(*one.rounds[1:], one.rounds[0])) for one in scenario.requests)
     return msgspec.structs.replace(scenario, requests=requests)
 
 
 def _another(_draw: Draw, scenario: Scenario) -> Scenario:
-    """The last request once more, a little later."""
+    """Add the last request once more, a little later."""
     last = scenario.requests[-1]
     return msgspec.structs.replace(
         scenario, requests=(*scenario.requests[:3], msgspec.structs.replace(last, arrival=last.arrival + 1))

@@ -12,7 +12,7 @@ _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforce
 
 @st.composite
 def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
-    """The plans of one request by an accept pattern; "rising" and "falling" last long enough to move a controller."""
+    """Draw one request's plans by an accept pattern; "rising" and "falling" last long enough to move a controller."""
     if pattern == "any":
         pattern = draw(st.sampled_from(_ANY))
     if pattern in ("rising", "falling"):
@@ -31,7 +31,7 @@ def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
 
 
 def _swing(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
-    """Rounds in which everything is accepted and rounds in which nothing is, sometimes with one of another kind."""
+    """Draw rounds in which all is accepted and rounds in which nothing is, sometimes with one of another kind."""
     right = (RoundPlan(drafts=steps, accept=steps),) * draw(st.integers(2, 3))
     wrong = (RoundPlan(drafts=steps, accept=0),) * draw(st.integers(2, 3))
     odd = draw(st.sampled_from(((), (RoundPlan(drafts=steps, accept=1),), (draw(_plan("any", steps)),))))

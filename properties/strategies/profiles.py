@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 
 class Profile(NamedTuple):
-    """`requests` and `steps` (K) are the least of them that a scenario takes; `shape` names the profile whose batches
-    and memory it has. `hybrid`: the target has linear layers; `adaptive`: a controller chooses the step count;
-    `draft_batch`: larger batches get no drafts."""
+    """A trigger.
+
+    `requests` and `steps` (K) are the least of them that a scenario takes; `shape` names the profile whose batches and
+    memory it has. `hybrid`: the target has linear layers; `adaptive`: a controller chooses the step count;
+    `draft_batch`: larger batches get no drafts.
+    """
 
     name: str
     requests: int = 1
@@ -26,7 +29,7 @@ class Profile(NamedTuple):
 
 
 def _hybrid(name: str, **other: object) -> Profile:
-    """The same trigger on a target with linear layers."""
+    """Return the same trigger on a target with linear layers."""
     return BY_NAME[name]._replace(**{"name": f"hybrid_{name}", "hybrid": True, "shape": name, **other})  # type: ignore[arg-type]
 
 

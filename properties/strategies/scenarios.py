@@ -161,7 +161,7 @@ def _own(scenario: Scenario) -> RoundPlan:
 
 
 def _lane(seed_: int, lane: int, count: int) -> list[Scenario]:
-    """Scenarios of one profile, in blocks: the first is short, since few want more."""
+    """Draw scenarios of one profile in blocks: the first is short, since few want more."""
     found: list[Scenario] = []
     while len(found) < count:
         block = seed_ * len(_ROTATION) + lane if not found else len(found) + (seed_ * len(_ROTATION) + lane << 32)
@@ -170,8 +170,7 @@ def _lane(seed_: int, lane: int, count: int) -> list[Scenario]:
 
 
 def _block(seed_: int, profile: Profile, count: int) -> list[Scenario]:
-    """The first example of a run is always the smallest there is, and is left out; in runs of ten and more some after
-    it are small, too."""
+    """Draw examples but the first, which is always the smallest; in runs of ten some after it are small, too."""
     return examples(_scenario(profile), seed_, count + 1)[1:]
 
 
@@ -185,14 +184,14 @@ class _Sizes(NamedTuple):
 
 
 def _near(draw: Draw, unit: int, low: int, high: int) -> int:
-    """A length of k * unit + {-1, 0, 1}, within low .. high."""
+    """Draw a length of k * unit + {-1, 0, 1}, within low .. high."""
     k = draw(st.integers(1, max(1, high // unit)))
     return min(max(k * unit + draw(st.sampled_from((0, 1, -1))), low), high)
 
 
 @st.composite
 def _request(draw: Draw, profile: Profile, sizes: _Sizes, index: int) -> Request:
-    """`together`: the first runs alone, in a graph, and long enough for the others to join it."""
+    """Draw a request; with `together` the first runs alone, in a graph, and long enough for the others to join it."""
     unit = draw(st.sampled_from((sizes.page_size, sizes.chunk)))
     longest = 14 if index == 0 and profile.long else 9
     length = _near(draw, unit, 1, longest)
@@ -215,7 +214,7 @@ def _request(draw: Draw, profile: Profile, sizes: _Sizes, index: int) -> Request
 
 
 def _arrivals(profile: Profile, index: int) -> tuple[int, ...]:
-    """`together`: the first is alone at first. "reuse": no more at once than have a slot, the others wait for one."""
+    """Return arrivals; `together`: the first is alone at first; "reuse": those without a slot wait for one."""
     if not index:
         return (0,)
     if _shape(profile) == "reuse":
@@ -226,8 +225,11 @@ def _arrivals(profile: Profile, index: int) -> tuple[int, ...]:
 
 
 def _budget(profile: Profile, index: int) -> tuple[int, int]:
-    """The least and the most tokens of a request: a controller needs about eight rounds to move twice, and the first
-    request of a batch that has become too large for drafts should see it shrink again."""
+    """Return the least and the most tokens of a request.
+
+    A controller needs about eight rounds to move twice, and the first request of a batch that has become too large for
+    drafts should see it shrink again.
+    """
     if profile.adaptive:
         return 14, 20
     if profile.draft_batch:
@@ -238,7 +240,7 @@ def _budget(profile: Profile, index: int) -> tuple[int, int]:
 
 
 def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Graphs:
-    """Sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
+    """Draw sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
     if _shape(profile) == "oversized":
         return Graphs(sizes=(draw(st.integers(1, max_batch - 1)),))
     if not (profile.graphs or needed or draw(st.booleans())):
@@ -255,7 +257,7 @@ def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Gra
 
 
 def _alike(request: Request, shift: int, vocab: int) -> Request:
-    """Requests alike in all but their tokens arrive, run and end together: a batch shrinks by more than one row."""
+    """Return a request alike in all but tokens: such end together, and a batch shrinks by several rows."""
     prompt = tuple((token + shift) % vocab for token in request.prompt)
     rounds = tuple(msgspec.structs.replace(plan, accept=max(0, plan.accept)) for plan in request.rounds)
     return msgspec.structs.replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
@@ -273,7 +275,7 @@ _CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 
 @st.composite
 def _adaptive(draw: Draw, profile: Profile) -> Adaptive:
-    """A controller that moves within a few rounds."""
+    """Draw a controller that moves within a few rounds."""
     initial, candidates = draw(st.sampled_from(_RISING if profile.pattern == "rising" else _CANDIDATES))
     return Adaptive(
         initial=initial,
@@ -289,7 +291,7 @@ def _adaptive(draw: Draw, profile: Profile) -> Adaptive:
 
 @st.composite
 def _schedule(draw: Draw, profile: Profile, count: int, chunk: int) -> Schedule:
-    """Batches of all requests or of some; of few of them if larger ones get no drafts."""
+    """Draw batches of all requests or of some; of few of them if larger ones get no drafts."""
     least = 2 if count > 1 else 1
     max_batch = draw(st.integers(min(count, 3) if profile.requests > 2 else least, max(count, least)))
     if _shape(profile) in ("reuse", "oversized"):
@@ -300,7 +302,7 @@ def _schedule(draw: Draw, profile: Profile, count: int, chunk: int) -> Schedule:
 
 @st.composite
 def _requests(draw: Draw, profile: Profile, sizes: _Sizes, count: int) -> tuple[Request, ...]:
-    """Sometimes alike in all but their tokens, so that they all end, or all go without drafts, in one step."""
+    """Draw requests, sometimes alike in all but tokens, so that all end, or all go without drafts, in one step."""
     requests = tuple(draw(_request(profile, sizes, index)) for index in range(count))
     if _shape(profile) == "shrinking_batch" and draw(st.booleans()):
         return (requests[0], *(_alike(requests[1], shift, sizes.vocab) for shift in range(count - 1)))
@@ -346,7 +348,7 @@ def _states(draw: Draw) -> States:
 
 
 def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: _Sizes, schedule: Schedule) -> Memory:
-    """As few pages and rows as make requests wait and reuse them; `max_len` sometimes ends a request."""
+    """Draw so few pages and rows that requests wait and reuse them; `max_len` sometimes ends a request."""
     totals = [len(request.prompt) + request.budget for request in requests]
     longest = max(len(request.prompt) for request in requests)
     max_len = max(totals) + sizes.steps

@@ -17,7 +17,7 @@ _PLANS = ((7, 7), (7, 5), (6, 6), (7, 6), (7, 4), (7, 0))
 
 
 def widened(scenario: Scenario, turn: int) -> Scenario:
-    """The scenario with rounds of seven drafts, five requests that decode and two that a prefill ends; a pure function.
+    """Return the scenario with rounds of seven drafts, five requests that decode and two that a prefill ends.
 
     In every other one a controller with the default candidates comes to seven drafts from three; in every fourth, three
     right drafts of three are just what is not enough for that.

@@ -28,7 +28,7 @@ class Case(Value, frozen=True, kw_only=True):
 
 
 def encode(value: Value) -> str:
-    """Indented JSON with fields in declaration order; the same value always gives the same text."""
+    """Return indented JSON with fields in declaration order; the same value always gives the same text."""
     return json.dumps(msgspec.to_builtins(value), indent=1)
 
 
@@ -72,7 +72,7 @@ def _valid(scenario: Scenario, path: Path) -> Scenario:
 
 
 def _explain(message: str, raw: Any, kind: type) -> str:
-    """msgspec says what is allowed and where; the value found there is added."""
+    """Add the value to a message of msgspec, which says what is allowed and where."""
     match = re.search(r" - at `\$(?P<path>[^`]*)`$", message)
     path = match["path"] if match else ""
     allowed = message[: match.start()] if match else message
@@ -85,7 +85,7 @@ _JSON = {dict: "object", list: "array"}
 
 
 def _allowed(kind: type, path: str, message: str, value: Any) -> str:
-    """The names that msgspec does not list: of an enumeration, of tags, of the fields that a value may have."""
+    """Return the names that msgspec does not list: of an enumeration, of tags, of the fields that a value may have."""
     if "missing" in message:
         return ""
     names = _names(msgspec.inspect.type_info(kind), re.findall(r"\.(\w+)|\[(?:\d+|\.\.\.)\]", path), value)

@@ -34,20 +34,20 @@ class Channel:
 
     @property
     def is_tapped(self) -> bool:
-        """Whether it takes taps inside of launches; a host sees the rest anyway."""
+        """Return whether it takes taps inside of launches; a host sees the rest anyway."""
         return self.phase in ("draft", "verify", "extend")
 
     @property
     def is_placed(self) -> bool:
-        """Whether it names pages or slots, which a subject chooses."""
+        """Return whether it names pages or slots, which a subject chooses."""
         return self.unit in ("page", "pages", "KV slot", "slots", "state slot", "state slots")
 
     @property
     def is_of_launches(self) -> bool:
-        """Whether it reports each launch of an engine step."""
+        """Return whether it reports each launch of an engine step."""
         return self.scope == "engine" and self.phase in ("commit", "graph")
 
     @property
     def is_float(self) -> bool:
-        """Whether its values are, or hold, floats of a real model."""
+        """Return whether its values are, or hold, floats of a real model."""
         return self.value in (Vector, Choice)

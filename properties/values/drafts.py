@@ -64,8 +64,10 @@ class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
 
 
 class DFlash(Value, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
-    """A block of masked tokens proposed in one pass over features of the context, which are the outputs of the target's
-    layers `features`, side by side in that order."""
+    """A block of masked tokens, proposed in one pass over features of the context.
+
+    These are the outputs of the target's layers `features`, side by side in that order.
+    """
 
     seed: Seed
     layers: Annotated[int, Meta(ge=1, le=16)]

@@ -25,7 +25,7 @@ class HeadSizes:
 
 
 def random_head(sizes: HeadSizes, seed: int) -> dict[str, np.ndarray]:
-    """Float32 tensors by name, in a fixed order; the same on every machine and numpy version.
+    """Return float32 tensors by name, in a fixed order; the same on every machine and numpy version.
 
     Weights are uniform with variance gain^2 / fan-in, norm weights uniform in 0.5 .. 1.5. Queries and keys take gain
     1, so that attention is neither flat nor one-hot. Raises ValueError for a seed outside 0 .. 2^128 - 1.
@@ -62,6 +62,6 @@ def _norm(bits: np.random.Philox, size: int) -> np.ndarray:
 
 
 def _uniform(bits: np.random.Philox, count: int) -> np.ndarray:
-    """Float32 in [-1, 1) from the top 24 bits of raw draws: exact, and the raw stream never changes in numpy."""
+    """Return float32 in [-1, 1) from the top 24 bits of raw draws: exact, and numpy never changes the raw stream."""
     raw = bits.random_raw(count)
     return (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)

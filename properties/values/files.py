@@ -25,14 +25,14 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
-    """The process's mask; there is no way to read it but to set it."""
+    """Return the process's mask; there is no way to read it but to set it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
 def _sync(folder: Path) -> None:
-    """A rename is lost with the power unless the folder is written, too."""
+    """Write the folder, too: without it a rename is lost with the power."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

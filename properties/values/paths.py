@@ -11,27 +11,27 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def get(value: Any, path: str) -> Any:
-    """The field at "a.b.c"; None where a part of the path is None or is not a field of what is there."""
+    """Return the field at "a.b.c"; None where a part of the path is None or is not a field of what is there."""
     for name in path.split("."):
         value = getattr(value, name) if name in getattr(value, "__struct_fields__", ()) else None
     return value
 
 
 def put(value: T, path: str, new: Any) -> T:
-    """The value with the field at "a.b.c" replaced. Raises AttributeError if there is no such field."""
+    """Return the value with the field at "a.b.c" replaced. Raises AttributeError if there is no such field."""
     name, _, rest = path.partition(".")
     return msgspec.structs.replace(value, **{name: put(getattr(value, name), rest, new) if rest else new})
 
 
 def lower(value: int, least: int) -> Iterator[int]:
-    """What to try in place of a number: the least, half way, three quarters, one less."""
+    """Yield what to try in place of a number: the least, half way, three quarters, one less."""
     for one in dict.fromkeys((least, (value + least) // 2, (3 * value + least) // 4, value - 1)):
         if least <= one < value:
             yield one
 
 
 def without(count: int) -> Iterator[list[int]]:
-    """Which places of `count` to keep: each alone, then all but a half, all but a quarter, .. all but one."""
+    """Yield which places of `count` to keep: each alone, then all but a half, all but a quarter, .. all but one."""
     seen: set[tuple[int, ...]] = set()
     chosen = [[place] for place in range(count)] if count > 1 else []
     width = count // 2

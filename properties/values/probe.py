@@ -19,14 +19,14 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def splitmix(x: np.ndarray) -> np.ndarray:
-    """The SplitMix64 finalizer, elementwise on uint64."""
+    """Return the SplitMix64 finalizer, elementwise on uint64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
 def draw(seed: int, name: str, *shape: int) -> np.ndarray:
-    """Odd uint64 weights, a function of (seed, name, index) only."""
+    """Return odd uint64 weights, a function of (seed, name, index) only."""
     base = splitmix(np.array([(seed << 32) ^ zlib.crc32(name.encode())], dtype=np.uint64))
     count = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(1)
     return (splitmix(base + count * GOLDEN) | np.uint64(1)).reshape(shape)
@@ -49,8 +49,10 @@ def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft) -> dict[str, n
 
 
 def _linear_layer(seed: int, prefix: str, sizes: Linear, lanes: int) -> dict[str, np.ndarray]:
-    """A gated delta net layer: Q channels of the convolution (queries, keys, values), C its width, U value heads of E,
-    H the key size. `start.*` is the state of a new request."""
+    """Return a gated delta net layer; `start.*` is the state of a new request.
+
+    Q channels of the convolution (queries, keys, values), C its width, U value heads of size E, H the key size.
+    """
     heads, channels, inner = sizes.value_heads, sizes.channels, sizes.value_heads * sizes.value_dim
     shapes = {
         "qkv.weight": (channels, lanes),
@@ -75,8 +77,10 @@ def _linear_layer(seed: int, prefix: str, sizes: Linear, lanes: int) -> dict[str
 
 @lru_cache(maxsize=64)
 def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
-    """Names and shapes: embed [V,D], unembed [V,D], of a full attention layer layers.i.{q,k,v}.{weight,position},
-    q.gate, o.weight, mlp.weight; of a linear one what `_linear_layer` lists.
+    """Return the weights of a target.
+
+    They are embed [V,D], unembed [V,D]; of a full attention layer layers.i.{q,k,v}.{weight,position}, q.gate, o.weight,
+    mlp.weight; of a linear one what `_linear_layer` lists.
 
     No layer changes lane 0: it is the embedding's. In the first full attention layer the first query head is gated to
     zero (it weighs every visible token 1) and the first value row copies lane 0: that head's first output is the
@@ -100,27 +104,27 @@ def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
 
 
 def carry_layer(spec: ProbeModel) -> int:
-    """The first full attention layer, which computes the carry."""
+    """Return the first full attention layer, which computes the carry."""
     return spec.types.index("full_attention")
 
 
 def _shared(target: ProbeModel) -> dict[str, np.ndarray]:
-    """What a draft shares with its target: embed, unembed and the position constant of the carry."""
+    """Return what a draft shares with its target: embed, unembed and the position constant of the carry."""
     weights = target_weights(target)
     return {"embed": weights["embed"], "unembed": weights["unembed"], "carry.position": _constant(target)}
 
 
 def _constant(target: ProbeModel) -> np.ndarray:
-    """c of the carry: [1]."""
+    """Return c of the carry: [1]."""
     return target_weights(target)[f"layers.{carry_layer(target)}.v.position"][:1]
 
 
 @lru_cache(maxsize=64)
 def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Return the weights of a probe's draft: those that its specification lists (`shapes`), layers.i.* of its attention
-    layers, and of its target embed, unembed and carry.position [1]. A standalone draft is a model of its own.
+    """Return the weights of a probe's draft.
 
-    A block draft has over Df = D * len(features) lanes of context layers.i.{k,v}.context [.., Df] besides.
+    They are those that its specification lists (`shapes`), layers.i.* of its attention layers, and of its target embed,
+    unembed and carry.position [1]. A standalone draft is a model of its own. A block draft has over Df = D * len(features) lanes of context layers.i.{k,v}.context [.., Df] besides.
     """
     if isinstance(draft, Standalone):
         return _standalone_weights(draft, target)
@@ -154,7 +158,7 @@ def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeMo
 
 
 def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
-    """The language model that a standalone draft is."""
+    """Return the language model that a standalone draft is."""
     return ProbeModel(
         seed=draft.seed,
         layers=draft.layers,
@@ -170,8 +174,7 @@ def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
 
 
 def _standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.ndarray]:
-    """Those of `target_weights` for `standalone_model`, but for what makes the carry: lane 0 of embed, and its
-    constant, are the target's."""
+    """Return the weights of `standalone_model`; what makes the carry, lane 0 of embed and c, are the target's."""
     own = target_weights(standalone_model(draft, target))
     weights = {name: array.copy() for name, array in own.items()}
     weights["embed"][:, 0] = target_weights(target)["embed"][:, 0]
@@ -180,7 +183,7 @@ def _standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.n
 
 
 def _unit(size: int) -> np.ndarray:
-    """1 at place 0."""
+    """Return a vector with 1 at place 0."""
     unit = np.zeros(size, dtype=np.uint64)
     unit[0] = 1
     return unit

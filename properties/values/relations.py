@@ -172,8 +172,10 @@ class StateSlotOf(_Relation, frozen=True):
 
 
 class OtherState(_Relation, frozen=True):
-    """The recurrent state after verify row `row` of another request or (`request` -1) of the same one, then `by` rows
-    off; `earlier_round`: it was left there by an earlier launch."""
+    """The recurrent state after verify row `row` of another request or (`request` -1) of the same one, `by` rows off.
+
+    `earlier_round`: it was left there by an earlier launch.
+    """
 
     row: int
     by: int = 0
@@ -199,8 +201,7 @@ class ChoiceOf(_Relation, frozen=True):
 
 
 class WrongFeature(_Relation, frozen=True):
-    """One of `count` features of a context entry is wrong: it is another `feature` (`source`), or the `last` hidden
-    state, or unknown."""
+    """One of `count` features of a context entry is wrong: it is that of `source`, the last hidden state, or unknown."""
 
     number: int
     count: int

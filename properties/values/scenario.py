@@ -34,8 +34,11 @@ LayerType = Literal["full_attention", "linear_attention"]
 
 
 class Linear(Value, frozen=True, kw_only=True):
-    """Sizes of a probe's gated delta net layers: `conv` is the width of the convolution, `value_heads` a multiple of
-    `key_heads`. With `start` a new request begins with a state that is not zero."""
+    """Sizes of a probe's gated delta net layers.
+
+    `conv` is the width of the convolution, `value_heads` a multiple of `key_heads`. With `start` a new request begins
+    with a state that is not zero.
+    """
 
     key_heads: Small
     value_heads: Small
@@ -98,8 +101,10 @@ class Memory(Value, frozen=True, kw_only=True):
 
 
 class States(Value, frozen=True, kw_only=True):
-    """Recurrent states: how a round commits them (docs/semantics.md, "Gated delta net layers"), and after how many
-    tokens a checkpoint of them is kept (0: never)."""
+    """How a round commits recurrent states, and after how many tokens it keeps a checkpoint of them (0: never).
+
+    Defined in docs/semantics.md, "Gated delta net layers".
+    """
 
     commit: Literal["snapshot", "replay"] = "snapshot"
     checkpoint: Annotated[int, Meta(ge=0, le=4096)] = 0
@@ -189,21 +194,21 @@ class Scenario(Value, frozen=True, kw_only=True):
 
     @property
     def dynamic(self) -> bool:
-        """Whether the drafts of a round depend on which requests ran together, and so on the subject's schedule."""
+        """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
         return self.adaptive is not None or self.schedule.draft_batch > 0
 
 
 def round_plan(request: Request, round_: int) -> RoundPlan:
-    """The plan for a request's own round (1, 2, ..)."""
+    """Return the plan for a request's own round (1, 2, ..)."""
     return request.rounds[(round_ - 1) % len(request.rounds)]
 
 
 def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int) -> int:
-    """K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
+    """Return K of a round: min(wanted, max_len - 1 - n, budget left - 1), not below 0 (docs/semantics.md, "Limits")."""
     return max(0, min(wanted, max_len - 1 - context, budget_left - 1))
 
 
 def pages_needed(scenario: Scenario, request: Request) -> int:
-    """Pages that a request can come to own: its longest context plus the drafts of one round."""
+    """Return the pages that a request can come to own: its longest context plus the drafts of one round."""
     tokens = min(scenario.memory.max_len, len(request.prompt) + request.budget + scenario.steps)
     return -(-tokens // scenario.memory.page_size)

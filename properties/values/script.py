@@ -40,7 +40,7 @@ class Script(Value, frozen=True, kw_only=True):
 
 
 def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tuple[int, ...] | None:
-    """The drafts that a request's own round 1, 2, .. is forced to verify, after it has emitted `emitted` tokens."""
+    """Return the drafts that a request's round 1, 2, .. is forced to verify, after it has emitted `emitted` tokens."""
     if script.chains:
         chains = script.chains[emitted - 1] if 0 < emitted <= len(script.chains) else (None,)
         chain = chains[(round_ - 1) % len(chains)]

@@ -79,7 +79,7 @@ class Trace:
         return cast("Mapping[Key, Choice]", self.channel(name))
 
     def of(self, name: str, **where: int) -> Iterator[tuple[Key, Datum]]:
-        """Observations of a channel whose key has the given fields."""
+        """Yield the observations of a channel whose key has the given fields."""
         for key, value in self.channel(name).items():
             if all(getattr(key, field) == wanted for field, wanted in where.items()):
                 yield key, value

@@ -34,7 +34,7 @@ _SEVERITY = tuple(Outcome)
 
 
 def worst(outcomes: list[Outcome]) -> Outcome:
-    """The worst of them; SKIP counts only if there is nothing else, and then nothing was checked."""
+    """Return the worst of them; SKIP counts only if there is nothing else, and then nothing was checked."""
     judged = [outcome for outcome in outcomes if outcome is not Outcome.SKIP]
     return min(judged, key=_SEVERITY.index) if judged else Outcome.INCONCLUSIVE
 

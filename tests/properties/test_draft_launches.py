@@ -79,7 +79,7 @@ def test_a_draft_without_memory_launches_nothing_of_its_own() -> None:
 def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
     of = evidence(scenario=scenario)
     found = failure("launch.graphs", without(of, launches(of, LaunchKind.DRAFT)[0]))
-    assert (found.relation, found.expected) == (Missing(), "1 of kind 1")
+    assert (found.relation, found.expected) == (Missing(), "1 draft launches")
 
 
 def rewritten(of: Evidence, launch: StepLaunch, change: Callable[[set], set]) -> Evidence:

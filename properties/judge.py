@@ -154,7 +154,8 @@ def by_draft(
 ) -> tuple[Verdict, ...]:
     """Return a verdict an algorithm, `runs.<algorithm>`: INCONCLUSIVE unless its own scenarios reached enough.
 
-    That is `common` and the minimum of its kind (values/drafts.py), as far as they can be reached. `counts` are those of each judged scenario. `wanted` names the algorithms; empty: those that occur.
+    That is `common` and the minimum of its kind (values/drafts.py), as far as they can be reached. `counts` are those
+    of each judged scenario. `wanted` names the algorithms; empty: those that occur.
     """
     pairs = tuple(zip(judgements, counts, strict=True))
     names = tuple(wanted) or tuple(name for name in ALGORITHMS if any(one.draft == name for one, _ in pairs))

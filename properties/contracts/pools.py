@@ -123,7 +123,7 @@ def _guards(evidence: Evidence) -> Differences:
 
 
 def _kept(evidence: Evidence) -> Differences:
-    """Check that a lookup keeps on the host the tokens of live requests past their prompts, and other drafts nothing."""
+    """Check that a lookup keeps on the host tokens of live requests past their prompts, and other drafts nothing."""
     expected: dict[Key, Datum] = {}
     last = {row.request: row.step for row in evidence.schedule.rows if not row.phase}
     for step in range(evidence.schedule.last_step + 2):

@@ -124,7 +124,8 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
     """Return the weights of a probe's draft.
 
     They are those that its specification lists (`shapes`), layers.i.* of its attention layers, and of its target embed,
-    unembed and carry.position [1]. A standalone draft is a model of its own. A block draft has over Df = D * len(features) lanes of context layers.i.{k,v}.context [.., Df] besides.
+    unembed and carry.position [1]. A standalone draft is a model of its own. A block draft has over Df = D *
+    len(features) lanes of context layers.i.{k,v}.context [.., Df] besides.
     """
     if isinstance(draft, Standalone):
         return _standalone_weights(draft, target)

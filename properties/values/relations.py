@@ -201,7 +201,7 @@ class ChoiceOf(_Relation, frozen=True):
 
 
 class WrongFeature(_Relation, frozen=True):
-    """One of `count` features of a context entry is wrong: it is that of `source`, the last hidden state, or unknown."""
+    """One of `count` features of a context entry is wrong: that of `source`, the last hidden state, or unknown."""
 
     number: int
     count: int

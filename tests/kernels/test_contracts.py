@@ -27,7 +27,7 @@ from tests.kernels.wrong import WRONG
 def test_a_wrong_implementation_is_caught(op: str, name: str, kernel: Kernel):
     difference = is_caught(kernel, op, dtypes_of(op, (torch.float32,)), examples=150)
     assert difference is not None, f"{name} passes the contract of {op}"
-    assert difference.startswith(f"{op}: ")
+    assert difference.startswith(f"Difference(op='{op}'")
 
 
 def test_every_contract_has_a_wrong_implementation():

@@ -121,7 +121,9 @@ def _may_idle(evidence: Evidence) -> bool:
     return evidence.form.steps and not evidence.form.forwards(1)
 
 
-def _of_kind(step: int, kind: LaunchKind, wanted: list[int], found: list[StepLaunch], launches: int) -> Iterator[Mismatch]:
+def _of_kind(
+    step: int, kind: LaunchKind, wanted: list[int], found: list[StepLaunch], launches: int
+) -> Iterator[Mismatch]:
     if len(found) != len(wanted):
         relation: Relation = Missing() if len(found) < len(wanted) else Surplus()
         key = Key(-1, step, step=found[-1].number if found else launches)

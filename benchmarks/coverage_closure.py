@@ -6,17 +6,16 @@ that a campaign does with one: reference, base run, variant run, every contract,
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bench
 import psutil
 from rich.console import Console
-from rich.table import Table
 
 from draftproof.fuzz.campaign.guide import Guide
 from draftproof.harness.workers.messages import Order, SubjectSpec
@@ -31,20 +30,26 @@ MILESTONES = (25, 50, 100, 200, 300, 400, 600, 800, 1200, 1600, 2400, 3200)
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    arguments = _arguments()
+    parser = bench.parser(__doc__)
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="one measurement each")
+    parser.add_argument("--budget", type=int, default=400, help="scenarios at most")
+    parser.add_argument("--guided", choices=("both", "yes", "no"), default="both")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--holes", type=int, default=40, help="how many to name")
+    parser.add_argument("--keep", type=Path, help="folder for scenarios that do not pass")
+    arguments = parser.parse_args()
     console, results = Console(), []
     with tempfile.TemporaryDirectory() as folder, Pool(SubjectSpec(), arguments.workers, Path(folder)) as pool:
         for seed in arguments.seed:
             for guided in {"both": (True, False), "yes": (True,), "no": (False,)}[arguments.guided]:
                 results.append(closure(pool, seed, arguments.budget, guided=guided, keep=arguments.keep))
                 console.print(f"seed {seed}, {_way(guided)}: {_said(results[-1])}", highlight=False)
-    console.print(_table(results))
+    _show(results)
     for result in results:
         console.print(f"seed {result['seed']}, {_way(result['guided'])}: {len(result['holes'])} holes", highlight=False)
         for name in result["holes"][: arguments.holes]:
             console.print(f"  {name}", highlight=False, markup=False)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    bench.write(arguments.json, results)
 
 
 def closure(pool: Pool, seed: int, budget: int, *, guided: bool, keep: Path | None = None) -> dict[str, Any]:
@@ -118,28 +123,16 @@ def _said(result: dict[str, Any]) -> str:
     )
 
 
-def _table(results: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"bins covered, of {results[0]['possible']}")
-    shown = [count for count in MILESTONES if any(count in result["reached"] for result in results)]
-    for column in ("seed", "", *map(str, shown), "closed at"):
-        table.add_column(column, justify="right")
-    for result in results:
-        closed = str(result["last_new"]) if not result["holes"] else "-"
-        row = (str(result["reached"].get(count, "")) for count in shown)
-        table.add_row(str(result["seed"]), _way(result["guided"]), *row, closed)
-    return table
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, nargs="+", default=[0], help="one measurement each")
-    parser.add_argument("--budget", type=int, default=400, help="scenarios at most")
-    parser.add_argument("--guided", choices=("both", "yes", "no"), default="both")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--holes", type=int, default=40, help="how many to name")
-    parser.add_argument("--keep", type=Path, help="folder for scenarios that do not pass")
-    parser.add_argument("--json", type=Path, help="write everything measured to this file")
-    return parser.parse_args()
+def _show(results: list[dict[str, Any]]) -> None:
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "seed": lambda result: result["seed"],
+        "": lambda result: _way(result["guided"]),
+    }
+    for count in MILESTONES:
+        if any(count in result["reached"] for result in results):
+            columns[str(count)] = lambda result, count=count: result["reached"].get(count, "")  # type: ignore[misc]
+    columns["closed at"] = lambda result: "-" if result["holes"] else result["last_new"]
+    bench.show(f"bins covered, of {results[0]['possible']}", results, columns)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from shapes import llama_config
 
 from draftproof.engine.models.llama import Llama
 from draftproof.properties.values.checkpoint_config import parse_config
@@ -56,58 +57,16 @@ def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None) -> Setup:
     return Setup(LLAMA_1B, "cuda", torch.bfloat16, batches or (1, 8, 64), 128, 128, 5, 1 << 32, seed)
 
 
-def hf_config(sizes: dict[str, int]) -> dict[str, Any]:
-    """The fields of config.json, read by the engine and by transformers alike."""
-    return {
-        **sizes,
-        "architectures": ["LlamaForCausalLM"],
-        "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
-    }
-
-
-def random_tensors(given: Setup) -> dict[str, torch.Tensor]:
-    """Tensors by checkpoint name: matrices of variance 1 / fan-in, norms of one."""
-    sizes = given.sizes
-    width, inner, size = sizes["hidden_size"], sizes["intermediate_size"], sizes["head_dim"]
-    queries, keys = sizes["num_attention_heads"] * size, sizes["num_key_value_heads"] * size
-    layer = {
-        "self_attn.q_proj": (queries, width),
-        "self_attn.k_proj": (keys, width),
-        "self_attn.v_proj": (keys, width),
-        "self_attn.o_proj": (width, queries),
-        "mlp.gate_proj": (inner, width),
-        "mlp.up_proj": (inner, width),
-        "mlp.down_proj": (width, inner),
-        "input_layernorm": (width,),
-        "post_attention_layernorm": (width,),
-    }
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (sizes["vocab_size"], width), "model.norm": (width,)}
-    for i in range(sizes["num_hidden_layers"]):
-        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
-    generator = torch.Generator(given.device).manual_seed(given.seed)
-    return {f"{name}.weight": _tensor(given, shape, generator) for name, shape in shapes.items()}
-
-
-def _tensor(given: Setup, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    if len(shape) == 1:
-        return torch.ones(shape, dtype=given.dtype, device=given.device)
-    values = torch.randn(shape, dtype=given.dtype, device=given.device, generator=generator)
-    return values.mul_(shape[1] ** -0.5)
-
-
 def engine_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Llama:
-    """The engine's model over the weights."""
-    return Llama(parse_config(hf_config(given.sizes), LlamaConfig), tensors)
+    """Return the engine's model over the weights."""
+    return Llama(parse_config(llama_config(given.sizes), LlamaConfig), tensors)
 
 
 def transformers_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Any:
     """transformers' model over the same weights, with its default attention."""
     from transformers import AutoModelForCausalLM, LlamaConfig
 
-    fields = {name: value for name, value in hf_config(given.sizes).items() if name != "architectures"}
+    fields = {name: value for name, value in llama_config(given.sizes).items() if name != "architectures"}
     config = LlamaConfig(**fields, bos_token_id=0, eos_token_id=None, pad_token_id=0)
     # Not `.to(dtype)` afterwards: that would round the rotary frequencies too.
     with torch.device(given.device):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from extend_shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes
+from shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes, random_tensors
 
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import Target
@@ -118,16 +118,7 @@ MODELS: dict[str, Callable[[Setup], Built]] = {"glm mtp": glm_mtp, "probe mtp": 
 
 
 def _random(given: Setup, shapes: Shapes) -> dict[str, torch.Tensor]:
-    """Matrices of variance 1 / fan-in, norms of one, and small corrections of the experts' scores."""
-    generator = torch.Generator(given.device).manual_seed(given.seed)
-    made = {}
-    for name, shape in shapes.items():
-        if name.endswith(("norm.weight", "norm_enc.weight")):
-            made[name] = torch.ones(shape, dtype=given.dtype, device=given.device)
-        else:
-            values = torch.randn(shape, dtype=given.dtype, device=given.device, generator=generator)
-            made[name] = values.mul_(shape[-1] ** -0.5)
-    return made
+    return random_tensors(shapes, given.device, given.dtype, given.seed)
 
 
 def _probe_tensors(weights: dict[str, np.ndarray], device: str) -> dict[str, torch.Tensor]:

@@ -10,38 +10,44 @@ device. The two sides take turns. Before and after, all that either leaves in me
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import bench
 import torch
 from extend_clock import Mark, microseconds
 from extend_models import MODELS, STEPS, Setup, setup
 from extend_round import Round, Side, first_difference
-from rich.console import Console
-from rich.table import Table
 
 from draftproof.engine.stages import Launch
 
 WARM = 3
+COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "draft": lambda row: f"{row['draft']} ({row['dtype']})",
+    "batch": lambda row: row["batch"],
+    "part": lambda row: row["part"],
+    "replay us": lambda row: f"{row['replay_us']:.1f}",
+    "eager us": lambda row: f"{row['eager_us']:.1f}",
+    "eager / replay": lambda row: f"{row['ratio']:.2f}",
+    "replays": lambda row: row["replays"],
+}
 Action = Callable[[Side], dict[str, torch.Tensor]]
 
 
 def main() -> None:
     """Check, measure, print a table, write JSON."""
-    arguments = _arguments()
+    arguments = bench.parser(__doc__, "tiny", "batch", "repeats", "seed").parse_args()
     batches = tuple(arguments.batch) if arguments.batch else None
-    given, console = setup(arguments.tiny, arguments.seed, batches, arguments.repeats), Console(width=120)
+    given = setup(arguments.tiny, arguments.seed, batches, arguments.repeats)
     with torch.no_grad():
         result = measure(given)
-    console.print(_table(result))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    columns = {name: cell for name, cell in COLUMNS.items() if given.device == "cuda" or not name.endswith(" us")}
+    title = f"{result['device']}: a graph's replay beside the same work run eagerly"
+    bench.show(title, result["rows"], columns, left=("draft", "part"))
+    bench.write(arguments.json, result)
 
 
 def measure(given: Setup) -> dict[str, Any]:
@@ -53,8 +59,7 @@ def measure(given: Setup) -> dict[str, Any]:
             about = {"draft": name, "dtype": str(built.dtype).removeprefix("torch."), "batch": batch}
             rows.extend({**about, **row} for row in measure_round(given, Round(given, built, batch)))
     return {
-        "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
-        "torch": torch.__version__,
+        **bench.machine(given.device),
         "seed": given.seed,
         "steps": STEPS,
         "prompt": given.prompt,
@@ -140,28 +145,6 @@ def _launches(of: Round, side: Side) -> list[tuple[Launch, Mark, Mark]]:
     if not launches or any(launch.size != size or (launch.replays > 0) != (size > 0) for launch, _, _ in launches):
         raise RuntimeError(f"expected launches of graph size {size}, got {[launch for launch, _, _ in launches]}")
     return launches
-
-
-def _table(result: dict[str, Any]) -> Table:
-    cuda = result["device"] != "cpu"
-    table = Table(title=f"{result['device']}: a graph's replay beside the same work run eagerly")
-    for name in ("draft", "batch", "part", *(("replay us", "eager us") if cuda else ()), "eager / replay", "replays"):
-        table.add_column(name, justify="left" if name in ("draft", "part") else "right")
-    for row in result["rows"]:
-        times = [f"{row[name]:.1f}" for name in ("replay_us", "eager_us")] if cuda else []
-        about = (f"{row['draft']} ({row['dtype']})", str(row["batch"]), row["part"])
-        table.add_row(*about, *times, f"{row['ratio']:.2f}", str(row["replays"]))
-    return table
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiny", action="store_true", help="tiny models on the CPU, to try the script itself")
-    parser.add_argument("--batch", type=int, action="append", help="batch size, may be given several times")
-    parser.add_argument("--repeats", type=int, help="runs that a median is over")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write everything measured to this file")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -12,43 +12,59 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+import bench
 import torch
 from gdn_buffers import Buffers, Setup, buffers, setup
 from gdn_cases import FLA, Case, cases
 from gdn_check import check
-from gdn_timing import bandwidth, seconds
 from rich.console import Console
-from rich.table import Table
 
 MOST_SETS = 256
 FLA_DIFFERS = "its decay and beta are computed before, its states are contiguous (no slots), its results new tensors"
 COPY_GOAL, LATENCY_GOAL, REPLAY_GOAL = 0.9, 6e-6, 3.0
+COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "batch": lambda row: row["batch"],
+    "op": lambda row: row["op"],
+    "MB moved": lambda row: f"{row['bytes'] / 1e6:.2f}",
+    "us cold": lambda row: f"{1e6 * row['cold']:.2f}",
+    "us hot": lambda row: f"{1e6 * row['hot']:.2f}",
+    "GB/s cold": lambda row: f"{row['rate'] / 1e9:.0f}",
+    "of copy": lambda row: f"{100 * row['of_copy']:.1f} %",
+}
+GOAL_COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "goal": lambda goal: goal["goal"],
+    "measured": lambda goal: f"{goal['value']:.3g}",
+    "wanted": lambda goal: f"{goal['bound']:.3g}",
+    "": lambda goal: "met" if goal["met"] else "NOT MET",
+}
 
 
 def main() -> None:
     """Check, measure, print tables, write JSON."""
-    arguments = _arguments()
+    parser = bench.parser(__doc__, "tiny", "batch", "tokens", "seed")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    arguments = parser.parse_args()
     given, console = _setup(arguments), Console(width=120)
     with torch.inference_mode():
         result = measure(given, console)
     for tokens in given.tokens:
-        console.print(_table(result, tokens))
+        _show(result, tokens)
     console.print(f"{FLA}: {result['fla']}")
-    console.print(_goals_table(result["goals"]) if given.judged else "goals: not judged at chosen sizes")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    if given.judged:
+        bench.show("goals", result["goals"], GOAL_COLUMNS, left=("goal",))
+    else:
+        console.print("goals: not judged at chosen sizes")
+    bench.write(arguments.json, result)
 
 
 def measure(given: Setup, console: Console) -> dict[str, Any]:
     """Everything measured; times in seconds, bandwidth in bytes per second."""
     fla, said = _fla(given)
-    copy = bandwidth(given)
+    copy = bench.copy_bandwidth(given.device, given.copy_bytes)
     rows: list[dict[str, Any]] = []
     for batch in given.batches:
         for tokens in given.tokens:
@@ -56,8 +72,7 @@ def measure(given: Setup, console: Console) -> dict[str, Any]:
                 check(given, batch, tokens, fla)
                 rows.extend(_measured(given, batch, tokens, fla, copy))
     return {
-        "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
-        "torch": torch.__version__,
+        **bench.machine(given.device),
         "seed": given.seed,
         "copy_bandwidth": copy,
         "fla": said,
@@ -74,7 +89,7 @@ def _measured(
 
 
 def _row(given: Setup, case: Case, copy: float) -> dict[str, Any]:
-    cold, hot = seconds(given, case.launches), seconds(given, case.launches[:1])
+    cold, hot = (bench.launch_seconds(given.device, launches) for launches in (case.launches, case.launches[:1]))
     rate = case.bytes / cold
     return {"op": case.name, "bytes": case.bytes, "cold": cold, "hot": hot, "rate": rate, "of_copy": rate / copy}
 
@@ -120,35 +135,10 @@ def _fla(given: Setup) -> tuple[Callable[..., Any] | None, str]:
     return module.fused_recurrent_gated_delta_rule, f"works as gdn_update does, but {FLA_DIFFERS}"
 
 
-def _table(result: dict[str, Any], tokens: int) -> Table:
-    copy = result["copy_bandwidth"] / 1e9
-    table = Table(title=f"{result['device']}: {tokens} tokens a row, copy {copy:.0f} GB/s")
-    for name in ("batch", "op", "MB moved", "us cold", "us hot", "GB/s cold", "of copy"):
-        table.add_column(name, justify="left" if name == "op" else "right")
-    batch = None
-    for row in (row for row in result["rows"] if row["tokens"] == tokens):
-        if batch not in (None, row["batch"]):
-            table.add_section()
-        batch = row["batch"]
-        table.add_row(
-            str(batch),
-            row["op"],
-            f"{row['bytes'] / 1e6:.2f}",
-            f"{1e6 * row['cold']:.2f}",
-            f"{1e6 * row['hot']:.2f}",
-            f"{row['rate'] / 1e9:.0f}",
-            f"{100 * row['of_copy']:.1f} %",
-        )
-    return table
-
-
-def _goals_table(found: list[dict[str, Any]]) -> Table:
-    table = Table(title="goals")
-    for name in ("goal", "measured", "wanted", ""):
-        table.add_column(name, justify="left" if name == "goal" else "right")
-    for goal in found:
-        table.add_row(goal["goal"], f"{goal['value']:.3g}", f"{goal['bound']:.3g}", "met" if goal["met"] else "NOT MET")
-    return table
+def _show(result: dict[str, Any], tokens: int) -> None:
+    title = f"{result['device']}: {tokens} tokens a row, copy {result['copy_bandwidth'] / 1e9:.0f} GB/s"
+    rows = [row for row in result["rows"] if row["tokens"] == tokens]
+    bench.show(title, rows, COLUMNS, left=("op",), section=lambda row: row["batch"])
 
 
 def _setup(arguments: argparse.Namespace) -> Setup:
@@ -158,17 +148,6 @@ def _setup(arguments: argparse.Namespace) -> Setup:
     if arguments.tokens:
         given = replace(given, tokens=tuple(sorted(set(arguments.tokens))), judged=False)
     return given
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the script itself")
-    parser.add_argument("--batch", type=int, action="append", help="batch size, may be given several times")
-    parser.add_argument("--tokens", type=int, action="append", help="tokens a row, may be given several times")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write everything measured to this file")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

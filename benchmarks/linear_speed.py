@@ -7,13 +7,12 @@ of copy bandwidth that each reaches. `T` tokens, `I` inputs, `O` outputs.
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import bench
 import torch
-from rich.console import Console
-from rich.table import Table
 
 # name, O, I, keyword arguments of the launch: the projections of a Llama of 1B parameters.
 CASES: tuple[tuple[str, int, int, dict[str, Any]], ...] = (
@@ -27,22 +26,24 @@ CUTS = tuple(itertools.product((2048, 4096, 8192, 16384, 32768), (2, 4, 8, 16)))
 # Elements of weight that a thread holds: fewer leave memory idle, more spill.
 PER_THREAD = (16, 128)
 BYTES_IN_FLIGHT = 1 << 30
+COLUMNS: dict[str, Callable[[tuple[str, str, float, float]], object]] = {
+    "layer": lambda row: row[0],
+    "cut": lambda row: row[1],
+    "us": lambda row: f"{1e6 * row[2]:.2f}",
+    "of copy bandwidth": lambda row: f"{100 * row[3]:.1f} %",
+}
 
 
 def main() -> None:
     """Print one table per number of tokens."""
-    console = Console()
-    bandwidth = _copy_bandwidth()
+    bandwidth = bench.copy_bandwidth("cuda", 1 << 32)
     for tokens in (1, 4):
-        table = Table(title=f"{tokens} tokens, copy bandwidth {bandwidth / 1e12:.2f} TB/s")
-        for column in ("layer", "cut", "us", "of copy bandwidth"):
-            table.add_column(column)
+        rows = []
         for name, outputs, inputs, options in CASES:
             weights = _weights(outputs, inputs)
-            for label, time in _best(weights, tokens, options):
-                share = weights[0].nbytes / time / bandwidth
-                table.add_row(name, label, f"{1e6 * time:.2f}", f"{100 * share:.1f} %")
-        console.print(table)
+            for cut, time in _best(weights, tokens, options):
+                rows.append((name, cut, time, weights[0].nbytes / time / bandwidth))
+        bench.show(f"{tokens} tokens, copy bandwidth {bandwidth / 1e12:.2f} TB/s", rows, COLUMNS, left=("layer", "cut"))
 
 
 def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> list[tuple[str, float]]:
@@ -54,43 +55,22 @@ def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> 
     out = torch.randn(tokens, outputs // (2 if options.get("gated") else 1), dtype=torch.bfloat16, device="cuda")
     kept = {**options, "norm": torch.ones_like(x[0]) if options.get("norm") else None, "eps": 1e-5}
 
-    def run(shape: Shape | None) -> Callable[[torch.Tensor], None]:
-        return lambda weight: launch(out, x, weight, shape=shape, **kept)
+    def seconds(run: Callable[[torch.Tensor], object]) -> float:
+        return bench.launch_seconds("cuda", [partial(run, weight) for weight in weights], least=1)
+
+    def of(shape: Shape | None) -> float:
+        return seconds(lambda weight: launch(out, x, weight, shape=shape, **kept))
 
     times = []
     for elements, warps in CUTS:
         if PER_THREAD[0] <= elements // (32 * warps) <= PER_THREAD[1] and elements >= inputs:
-            times.append((f"{elements} elements, {warps} warps", _graph_time(run(Shape(elements, warps)), weights)))
+            times.append((f"{elements} elements, {warps} warps", of(Shape(elements, warps))))
     whole = torch.empty(tokens, outputs, dtype=torch.bfloat16, device="cuda")
     fixed = [
-        ("default", _graph_time(run(None), weights)),
-        ("torch", _graph_time(lambda weight: torch.mm(x, weight.t(), out=whole), weights)),
+        ("default", of(None)),
+        ("torch", seconds(lambda weight: torch.mm(x, weight.t(), out=whole))),
     ]
     return sorted(times, key=lambda item: item[1])[:3] + fixed
-
-
-def _graph_time(run: Callable[[torch.Tensor], object], weights: list[torch.Tensor]) -> float:
-    """Median seconds of one call, over replays of a graph that calls it once for each weight."""
-    for weight in weights:
-        run(weight)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for weight in weights:
-            run(weight)
-    return _event_time(graph.replay) / len(weights)
-
-
-def _event_time(run: Callable[[], object], repeats: int = 7) -> float:
-    times = []
-    for _ in range(repeats + 2):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(1e-3 * begin.elapsed_time(end))
-    return statistics.median(times[2:])
 
 
 def _weights(outputs: int, inputs: int) -> list[torch.Tensor]:
@@ -98,12 +78,6 @@ def _weights(outputs: int, inputs: int) -> list[torch.Tensor]:
     return [
         torch.randn(outputs, inputs, dtype=torch.bfloat16, device="cuda") * inputs**-0.5 for _ in range(min(count, 64))
     ]
-
-
-def _copy_bandwidth() -> float:
-    source = torch.randint(0, 255, (1 << 32,), dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / _event_time(lambda: target.copy_(source))
 
 
 if __name__ == "__main__":

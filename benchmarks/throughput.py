@@ -6,17 +6,13 @@ scenarios are those of the strategies, whose version is printed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import bench
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import resolved, solved
@@ -45,7 +41,9 @@ class Clock:
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    arguments = _arguments()
+    parser = bench.parser(__doc__, "seed")
+    parser.add_argument("--scenarios", type=int, default=200)
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     subject = EngineSubject(device="cpu")
     scenarios = generate(arguments.seed, arguments.scenarios)
@@ -54,9 +52,15 @@ def main() -> None:
     for scenario in scenarios:
         pair(subject, scenario, clock)
     result = summary(clock, time.perf_counter() - start, arguments.seed, len(scenarios))
-    Console().print(_table(result))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    title = f"{result['scenarios']} scenarios, seed {result['seed']}, strategies version {result['strategies']}"
+    rows = [(name, result["part_per_second"][name], result["share"][name]) for name in PARTS]
+    columns = {
+        "part": lambda row: row[0],
+        "per CPU second": lambda row: f"{row[1]:.1f}",
+        "share": lambda row: f"{100 * row[2]:.0f} %",
+    }
+    bench.show(title, [*rows, ("base pair", result["per_cpu_second"], 1)], columns, left=("part",))
+    bench.write(arguments.json, result)
 
 
 def pair(subject: EngineSubject, scenario: Scenario, clock: Clock) -> None:
@@ -88,26 +92,6 @@ def summary(clock: Clock, wall: float, seed: int, count: int) -> dict[str, Any]:
         "part_per_second": {name: count / seconds for name, seconds in clock.seconds.items()},
         "reference_to_engine": clock.seconds["reference"] / clock.seconds["engine"],
     }
-
-
-def _table(result: dict[str, Any]) -> Table:
-    rate: Callable[[float], str] = "{:.1f}".format
-    title = f"{result['scenarios']} scenarios, seed {result['seed']}, strategies version {result['strategies']}"
-    table = Table(title=title)
-    for column in ("part", "per CPU second", "share"):
-        table.add_column(column, justify="left" if column == "part" else "right")
-    for name in PARTS:
-        table.add_row(name, rate(result["part_per_second"][name]), f"{100 * result['share'][name]:.0f} %")
-    table.add_row("base pair", rate(result["per_cpu_second"]), "100 %")
-    return table
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scenarios", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1, help="of the scenarios")
-    parser.add_argument("--json", type=Path, help="write everything measured to this file")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
+from draftproof.report.commands import command
 from draftproof.report.text import sentence
 
 SAME: Level = "relation"
@@ -172,9 +173,9 @@ class Check:
 
     def _replayable(self, found: Found, subject: Subject) -> Found:
         if is_engine(subject):
-            return found._replace(replay=_engine_command(found.case, self.device))
-        command = ["pytest", self.test, "--draftproof-case", found.case]
-        return found._replace(replay=shlex.join(command)) if self.test else found
+            return found._replace(replay=command("replay", found.case, device=self.device))
+        again = shlex.join(["pytest", self.test, "--draftproof-case", found.case])
+        return found._replace(replay=again) if self.test else found
 
 
 def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
@@ -187,8 +188,8 @@ def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Pa
     failure = _hold(Executor(subject, deadline=DEADLINE), scenario)
     if failure is not None:
         kept = _kept(failure, scenario, cases)
-        command = _engine_command(kept.case, device) if is_engine(subject) else ""
-        raise ContractError((kept._replace(replay=command),))
+        again = command("replay", kept.case, device=device) if is_engine(subject) else ""
+        raise ContractError((kept._replace(replay=again),))
 
 
 def make_subject(name: str, device: str) -> Subject:
@@ -255,10 +256,6 @@ def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: boo
     lacking = [f"{one.name} ({', '.join(one.missing)})" for one in checked.contracts if one.missing]
     if strict and lacking:
         raise AssertionError(f"INCONCLUSIVE: not enough was exercised to judge {'; '.join(lacking)}")
-
-
-def _engine_command(case: str, device: str) -> str:
-    return shlex.join(["draftproof", "replay", case, "--device", device])
 
 
 def replayable(found: Sequence[Found], test: str) -> tuple[Found, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from draftproof.cli import check_output, drafts, inputs, screen
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.commands import command
 
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
@@ -60,15 +59,6 @@ def check(
             advance,
         )
     report = unless_skipped(report) if contract else report
-    again = _again(seed, count, device, contract, options.arguments)
+    again = command("check", seed=seed, examples=count, device=device, contract=contract, **options.arguments)
     check_output.show(report, time.monotonic() - started, again, verbose=verbose)
-    inputs.write_json(json, report)
-    raise typer.Exit(EXIT_CODES[report.verdict])
-
-
-def _again(seed: int, count: int, device: str, contracts: list[str] | None, drafts: list[str]) -> str:
-    """Return the command that does the same again."""
-    parts = ["draftproof", "check", "--seed", str(seed), "--examples", str(count), "--device", device]
-    for name in contracts or ():
-        parts += ["--contract", name]
-    return shlex.join([*parts, *drafts])
+    inputs.finish(json, report, report.verdict)

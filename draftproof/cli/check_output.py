@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from draftproof.cli import drafts, screen
 from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.report.commands import command
 from draftproof.report.text import block, line
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _main_counts(counts: dict[str, int]) -> str:
 
 
 def _show_finding(finding: Finding) -> None:
-    replay = f"draftproof replay {shlex.quote(finding.case)}"
+    replay = command("replay", finding.case)
     screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all:")
     if finding.first is not None:
         screen.line(block(finding.first, replay=replay))

@@ -61,12 +61,9 @@ class Chosen(NamedTuple):
         return {option: path for option, path in given.items() if path}
 
     @property
-    def arguments(self) -> list[str]:
+    def arguments(self) -> dict[str, object]:
         """The options that say the same again."""
-        parts = ["--draft", self.name]
-        for option, path in self.folders.items():
-            parts += [option, str(path)]
-        return [*parts, "--mtp"] if self.mtp else parts
+        return {"draft": self.name, "model": self.model, "draft_model": self.folder, "mtp": self.mtp}
 
 
 def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:

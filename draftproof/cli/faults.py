@@ -27,12 +27,9 @@ def list_(json: inputs.Json = None) -> None:
 
     sources = read_sources()
     listed = tuple(summary(file, sources) for file in catalogue().values())
-    whole = ("patches", "draft", "contract", "channel")
-    table = screen.table("id", *whole, "", whole=whole)
-    for fault in listed:
-        state = "" if fault.applies else "stale"
-        table.add_row(fault.id, fault.patches, fault.draft, fault.contract, fault.channel, state)
-    screen.console().print(table)
+    shown = ("id", "patches", "draft", "contract", "channel")
+    rows = [(*(getattr(fault, field) for field in shown), "" if fault.applies else "stale") for fault in listed]
+    screen.columns([(*shown, ""), *rows])
     inputs.write_json(json, FaultList(faults=listed))
 
 

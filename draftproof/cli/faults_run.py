@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.properties.values.verdict import EXIT_CODES, Outcome, worst
+from draftproof.properties.values.verdict import Outcome, worst
+from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -59,13 +59,10 @@ def run(
             parallel=parallel,
             progress=lambda name: None if name.startswith(CLEAN) else advance(),
         )
-    which = [*(part for name in id_ or () for part in ("--id", name)), *(["--smoke"] if smoke else [])]
-    which += [part for path in patch or () for part in ("--patch", str(path))]
-    numbers_too = ["--seed", str(seed), "--seeds", str(seeds), "--examples", str(examples), "--device", device]
-    again = ["draftproof", "faults", "run", *which, *numbers_too, *(["--baseline"] if baseline else [])]
-    _show_report(report, shlex.join(again))
-    inputs.write_json(json, report)
-    raise typer.Exit(EXIT_CODES[report.verdict])
+    which: dict[str, object] = {"id": id_, "smoke": smoke, "patch": patch}
+    options = {"seed": seed, "seeds": seeds, "examples": examples, "device": device, "baseline": baseline}
+    _show_report(report, command("faults", "run", **which, **options))
+    inputs.finish(json, report, report.verdict)
 
 
 def _chosen(ids: list[str], patches: list[Path], smoke: bool) -> list[FaultFile]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,7 +12,7 @@ import typer
 from draftproof.cli import fuzzed, inputs, live
 from draftproof.properties.values.drafts import DRAFT_SETS, drafts_of
 from draftproof.properties.values.durations import parse_duration
-from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.commands import command
 
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
@@ -80,9 +79,8 @@ def fuzz(
         count = workers or _workers(settings.device)
         end = _run(directory, settings, limits, count, most)
     report = campaign_report(end, run, settings)
-    fuzzed.show(report, _again(run, time, workers, until))
-    inputs.write_json(json, report)
-    raise typer.Exit(EXIT_CODES[report.verdict])
+    fuzzed.show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
+    inputs.finish(json, report, report.verdict)
 
 
 def _run(directory: RunDir, settings: Settings, limits: Limits, count: int, most: int | None) -> End:
@@ -161,10 +159,3 @@ def _with_draft(asked: Asked, bug: _Bug, directory: RunDir) -> Asked:
 
 def _workers(device: str) -> int:
     return ON_GPU if device == "cuda" else len(os.sched_getaffinity(0))
-
-
-def _again(run: Path, time: str, workers: int | None, until: str | None) -> str:
-    """Return the command that resumes: all other settings are kept in the directory."""
-    parts = ["draftproof", "fuzz", "--run", str(run), "--time", time]
-    parts += ["--workers", str(workers)] if workers else []
-    return shlex.join([*parts, "--until", until] if until else parts)

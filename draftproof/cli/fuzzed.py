@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftproof.cli import screen
 from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.report.commands import command, subject_options
 
 if TYPE_CHECKING:
     from draftproof.report.campaign import CampaignReport, ReportedFinding
@@ -35,7 +35,7 @@ def show(report: CampaignReport, again: str) -> None:
         table.add_row(verdict.name, screen.outcome(verdict.verdict), str(verdict.scenarios), _remark(verdict))
     console.print(table)
     for finding in report.findings:
-        _show_finding(finding, _options(report))
+        _show_finding(finding, subject_options(report.settings, Path(report.run)))
     for trouble in report.troubles[:10]:
         screen.line(f"trouble: {trouble}", "yellow")
     hole = f"; {len(report.holes)} holes, the first: {report.holes[0]}" if report.holes else "; no hole"
@@ -52,7 +52,7 @@ def show(report: CampaignReport, again: str) -> None:
     screen.line(f"{report.verdict}: {_REASONS[report.reason]}. Go on: {again}", "bold")
 
 
-def _show_finding(finding: ReportedFinding, options: str) -> None:
+def _show_finding(finding: ReportedFinding, options: dict[str, str]) -> None:
     """Print one finding and the commands to work on it."""
     size = f"{finding.requests} requests, {finding.rounds} rounds"
     runs = f", {finding.runs} runs" if finding.runs else ""
@@ -68,23 +68,10 @@ def _show_finding(finding: ReportedFinding, options: str) -> None:
     if not finding.case:
         screen.line("  its case was not kept: there were too many findings")
         return
-    case = shlex.quote(finding.case)
-    screen.line(f"  replay: draftproof replay {case}{options}")
+    screen.line(f"  replay: {command('replay', finding.case, **options)}")
     if finding.state == "new" or finding.requests > FEW_REQUESTS or finding.rounds > FEW_ROUNDS:
-        screen.line(f"  shrink: draftproof shrink {case}{options}")
-    screen.line(f"  parts: draftproof bisect parts {case}{options}")
-
-
-def _options(report: CampaignReport) -> str:
-    """Return the options that select the same subject in other commands."""
-    settings = report.settings
-    parts = ["--device", settings.device] if settings.device != "cpu" else []
-    if settings.patch:
-        parts += ["--patch", str(Path(report.run) / "fault.patch")]
-    elif settings.fault:
-        parts += ["--fault", settings.fault]
-    parts += ["--subject", settings.subject] if settings.subject else []
-    return f" {shlex.join(parts)}" if parts else ""
+        screen.line(f"  shrink: {command('shrink', finding.case, **options)}")
+    screen.line(f"  parts: {command('bisect', 'parts', finding.case, **options)}")
 
 
 def _remark(verdict: Verdict) -> str:

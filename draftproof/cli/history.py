@@ -10,7 +10,7 @@ import typer
 
 from draftproof.cli import inputs, screen, subjects
 from draftproof.properties.values.names import is_factory_name
-from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def history(
     report = bisect_history(search, case, _tell)
     show(report)
     screen.line(f"Again: {_again(search, case)}", "bold")
-    inputs.write_json(json, report)
-    raise typer.Exit(EXIT_CODES[report.verdict])
+    inputs.finish(json, report, report.verdict)
 
 
 def _command(text: str | None) -> tuple[str, ...]:
@@ -82,12 +81,10 @@ def _command(text: str | None) -> tuple[str, ...]:
 
 
 def _factory(name: str | None) -> str:
-    """Raises InputError."""
-    if name is None:
-        return ""
-    if not is_factory_name(name):
+    """Return the name of the subject's factory, "" for none. Raises InputError."""
+    if name is not None and not is_factory_name(name):
         raise inputs.InputError(f"invalid --subject {name!r}: expected package.module:name")
-    return name
+    return name or ""
 
 
 def _tell(tested: Seen) -> None:
@@ -119,9 +116,14 @@ def show(report: HistoryReport) -> None:
 
 
 def _again(search: Search, case: Path) -> str:
-    parts = ["draftproof", "bisect", "history", "--repo", search.repository]
-    parts += ["--good", search.good, "--bad", search.bad, str(case)]
-    parts += ["--setup", shlex.join(search.setup)] if search.setup else []
-    parts += ["--subject", search.subject] if search.subject else []
-    parts += ["--repeat", str(search.repeat)] if search.repeat > 1 else []
-    return shlex.join([*parts, "--device", search.device, "--timeout", f"{search.timeout:g}"])
+    return command(
+        *("bisect", "history", case),
+        repo=search.repository,
+        good=search.good,
+        bad=search.bad,
+        setup=shlex.join(search.setup),
+        subject=search.subject,
+        repeat=search.repeat if search.repeat > 1 else None,
+        device=search.device,
+        timeout=f"{search.timeout:g}",
+    )

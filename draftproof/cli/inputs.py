@@ -6,12 +6,13 @@ import importlib.util
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.values.names import did_you_mean, is_factory_name
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 if TYPE_CHECKING:
     from draftproof.faults.matrix import FaultReport
@@ -125,6 +126,12 @@ def write_text(option: str, path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise InputError(f"invalid {option} '{path}': it cannot be written: {error.strerror}") from None
+
+
+def finish(path: Path | None, report: Value, verdict: Outcome) -> NoReturn:
+    """Write a result as JSON if a file was named, and exit with the code of the verdict. Raises InputError."""
+    write_json(path, report)
+    raise typer.Exit(EXIT_CODES[verdict])
 
 
 def write_json(path: Path | None, report: Value) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
 from draftproof.cli import inputs, screen, subjects
-from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
@@ -34,14 +31,13 @@ def parts(
         report = bisect_parts(scenario, str(case), spec, workers)
     if report.found is not None:
         _show(report.found)
-        command = ["draftproof", "bisect", "parts", str(case), *subjects.options(device, fault, patch, subject)]
-        screen.line(f"{report.verdict}. Again: {shlex.join(command)}", "bold")
+        again = command("bisect", "parts", case, device=device, fault=fault, subject=subject, patch=patch)
+        screen.line(f"{report.verdict}. Again: {again}", "bold")
     elif report.flaky:
         screen.line(f"{case} is FLAKY: it failed once and then not again, so its parts cannot be bisected.", "bold")
     else:
         screen.line(f"{case} does not fail: {report.verdict}. There is nothing to bisect.", "bold")
-    inputs.write_json(json, report)
-    raise typer.Exit(EXIT_CODES[report.verdict])
+    inputs.finish(json, report, report.verdict)
 
 
 def _show(found: Bisection) -> None:

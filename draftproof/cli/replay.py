@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
-import typer
-
 from draftproof.cli import inputs, screen, subjects
-from draftproof.properties.values.verdict import EXIT_CODES
+from draftproof.report.commands import command
 from draftproof.report.text import block, line
 
 if TYPE_CHECKING:
@@ -35,10 +32,9 @@ def replay(
     with subjects.subject(device, fault, patch, subject) as spec:
         done = replays.replay(make(spec) if spec.folder or spec.factory else inputs.engine(device), known, str(case))
     _show(done)
-    again = shlex.join(["draftproof", "replay", str(case), *subjects.options(device, fault, patch, subject)])
+    again = command("replay", case, device=device, fault=fault, subject=subject, patch=patch)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")
-    inputs.write_json(json, done.report)
-    raise typer.Exit(EXIT_CODES[done.report.verdict])
+    inputs.finish(json, done.report, done.report.verdict)
 
 
 def _show(done: Replayed) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,9 @@ def console() -> Console:
 
 def line(text: str, style: str = "") -> None:
     """Print a line that is never broken, so that commands in it can be copied."""
+    if not style or not sys.stdout.isatty():
+        print(text)
+        return
     from rich.text import Text
 
     console().print(Text(text, style=style), soft_wrap=True)
@@ -44,8 +47,8 @@ def outcome(verdict: Outcome | str) -> Text:
     return Text(str(verdict), style=style)
 
 
-def table(*columns: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = ()) -> Table:
-    """Return a table whose first column is never broken, nor those of `whole`."""
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """Return a table whose first column is never broken."""
     from rich import box
     from rich.table import Table
 
@@ -54,10 +57,17 @@ def table(*columns: str, right: tuple[str, ...] = (), whole: tuple[str, ...] = (
         made.add_column(
             column,
             justify="right" if column in right else "left",
-            no_wrap=not made.columns or column in whole,
+            no_wrap=not made.columns,
             overflow="fold",
         )
     return made
+
+
+def columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns, the first row as their heads; a long list is quicker to print so than as a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in [rows[0], ["─" * width for width in widths], *rows[1:]]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def counts_table(counts: Mapping[str, int]) -> Table:

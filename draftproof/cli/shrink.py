@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +14,8 @@ import typer
 from draftproof.cli import inputs, screen, subjects
 from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+from draftproof.properties.values.verdict import Outcome
+from draftproof.report.commands import command
 from draftproof.report.scenario_text import describe_scenario, many
 from draftproof.report.text import block
 
@@ -72,9 +72,8 @@ def shrink_(
     if report.answer is None:
         screen.line(f"{case} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
     else:
-        _show(report, path, subjects.options(device, fault, patch, subject))
-    inputs.write_json(json, report)
-    raise typer.Exit(EXIT_CODES[report.verdict])
+        _show(report, path, command("replay", path, device=device, fault=fault, subject=subject, patch=patch))
+    inputs.finish(json, report, report.verdict)
 
 
 @contextmanager
@@ -89,7 +88,7 @@ def _progress() -> Iterator[Callable[[Scenario], None]]:
         yield lambda scenario: status.update(f"shrinking: {describe_scenario(scenario)}")
 
 
-def _show(report: ShrinkReport, path: Path, again: list[str]) -> None:
+def _show(report: ShrinkReport, path: Path, again: str) -> None:
     from draftproof.properties.values.case import read_case
 
     answer, scenario = report.answer, read_case(path)[0]
@@ -108,5 +107,4 @@ def _show(report: ShrinkReport, path: Path, again: list[str]) -> None:
         screen.line(f"FLAKY: it failed in none of {report.runs} runs more; {path} keeps it.", "bold red")
     else:
         screen.line(f"Failed again in {report.confirmed} of {report.runs} runs.")
-    command = shlex.join(["draftproof", "replay", str(path), *again])
-    screen.line(f"{report.verdict}. Again: {command}", "bold")
+    screen.line(f"{report.verdict}. Again: {again}", "bold")

@@ -82,11 +82,3 @@ def runner(pool: Pool) -> Callable[[Sequence[Scenario]], list[Answer]]:
         return pool.run([Order(number=number, scenario=scenario) for number, scenario in enumerate(scenarios)])
 
     return run
-
-
-def options(device: str, fault: str | None, patch: Path | None, own: str | None = None) -> list[str]:
-    """Return the options that select the same subject again."""
-    given = ["--device", device]
-    given += ["--fault", fault] if fault is not None else []
-    given += ["--subject", own] if own is not None else []
-    return given + (["--patch", str(patch)] if patch is not None else [])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING, Union
 
 import msgspec
-import numpy as np
 
-Vector = bytes | np.ndarray
+if TYPE_CHECKING:
+    import numpy as np
+
+# The name in quotes keeps numpy out of commands that only list channels.
+Vector = Union[bytes, "np.ndarray"]
 """Little-endian bytes of a probe's 64-bit integers, or a read-only float64 array of a real model."""
 TokenIds = tuple[int, ...]
 Choice = tuple[int, float]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from draftproof.properties.values.durations import show_duration
+from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import Found, Source
 from draftproof.report.html.words import count, plural
@@ -125,33 +124,15 @@ def _commands(found: Found, source: Source) -> tuple[Command, ...]:
     """How to see it again and take it to its cause; none without a case file."""
     if not found.cases:
         return ()
-    case, options = _quoted(next(iter(found.cases.values()))), _options(source)
-    shrunk = "shrunk.json" in found.cases
-    lines = {
-        "See it again": f"replay {case}{options}",
-        "Make it smaller": "" if shrunk else f"shrink {case}{options}",
-        "Which parts of the engine it takes": f"bisect parts {case}{options}",
-        # What was brought in by a patch is in no history.
-        "Which commit brought it in": ""
-        if source.settings.fault
-        else f"bisect history --repo REPO --good GOOD --bad BAD {case}{options}",
-    }
-    return tuple(Command(what, f"draftproof {line}") for what, line in lines.items() if line)
-
-
-def _options(source: Source) -> str:
-    """What a case needs to meet the same subject."""
-    settings = source.settings
-    parts = ["--device", settings.device] if settings.device != "cpu" else []
-    if settings.patch:
-        parts += ["--patch", str(source.path / "fault.patch")]
-    elif settings.fault:
-        parts += ["--fault", settings.fault]
-    parts += ["--subject", settings.subject] if settings.subject else []
-    return f" {shlex.join(parts)}" if parts else ""
-
-
-def _quoted(path: Path) -> str:
-    """A path for a shell; one that begins with a dash is no option."""
-    text = str(path)
-    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+    case, options = str(next(iter(found.cases.values()))), subject_options(source.settings, source.path)
+    # A path that begins with a dash is no option.
+    case = f"./{case}" if case.startswith("-") else case
+    lines = [Command("See it again", command("replay", case, **options))]
+    if "shrunk.json" not in found.cases:
+        lines.append(Command("Make it smaller", command("shrink", case, **options)))
+    lines.append(Command("Which parts of the engine it takes", command("bisect", "parts", case, **options)))
+    # What was brought in by a patch is in no history.
+    if not source.settings.fault:
+        history = "bisect history --repo REPO --good GOOD --bad BAD"
+        lines.append(Command("Which commit brought it in", command(*history.split(), case, **options)))
+    return tuple(lines)

@@ -1,4 +1,4 @@
-"""Commands that run nothing start quickly: they import neither torch nor Hypothesis."""
+"""Commands that run nothing start quickly: they import neither torch, numpy nor Hypothesis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "triton", "hypothesis", "jinja2", "psutil"}
+HEAVY = {"torch", "triton", "numpy", "hypothesis", "jinja2", "psutil", "multiprocessing", "asyncio"}
 
 
 def imported(*arguments: str) -> set[str]:

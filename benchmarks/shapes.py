@@ -1,4 +1,4 @@
-"""Configurations and tensor shapes of the checkpoints that extends of a draft are timed on; none is ever on disk.
+"""Configurations and tensors of the checkpoints that benchmarks run; none is ever on disk.
 
 `D` hidden width, `F` inner width, `X` experts, `V` vocabulary.
 """
@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from typing import Any
+
+import torch
 
 Shapes = dict[str, tuple[int, ...]]
 BLOCK_LAYERS = 2
@@ -91,3 +93,38 @@ def _experts(sizes: dict[str, int]) -> Shapes:
         "mlp.experts.down_proj": (count, width, inner),
         **_mlp(sizes, "mlp.shared_experts", "moe_intermediate_size"),
     }
+
+
+def llama_config(sizes: dict[str, int]) -> dict[str, Any]:
+    """Return the fields of config.json, read by the engine and by transformers alike."""
+    return {
+        **sizes,
+        "architectures": ["LlamaForCausalLM"],
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+    }
+
+
+def llama_shapes(sizes: dict[str, int]) -> Shapes:
+    """Return the shapes of a Llama by checkpoint name; its lm_head is its embedding."""
+    width = sizes["hidden_size"]
+    shapes: Shapes = {"model.embed_tokens.weight": (sizes["vocab_size"], width), "model.norm.weight": (width,)}
+    layer = {name: shape for name, shape in (_attention(sizes) | _mlp(sizes)).items() if shape != (sizes["head_dim"],)}
+    for i in range(sizes["num_hidden_layers"]):
+        shapes |= _below(f"model.layers.{i}", layer)
+    return shapes
+
+
+def random_tensors(shapes: Shapes, device: str, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:
+    """Return matrices of variance 1 / fan-in, norms of one, and small corrections of the experts' scores."""
+    generator = torch.Generator(device).manual_seed(seed)
+    made = {}
+    for name, shape in shapes.items():
+        if name.endswith(("norm.weight", "norm_enc.weight")):
+            made[name] = torch.ones(shape, dtype=dtype, device=device)
+        else:
+            values = torch.randn(shape, dtype=dtype, device=device, generator=generator)
+            made[name] = values.mul_(shape[-1] ** -0.5)
+    return made

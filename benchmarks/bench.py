@@ -1,0 +1,118 @@
+"""What the benchmarks share: options, times, tables, and the result in JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "tiny": {"action": "store_true", "help": "tiny sizes, to try the script itself"},
+    "batch": {"type": int, "action": "append", "help": "batch size, may be given several times"},
+    "tokens": {"type": int, "action": "append", "help": "tokens of each row, may be given several times"},
+    "repeats": {"type": int, "help": "runs that a median is over"},
+    "seed": {"type": int, "default": 1, "help": "seed of everything random"},
+    "json": {"type": Path, "help": "write everything measured to this file"},
+}
+"""Options that several benchmarks have."""
+
+
+def parser(about: str | None, *options: str) -> argparse.ArgumentParser:
+    """Return a parser with these of the shared options, and `--json`."""
+    made = argparse.ArgumentParser(description=about)
+    for name in (*options, "json"):
+        made.add_argument(f"--{name}", **OPTIONS[name])
+    return made
+
+
+def write(path: Path | None, result: Any) -> None:
+    """Write a result as JSON if a file was named."""
+    if path is not None:
+        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def machine(device: str) -> dict[str, str]:
+    """Return what every result names: the device and the version of torch."""
+    return {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "torch": torch.__version__}
+
+
+def show(
+    title: str,
+    rows: Iterable[Any],
+    columns: Mapping[str, Callable[[Any], object]],
+    *,
+    left: Sequence[str] = (),
+    section: Callable[[Any], object] = lambda _: None,
+) -> None:
+    """Print a table: a function of a row for each column; a line between rows of different `section`."""
+    table, before = Table(title=title), None
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    for row in rows:
+        if before is not None and section(row) != before:
+            table.add_section()
+        before = section(row)
+        table.add_row(*(str(cell(row)) for cell in columns.values()))
+    Console(width=120).print(table)
+
+
+def median(
+    device: str, run: Callable[[], object], *, repeats: int, warm: int = 2, before: Callable[[], object] | None = None
+) -> float:
+    """Return the median seconds of `run`, after `warm` runs that do not count; `before` each run is not timed."""
+    times = []
+    for _ in range(warm + repeats):
+        if before:
+            before()
+        times.append(_seconds(device, run))
+    return statistics.median(times[warm:])
+
+
+def _seconds(device: str, run: Callable[[], object]) -> float:
+    if device != "cuda":
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return 1e-3 * begin.elapsed_time(end)
+
+
+def launch_seconds(device: str, launches: Sequence[Callable[[], object]], *, least: int = 20) -> float:
+    """Return the median seconds of one launch, where all of them run in turn, at least `least` in a CUDA graph."""
+    if device != "cuda":
+        return median(device, lambda: [launch() for launch in launches], repeats=9) / len(launches)
+    rounds = -(-least // len(launches))
+    # Kernels are compiled at their first launch, which must be outside of the graph.
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for launch in launches[:2]:
+            launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    results = []
+    with torch.cuda.graph(graph):
+        for _ in range(rounds):
+            # Results are kept so that each launch writes memory of its own, not what the one before it freed.
+            results.extend([launch() for launch in launches])
+    return median(device, graph.replay, repeats=9) / (rounds * len(launches))
+
+
+def copy_bandwidth(device: str, nbytes: int) -> float:
+    """Return the bytes per second of a large copy, read plus written."""
+    source = torch.zeros(nbytes, dtype=torch.uint8, device=device)
+    copy = torch.empty_like(source)
+    return 2 * nbytes / median(device, lambda: copy.copy_(source), repeats=9)

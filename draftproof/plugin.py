@@ -79,21 +79,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_options(config: pytest.Config) -> None:
-    """Raises UsageError naming the option, its value and what is allowed."""
+    """Raises UsageError naming the option, its value and what was expected."""
     for name, least in (("seed", 0), ("examples", 1)):
         value = _option(config, name, least)
         if value < least:
-            raise pytest.UsageError(f"--draftproof-{name} is {value}, allowed: {least} or more")
+            raise pytest.UsageError(f"invalid --draftproof-{name} {value}: expected {least} or more")
     case = _option(config, "case")
     if case is not None:
         _check_case(case)
     if _option(config, "device") == "cuda" and not _devices():
-        raise pytest.UsageError("--draftproof-device is cuda, allowed here: cpu (torch sees no CUDA device)")
+        raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
     subject = _option(config, "subject", "package.module:name")
     from draftproof.properties.values.names import is_factory_name
 
     if not is_factory_name(subject):
-        raise pytest.UsageError(f"--draftproof-subject is {subject!r}, allowed: package.module:name")
+        raise pytest.UsageError(f"invalid --draftproof-subject {subject!r}: expected package.module:name")
 
 
 def _check_case(path: str) -> None:
@@ -103,7 +103,9 @@ def _check_case(path: str) -> None:
     try:
         read_case(Path(path))
     except InvalidScenarioError as error:
-        raise pytest.UsageError(f"--draftproof-case is {path}, allowed: a case file, or a scenario; {error}") from None
+        raise pytest.UsageError(
+            f"invalid --draftproof-case {path!r}: expected a case file or a scenario; {error}"
+        ) from None
 
 
 def _register_profiles(load: str | None) -> None:

@@ -198,13 +198,15 @@ def make_subject(name: str, device: str) -> Subject:
         try:
             return make(name, device)
         except (ImportError, AttributeError) as error:
-            raise ValueError(f"--draftproof-subject is {name!r}, allowed: package.module:name ({error})") from error
+            raise ValueError(
+                f"invalid --draftproof-subject {name!r}: expected package.module:name ({error})"
+            ) from error
     import torch
 
     from draftproof.engine.subject import EngineSubject
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--draftproof-device is 'cuda', allowed here: cpu (torch sees no CUDA device)")
+        raise ValueError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
     return EngineSubject(device=device)
 
 
@@ -218,7 +220,7 @@ def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
     known = {contract.name: contract for contract in ALL}
     for name in names:
         if name not in known:
-            raise ValueError(f"contract is {name!r}, allowed: {', '.join(known)}")
+            raise ValueError(f"invalid contract {name!r}: expected {', '.join(known)}")
     return tuple(known[name] for name in names) or tuple(ALL)
 
 
@@ -250,7 +252,7 @@ def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: boo
     if not checked.scenarios:
         if shared:
             return
-        raise AssertionError(f"INCONCLUSIVE: {subject.name} was given no scenarios, allowed: at least one")
+        raise AssertionError(f"INCONCLUSIVE: {subject.name} was given no scenarios: expected at least one")
     if not any(one.scenarios for one in checked.contracts):
         raise AssertionError(f"INCONCLUSIVE: {subject.name} reports nothing that any contract could judge")
     lacking = [f"{one.name} ({', '.join(one.missing)})" for one in checked.contracts if one.missing]

@@ -194,7 +194,7 @@ def test_crashes_and_empty_traces_fail(project):
             assert [one.name for one in draftproof_check(contracts=["verify.positions"]).contracts] == [
                 "verify.positions"
             ]
-            with pytest.raises(ValueError, match="contract is 'no', allowed: "):
+            with pytest.raises(ValueError, match="invalid contract 'no': expected "):
                 draftproof_check(contracts=["no"])
         """
     )
@@ -284,7 +284,7 @@ def test_what_failed_was_judged():
 
 
 def test_no_scenarios_prove_nothing(tmp_path):
-    with pytest.raises(AssertionError, match="INCONCLUSIVE: reference was given no scenarios, allowed: at least one"):
+    with pytest.raises(AssertionError, match="INCONCLUSIVE: reference was given no scenarios: expected at least one"):
         Check(ReferenceSubject, [], tmp_path)()
     with pytest.raises(AssertionError, match="was given no scenarios"):
         Check(ReferenceSubject, [], tmp_path, share=(1, 2))(scenarios=iter(()))
@@ -360,7 +360,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(plugin._devices() > 0, reason="there is a CUDA device")
 def test_a_device_that_is_not_here_is_named():
-    with pytest.raises(ValueError, match="--draftproof-device is 'cuda', allowed here: cpu"):
+    with pytest.raises(ValueError, match="invalid --draftproof-device 'cuda': expected cpu"):
         make_subject("", "cuda")
 
 
@@ -377,22 +377,22 @@ def test_the_share_is_no_part_of_a_tests_name(name, without):
     [
         (["--draftproof-profile=always"], "invalid choice: 'always'"),
         (["--draftproof-device=tpu"], "invalid choice: 'tpu'"),
-        (["--draftproof-seed=-1"], "--draftproof-seed is -1, allowed: 0 or more"),
-        (["--draftproof-examples=0"], "--draftproof-examples is 0, allowed: 1 or more"),
-        (["--draftproof-subject=a b"], "--draftproof-subject is 'a b', allowed: package.module:name"),
+        (["--draftproof-seed=-1"], "invalid --draftproof-seed -1: expected 0 or more"),
+        (["--draftproof-examples=0"], "invalid --draftproof-examples 0: expected 1 or more"),
+        (["--draftproof-subject=a b"], "invalid --draftproof-subject 'a b': expected package.module:name"),
         (
             ["--draftproof-case=no.json"],
-            "--draftproof-case is no.json, allowed: a case file, or a scenario; no.json: cannot be",
+            "invalid --draftproof-case 'no.json': expected a case file or a scenario; no.json: cannot be",
         ),
         (
             ["--draftproof-case=broken.json"],
-            "--draftproof-case is broken.json, allowed: a case file, or a scenario; broken",
+            "invalid --draftproof-case 'broken.json': expected a case file or a scenario; broken",
         ),
         (
             ["--draftproof-time=never"],
             "invalid --draftproof-time 'never': expected a number with a unit",
         ),
-        (["--draftproof-device=cuda"], "--draftproof-device is cuda, allowed here: cpu"),
+        (["--draftproof-device=cuda"], "invalid --draftproof-device 'cuda': expected cpu"),
     ],
 )
 def test_wrong_options_are_named(project, arguments, message):
@@ -412,7 +412,7 @@ def test_a_subject_by_its_name(project):
     run(project, "--draftproof-subject=mine:Other").assert_outcomes(passed=1)
     result = run(project, "--draftproof-subject=mine:Nobody")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*--draftproof-subject is 'mine:Nobody', allowed: package.module:name*"])
+    result.stdout.fnmatch_lines(["*invalid --draftproof-subject 'mine:Nobody': expected package.module:name*"])
 
 
 MARKED = """

@@ -93,19 +93,19 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
 def _ends(repository: Path, search: Search) -> tuple[Commit, Commit]:
     """The two revisions. Raises HistoryError."""
     if not repository.is_dir() or attempt(repository, "rev-parse", "--git-dir").returncode:
-        raise HistoryError(f"--repo is {search.repository}, allowed: a folder in a git repository")
+        raise HistoryError(f"invalid --repo '{search.repository}': expected a folder in a git repository")
     good, bad = (_resolve(repository, option, getattr(search, option)) for option in ("good", "bad"))
     if good == bad:
-        raise HistoryError(f"--good is {search.good}, the same commit as --bad, allowed: an earlier one")
+        raise HistoryError(f"invalid --good {search.good!r}: expected an earlier commit than --bad")
     if attempt(repository, "merge-base", "--is-ancestor", good.hash, bad.hash).returncode:
-        raise HistoryError(f"--good is {search.good}, allowed: an ancestor of --bad {search.bad}")
+        raise HistoryError(f"invalid --good {search.good!r}: expected an ancestor of --bad {search.bad}")
     return good, bad
 
 
 def _resolve(repository: Path, option: str, name: str) -> Commit:
     found = attempt(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found.returncode or not name:
-        raise HistoryError(f"--{option} is {name!r}, allowed: a revision of {repository}")
+        raise HistoryError(f"invalid --{option} {name!r}: expected a revision of {repository}")
     return commit(repository, found.stdout.strip())
 
 
@@ -154,19 +154,21 @@ class _Bisection:
         tested = self._test(bad)
         if tested.said == "good":
             raise HistoryError(
-                f"--bad is {_shown(bad, self._search.bad)}, which passes, allowed: a revision that fails"
+                f"invalid --bad {_shown(bad, self._search.bad)}: expected a revision that fails; it passes"
             )
         if tested.said == "skip":
-            raise HistoryError(f"--bad is {_shown(bad, self._search.bad)}, which cannot be tested: {tested.reason}")
+            raise HistoryError(f"invalid --bad {_shown(bad, self._search.bad)}: it cannot be tested: {tested.reason}")
         return tested
 
     def _good_end(self, good: Commit) -> Seen:
         tested = self._test(good)
+        shown = _shown(good, self._search.good)
         if tested.said == "bad":
-            told = f"which fails: {named(tested.identity)}"
-            raise HistoryError(f"--good is {_shown(good, self._search.good)}, {told}, allowed: a revision that passes")
+            raise HistoryError(
+                f"invalid --good {shown}: expected a revision that passes; it fails: {named(tested.identity)}"
+            )
         if tested.said == "skip":
-            raise HistoryError(f"--good is {_shown(good, self._search.good)}, which cannot be tested: {tested.reason}")
+            raise HistoryError(f"invalid --good {shown}: it cannot be tested: {tested.reason}")
         return tested
 
     def _test(self, end: Commit) -> Seen:

@@ -79,7 +79,7 @@ def bisect(
     NotFailingError if it does not come again.
     """
     if answer.identity is None:
-        raise ValueError(f"outcome is {answer.outcome}, allowed: FAIL, CRASH or HANG")
+        raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
     return _Bisect(scenario, answer, answer.identity, kernels, run, device, width).result()
 
 

@@ -297,7 +297,7 @@ class Campaign:
         seen, corpus = {name: known.hits for name, known in memory.bins.items()}, self._corpus.scenarios
         proposed = [one for number in blocks for one in self._guide.block(number, seen, corpus)]
         if not proposed:
-            raise RuntimeError(f"block {begin} is empty, allowed: at least one scenario")
+            raise RuntimeError(f"block {begin} is empty: expected at least one scenario")
         waiting = [
             Waiting(place, one.scenario, name_of(one.scenario), one.origin, algorithm(one.scenario.draft))
             for place, one in enumerate(proposed, start=memory.planned)

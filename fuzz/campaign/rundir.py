@@ -68,12 +68,12 @@ class RunDir:
             names = {entry.name for entry in path.iterdir()}
             if not names & {"campaign.json", "lock"} and names - _OURS:
                 raise CampaignError(
-                    f"--run is {path}, which holds other things; allowed: a campaign's directory, or a new one"
+                    f"invalid --run '{path}': expected a campaign's directory or a new one; this holds other things"
                 )
             self._lock = self._locked()
         except OSError as error:
             raise CampaignError(
-                f"--run is {path}, allowed: a directory that can be made and written ({error.strerror})"
+                f"invalid --run '{path}': expected a directory that can be made and written ({error.strerror})"
             ) from None
 
     def _locked(self) -> int:
@@ -84,7 +84,7 @@ class RunDir:
             owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
             raise CampaignError(
-                f"--run is {self.path}, in which process {owner} runs a campaign; allowed: a directory of its own"
+                f"invalid --run '{self.path}': process {owner} runs a campaign there; expected a directory of its own"
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -151,7 +151,7 @@ class RunDir:
         if kept is not None:
             if kept.fault and not self.subject.is_dir():
                 raise CampaignError(
-                    f"{self.subject} is missing, allowed: the copy of the sources with the fault {kept.fault}"
+                    f"{self.subject} is missing: expected the copy of the sources with the fault {kept.fault}"
                 )
             return resumed(kept, asked)
         names = self._copy(sources, fault) if fault else ()

@@ -22,7 +22,7 @@ LEAST_MEMORY = 512 << 20
 
 
 class CampaignError(DraftproofError, ValueError):
-    """A campaign cannot run as asked, or not in this directory; the message says what is allowed."""
+    """A campaign cannot run as asked, or not in this directory; the message says what was expected."""
 
 
 class Settings(Value, frozen=True, kw_only=True):
@@ -69,17 +69,16 @@ def resumed(kept: Settings, asked: Asked) -> Settings:
     """The settings of a campaign that goes on. Raises CampaignError for any that was given and is another."""
     for field, value in asked._asdict().items():
         if value is not None and value != getattr(kept, field):
-            raise CampaignError(
-                f"{'draft' if field == 'drafts' else field} is {_shown(value)}, allowed: {_allowed(kept, field)}"
-            )
+            name = "draft" if field == "drafts" else field
+            raise CampaignError(f"invalid {name} '{_shown(value)}': expected {_expected(kept, field)}")
     if kept.strategies != STRATEGIES:
         raise CampaignError(
-            f"the version of the strategies is {STRATEGIES}, allowed: {kept.strategies}, with which this campaign began"
+            f"invalid version of the strategies {STRATEGIES}: expected {kept.strategies}, as when this campaign began"
         )
     return kept
 
 
-def _allowed(kept: Settings, field: str) -> str:
+def _expected(kept: Settings, field: str) -> str:
     return f"{_shown(getattr(kept, field))}, as in this campaign so far, or a new directory"
 
 
@@ -102,7 +101,9 @@ def memory(text: str | None) -> int | None:
     found = re.fullmatch(r"(\d{1,5}(?:\.\d{1,3})?)([MG])", text.strip())
     value = int(float(found[1]) * _BYTES[found[2]]) if found else 0
     if value < LEAST_MEMORY:
-        raise CampaignError(f"--memory is {text!r}, allowed: a number with M or G, as in 900M or 4G, at least 512M")
+        raise CampaignError(
+            f"invalid --memory {text!r}: expected a number with M or G, as in 900M or 4G, at least 512M"
+        )
     return value
 
 

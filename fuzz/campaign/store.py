@@ -43,7 +43,7 @@ class Store:
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
             said = " ".join(str(error).split())
             raise CampaignError(
-                f"{path} cannot be used: {said}; allowed: a whole database (move it away to begin again; the findings "
+                f"{path} cannot be used: {said}; expected a whole database (move it away to begin again; the findings "
                 "and the corpus beside it stay readable)"
             ) from None
 

@@ -64,7 +64,7 @@ def read_run(path: Path) -> Source:
     """Read a run directory, that of a campaign which still runs, too. Raises CampaignError if it is none."""
     database = path / "results.sqlite"
     if not database.is_file():
-        raise CampaignError(f"RUN is {path}, allowed: a campaign's directory (it has no results.sqlite)")
+        raise CampaignError(f"invalid RUN '{path}': expected a campaign's directory (it has no results.sqlite)")
     described = path / "campaign.json"
     try:
         settings = read(described.read_bytes(), str(described))
@@ -153,7 +153,7 @@ def _found(path: Path, row: Row) -> Found:
     named = slug not in ("", ".", "..") and Path(slug).name == slug
     folder = path / "findings" / slug
     if not named:
-        unread.append(f"slug is {slug!r}, allowed: the name of a folder")
+        unread.append(f"invalid slug {slug!r}: expected the name of a folder")
     names = ("shrunk.json", "case.json") if named else ()
     drawn = _text(folder / "timeline.json", unread) if named else ""
     detail = _text(folder / "detail.txt", unread) if named else ""

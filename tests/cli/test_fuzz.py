@@ -55,16 +55,16 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--time", "10"], ["--time is '10'", "90s, 10m or 2h"]),
-        (["--time", "0s"], ["--time is '0s'"]),
-        (["--memory", "4"], ["--memory is '4'", "as in 900M or 4G"]),
-        (["--until", "closed"], ["--until is 'closed'", "closure, stall", "did you mean closure?"]),
-        (["--draft", "eagl"], ["draft is 'eagl'", "did you mean eagle?"]),
-        (["--device", "gpu"], ["device is 'gpu'", "cpu, cuda"]),
-        (["--subject", "module"], ["--subject is 'module'", "package.module:name"]),
-        (["--subject", "a:b", "--fault", FAULT], ["--subject is a:b", "without --fault"]),
+        (["--time", "10"], ["invalid --time '10'", "90s, 10m or 2h"]),
+        (["--time", "0s"], ["invalid --time '0s'"]),
+        (["--memory", "4"], ["invalid --memory '4'", "as in 900M or 4G"]),
+        (["--until", "closed"], ["invalid --until 'closed'", "closure, stall", "did you mean closure?"]),
+        (["--draft", "eagl"], ["invalid --draft 'eagl'", "did you mean eagle?"]),
+        (["--device", "gpu"], ["invalid --device 'gpu'", "cpu, cuda"]),
+        (["--subject", "module"], ["invalid --subject 'module'", "package.module:name"]),
+        (["--subject", "a:b", "--fault", FAULT], ["invalid --subject 'a:b'", "without --fault"]),
         (["--fault", "draft-positions-advanced"], [f"did you mean {FAULT}?"]),
-        (["--fault", FAULT, "--patch", "x.patch"], ["--patch is x.patch", "not both"]),
+        (["--fault", FAULT, "--patch", "x.patch"], ["invalid --patch", "without --fault"]),
         (["--patch", "none.patch"], ["none.patch: cannot be read"]),
         (["--workers", "0"], ["--workers"]),
         (["--seed", "-1"], ["--seed"]),
@@ -85,7 +85,7 @@ def test_a_fault_of_triton_needs_a_gpu(tmp_path: Path, capsys):
     patch = tmp_path / "one.patch"
     patch.write_text('+++\npatches = "triton"\n+++\n--- a/kernels/x.py\n+++ b/kernels/x.py\n@@ -1,1 +1,1 @@\n-a\n+b\n')
     message = error_of(capsys, "--run", str(tmp_path / "run"), "--patch", str(patch))
-    assert "fault one is of Triton kernels and --device cpu, allowed: with --device cuda" in message
+    assert "invalid --device 'cpu': expected cuda, as fault one changes Triton kernels" in message
 
 
 def test_a_stale_patch_begins_nothing(tmp_path: Path, capsys):
@@ -98,7 +98,9 @@ def test_a_stale_patch_begins_nothing(tmp_path: Path, capsys):
 
 def test_directories_of_others_are_refused(tmp_path: Path, capsys):
     with RunDir(tmp_path / "run"):
-        assert "runs a campaign; allowed: a directory of its own" in error_of(capsys, "--run", str(tmp_path / "run"))
+        assert "runs a campaign there; expected a directory of its own" in error_of(
+            capsys, "--run", str(tmp_path / "run")
+        )
     (tmp_path / "notes.txt").write_text("")
     assert "holds other things" in error_of(capsys, "--run", str(tmp_path))
 

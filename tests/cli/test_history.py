@@ -60,7 +60,7 @@ def test_an_engine_of_this_layout(tmp_path, case, capsys):
     assert re.search(rf"The first bad commit \(\d of 2 revisions tested, 0 of them skipped\):\n  {culprit} 2023-", out)
     assert "FAIL draft.positions\n" in out
     assert "expected   position" in out
-    assert "Again: draftproof bisect history --repo" in out
+    assert f"Again: draftproof bisect history {case} --repo" in out
     assert re.search(rf"^{made.hashes[0][:12]} Engine and kernels, revision 0: good, [\d.]+ s$", out, re.MULTILINE)
     read = json.loads(report.read_text())
     assert [one["hash"] for one in read["candidates"]] == [culprit]
@@ -95,14 +95,17 @@ def test_wrong_input_is_named(tmp_path, case, capsys):
     ends = ("--good", made.hashes[0], "--bad", "main")
     repo = ("--repo", str(made.folder))
     for arguments, message in (
-        (("--repo", str(tmp_path), *ends, str(case)), "allowed: a folder in a git repository"),
-        ((*repo, "--good", "v1", "--bad", "main", str(case)), "--good is 'v1', allowed: a revision of"),
-        ((*repo, "--good", "main", "--bad", made.hashes[0], str(case)), "allowed: an ancestor of --bad"),
+        (("--repo", str(tmp_path), *ends, str(case)), "expected a folder in a git repository"),
+        ((*repo, "--good", "v1", "--bad", "main", str(case)), "invalid --good 'v1': expected a revision of"),
+        ((*repo, "--good", "main", "--bad", made.hashes[0], str(case)), "expected an ancestor of --bad"),
         ((*repo, *ends, str(broken)), "broken JSON"),
         ((*repo, *ends, str(tmp_path / "no.json")), "cannot be read"),
-        ((*repo, *ends, str(case), "--setup", "make 'it"), '--setup is "make \'it": No closing quotation'),
-        ((*repo, *ends, str(case), "--setup", " "), "--setup is ' ', allowed: a command"),
-        ((*repo, *ends, str(case), "--subject", "mine"), "--subject is 'mine', allowed: package.module:name"),
+        (
+            (*repo, *ends, str(case), "--setup", "make 'it"),
+            'invalid --setup "make \'it": expected a command: No closing',
+        ),
+        ((*repo, *ends, str(case), "--setup", " "), "invalid --setup ' ': expected a command"),
+        ((*repo, *ends, str(case), "--subject", "mine"), "invalid --subject 'mine': expected package.module:name"),
         ((*repo, *ends, str(case), "--repeat", "0"), "--repeat"),
         ((*repo, *ends, str(case), "--device", "tpu"), "invalid --device 'tpu': expected cpu, cuda"),
         ((*repo, *ends), "CASE.json"),

@@ -155,9 +155,9 @@ def test_all_means_every_draft_that_the_directories_allow(llama, tmp_path, monke
     [
         (("--mtp",), "--model"),
         (("--model", "x", "--mtp", "--draft-model", "y"), "not both"),
-        (("--model", "x", "--mtp", "--draft", "mtp"), "allowed: with --draft eagle"),
-        (("--model", "x", "--draft", "dflash"), "--draft is dflash without --draft-model"),
-        (("--model", "x", "--draft", "standalone"), "--draft is standalone without --draft-model"),
+        (("--model", "x", "--mtp", "--draft", "mtp"), "expected --draft eagle"),
+        (("--model", "x", "--draft", "dflash"), "invalid --draft 'dflash': expected --draft-model"),
+        (("--model", "x", "--draft", "standalone"), "invalid --draft 'standalone': expected --draft-model"),
         (("--model", "x", "--draft", "ngram", "--draft-model", "y"), "--draft eagle, dflash, standalone or all"),
         (("--model", "x", "--draft", "mtp", "--draft-model", "y"), "--draft eagle, dflash, standalone or all"),
     ],

@@ -156,10 +156,10 @@ def test_neighbours_need_no_further_test(tmp_path, case):
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        (("bad", "bad"), "--good is .* Number 0.*, which fails: c in d, allowed: a revision that passes"),
-        (("good", "good"), "--bad is .* Number 1.*, which passes, allowed: a revision that fails"),
-        (("skip", "bad"), "--good is .* which cannot be tested"),
-        (("good", "skip"), "--bad is .* which cannot be tested"),
+        (("bad", "bad"), "invalid --good .* Number 0.*: expected a revision that passes; it fails: c in d"),
+        (("good", "good"), "invalid --bad .* Number 1.*: expected a revision that fails; it passes"),
+        (("skip", "bad"), "invalid --good .*: it cannot be tested"),
+        (("good", "skip"), "invalid --bad .*: it cannot be tested"),
     ],
 )
 def test_an_end_that_is_none_is_named(tmp_path, case, ends, message):
@@ -292,14 +292,14 @@ def test_wrong_ends_are_named(tmp_path, case):
     git(folder, "commit", "--quiet", "--message", "Apart")
     search = Search(repository=str(folder), good=hashes[0], bad=hashes[1])
     wrong: list[tuple[dict[str, str], str]] = [
-        ({"repository": str(tmp_path)}, "--repo is .*, allowed: a folder in a git repository"),
-        ({"repository": str(tmp_path / "no")}, "--repo is .*/no, allowed"),
-        ({"good": "nobody"}, "--good is 'nobody', allowed: a revision of"),
-        ({"bad": "--help"}, "--bad is '--help', allowed: a revision of"),
-        ({"bad": ""}, "--bad is '', allowed: a revision of"),
-        ({"good": hashes[1]}, "--good is .*, the same commit as --bad"),
-        ({"good": "apart"}, "--good is apart, allowed: an ancestor of --bad"),
-        ({"good": hashes[1], "bad": hashes[0]}, "allowed: an ancestor of --bad"),
+        ({"repository": str(tmp_path)}, "invalid --repo .*: expected a folder in a git repository"),
+        ({"repository": str(tmp_path / "no")}, "invalid --repo .*/no': expected"),
+        ({"good": "nobody"}, "invalid --good 'nobody': expected a revision of"),
+        ({"bad": "--help"}, "invalid --bad '--help': expected a revision of"),
+        ({"bad": ""}, "invalid --bad '': expected a revision of"),
+        ({"good": hashes[1]}, "invalid --good .*: expected an earlier commit than --bad"),
+        ({"good": "apart"}, "invalid --good 'apart': expected an ancestor of --bad"),
+        ({"good": hashes[1], "bad": hashes[0]}, "expected an ancestor of --bad"),
     ]
     for change, message in wrong:
         with pytest.raises(HistoryError, match=message):

@@ -146,7 +146,7 @@ def test_a_damaged_database_is_named(tmp_path: Path, damage: str):
     if damage == "row":
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("UPDATE entries SET scenario = '{'")
-    with pytest.raises(CampaignError, match=r"results\.sqlite cannot be used: .*; allowed: a whole database"):
+    with pytest.raises(CampaignError, match=r"results\.sqlite cannot be used: .*; expected a whole database"):
         Store(path)
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatc
 
 def test_two_campaigns_in_one_directory_are_refused(tmp_path: Path):
     refused = pytest.raises(
-        CampaignError, match=rf"process {os.getpid()} runs a campaign; allowed: a directory of its own"
+        CampaignError, match=rf"process {os.getpid()} runs a campaign there; expected a directory of its own"
     )
     with RunDir(tmp_path / "run"), refused:
         RunDir(tmp_path / "run")
@@ -196,7 +196,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(CampaignError, match="holds other things"):
         RunDir(tmp_path)
-    with pytest.raises(CampaignError, match="allowed: a directory that can be made and written"):
+    with pytest.raises(CampaignError, match="expected a directory that can be made and written"):
         RunDir(tmp_path / "thesis.tex")
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
@@ -207,7 +207,7 @@ def test_a_campaign_begins_once(tmp_path: Path):
         assert begun == Settings(seed=7, drafts=("mtp",))
         assert directory.begin(Asked(), {}) == begun
         assert directory.begin(Asked(seed=7), {}) == begun
-        with pytest.raises(CampaignError, match="seed is 8, allowed: 7, as in this campaign"):
+        with pytest.raises(CampaignError, match="invalid seed '8': expected 7, as in this campaign"):
             directory.begin(Asked(seed=8), {})
         (tmp_path / "campaign.json").write_text('{"seed": "x"}')
         with pytest.raises(CampaignError, match=r'campaign\.json: seed is "x"'):
@@ -217,12 +217,12 @@ def test_a_campaign_begins_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Asked(drafts=("eagle",)), "draft is eagle, allowed: all"),
-        (Asked(device="cuda"), "device is cuda, allowed: cpu"),
-        (Asked(fault="pages-leak-on-finish"), "fault is pages-leak-on-finish, allowed: none"),
-        (Asked(patch="0a"), "patch is 0a, allowed: none"),
-        (Asked(subject="a:b"), "subject is a:b, allowed: none"),
-        (Asked(guided=False), "guided is False, allowed: True"),
+        (Asked(drafts=("eagle",)), "invalid draft 'eagle': expected all"),
+        (Asked(device="cuda"), "invalid device 'cuda': expected cpu"),
+        (Asked(fault="pages-leak-on-finish"), "invalid fault 'pages-leak-on-finish': expected none"),
+        (Asked(patch="0a"), "invalid patch '0a': expected none"),
+        (Asked(subject="a:b"), "invalid subject 'a:b': expected none"),
+        (Asked(guided=False), "invalid guided 'False': expected True"),
     ],
 )
 def test_other_settings_are_refused(asked: Asked, message: str):

@@ -264,8 +264,8 @@ def test_a_slug_that_leads_elsewhere_is_not_followed(tmp_path):
     (found,) = read_run(run).findings
     assert not found.cases
     assert not found.detail
-    assert "slug is '../..'" in found.unread[0]
-    assert "slug is" in text_of(run)
+    assert "invalid slug '../..'" in found.unread[0]
+    assert "invalid slug" in text_of(run)
 
 
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(tmp_path):

@@ -12,7 +12,7 @@ from decode_model import Setup
 
 from draftproof import kernels
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.models.base import Where
+from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.models.llama import Llama
 
 PAGE = 16
@@ -48,13 +48,13 @@ class DecodeLoop:
         kernels.greedy_choice(self.ids, self._dense.logits(hidden))
         self._lengths.add_(1)
 
-    def _where(self, rows: torch.Tensor, lengths: torch.Tensor) -> Where:
+    def _where(self, rows: torch.Tensor, lengths: torch.Tensor) -> AttentionMetadata:
         positions, slots = torch.empty_like(lengths), torch.empty_like(lengths)
         live = self._counts if rows is self._rows else torch.zeros_like(rows)
         kernels.assign_slots(
-            positions[:, None], slots[:, None], self._cache.table, rows, lengths, live, PAGE, self._max_len
+            positions[:, None], slots[:, None], self._cache.page_table, rows, lengths, live, PAGE, self._max_len
         )
-        return Where(rows, positions, slots)
+        return AttentionMetadata(rows, positions, slots)
 
     def _capture(self) -> None:
         stream = torch.cuda.Stream()

@@ -25,7 +25,7 @@ class Clock(Probes):
     def before_launch(self, kind: str) -> None:
         self._begin = self._now()
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         if launch.kind != "capture":
             self._launches.append((launch, self._begin, self._now()))
 

@@ -36,7 +36,7 @@ class _Watch(Probes):
         self.before: torch.Tensor | None = None
         self.found: tuple[tuple[DecodeRow, ...], Acceptance] | None = None
 
-    def planned(self, plan: StepPlan) -> None:
+    def on_plan(self, plan: StepPlan) -> None:
         if self.engine and self.before is None and len(plan.decode) == self._count:
             self.before = self.engine.arena.memory.clone()
 
@@ -77,7 +77,7 @@ class Round:
     def block(self, side: Side) -> dict[str, torch.Tensor]:
         """What a draft that proposes in a graph proposes: drafts [R, K]."""
         side.runtime.begin(self._values, self.count)
-        return {"drafts": side.runtime.propose(self.batch).drafts}
+        return {"drafts": side.runtime.propose(self.batch).draft_tokens}
 
     def restore(self) -> None:
         """The memory that the round began with."""
@@ -103,23 +103,23 @@ class Round:
     def _accepted(self, acceptance: Acceptance) -> Accepted:
         return Accepted(
             requests=tuple(row.request for row in self.batch),
-            rows=self._ints([row.row for row in self.batch]),
-            positions=self._ints([row.context for row in self.batch]),
-            correct=torch.full_like(acceptance.correct, STEPS),
+            req_rows=self._ints([row.req_row for row in self.batch]),
+            seq_lens=self._ints([row.seq_len for row in self.batch]),
+            correct_len=torch.full_like(acceptance.correct_len, STEPS),
             ids=acceptance.ids,
-            choice=acceptance.choice,
-            hidden=acceptance.hidden,
-            tokens=tuple(map(tuple, acceptance.choice.tolist())),
+            target_tokens=acceptance.target_tokens,
+            hidden_states=acceptance.hidden_states,
+            tokens=tuple(map(tuple, acceptance.target_tokens.tolist())),
         )
 
     @property
     def _values(self) -> dict[str, torch.Tensor]:
         return {
-            "rows": self.accepted.rows,
-            "states": torch.zeros_like(self.accepted.rows),
-            "positions": self.accepted.positions,
-            "counts": self._ints([row.drafts for row in self.batch]),
-            "pending": self._ints([row.pending for row in self.batch]),
+            "req_rows": self.accepted.req_rows,
+            "state_slots": torch.zeros_like(self.accepted.req_rows),
+            "positions": self.accepted.seq_lens,
+            "num_drafts": self._ints([row.num_drafts for row in self.batch]),
+            "pending_tokens": self._ints([row.pending_token for row in self.batch]),
         }
 
     def _ints(self, values: list[int]) -> torch.Tensor:
@@ -158,7 +158,7 @@ def _served(
     if watch.before is None or watch.found is None:
         raise RuntimeError(f"no round of all {count} requests")
     batch, acceptance = watch.found
-    if any(row.drafts != STEPS for row in batch):
+    if any(row.num_drafts != STEPS for row in batch):
         raise RuntimeError(f"not every request has {STEPS} drafts in its first round")
     return watch.before, batch, acceptance
 

@@ -65,13 +65,13 @@ def start(config: AdaptiveConfig) -> ControllerState:
 
 
 def advance(
-    config: AdaptiveConfig, state: ControllerState, drafts: Sequence[int], correct: Sequence[int]
+    config: AdaptiveConfig, state: ControllerState, num_drafts: Sequence[int], correct_len: Sequence[int]
 ) -> ControllerState:
     """The state after one verify: row r had drafts[r] drafts, of which correct[r] were right (not cut by any limit).
 
     Rows without drafts say nothing about the draft and do not count; a round of only such rows changes nothing.
     """
-    counted = [right for count, right in zip(drafts, correct, strict=True) if count >= 1]
+    counted = [right for count, right in zip(num_drafts, correct_len, strict=True) if count >= 1]
     if not counted:
         return state
     mean = sum(counted) / len(counted)

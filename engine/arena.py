@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
+from torch import Tensor
 
 ALIGN = 64
 GUARD = 64
@@ -46,7 +47,7 @@ class Arena:
         for region in regions:
             self._guard[region.start : region.start + region.size] = False
 
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
 
     def damaged(self) -> tuple[int, ...]:

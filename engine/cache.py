@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import CacheShape, RecurrentWeights, VerifyRows, Where
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, RecurrentWeights, VerifyStates
 from draftproof.engine.models.config_fields import FULL, LINEAR
 from draftproof.engine.probes import Probes
 from draftproof.engine.states.base import StateCache
@@ -29,29 +30,27 @@ def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tup
 class PagedCache:
     """Key and value pools of every layer, and the page table that says which slots a request owns."""
 
-    keys: tuple[torch.Tensor, ...]
-    values: tuple[torch.Tensor, ...]
-    table: torch.Tensor
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    page_table: Tensor
     page_size: int
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
-    ) -> torch.Tensor:
-        """Write the new entries, then attend to positions 0 .. where.visible, else where.positions: [T, Nq, Hv]."""
-        self.write(layer, k, v, where)
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
+        """Write the new entries, then attend to positions 0 .. last_visible (else positions): [T, Nq, Hv]."""
+        self.write(layer, k, v, metadata)
         keys, values = self.keys[layer], self.values[layer]
-        last = where.positions if where.visible is None else where.visible
+        last = metadata.positions if metadata.last_visible is None else metadata.last_visible
         out = q.new_empty((q.shape[0], q.shape[1], values.shape[2]))
-        kernels.paged_attention(out, q, keys, values, self.table, where.rows, last, self.page_size, scale)
+        kernels.paged_attention(out, q, keys, values, self.page_table, metadata.req_rows, last, self.page_size, scale)
         return out
 
-    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, where: Where) -> None:
+    def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write the new entries and attend to nothing."""
-        kernels.kv_write(self.keys[layer], self.values[layer], k, v, where.slots)
+        kernels.kv_write(self.keys[layer], self.values[layer], k, v, metadata.slot_mapping)
 
     def recur(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where
-    ) -> torch.Tensor:
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
+    ) -> Tensor:
         """Raises TypeError: there are no states here."""
         raise TypeError(f"linear layer {layer} of a model that declares none")
 
@@ -66,22 +65,20 @@ class TargetCache(PagedCache):
     states: StateCache | None
     probes: Probes
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
-    ) -> torch.Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """See PagedCache."""
-        self.probes.routed(FULL)
-        return super().attend(layer, q, k, v, where, scale)
+        self.probes.on_layer(FULL)
+        return super().attend(layer, q, k, v, metadata, scale)
 
     def recur(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where
-    ) -> torch.Tensor:
-        """Through the states that `where` names, of a verify or of a prefill: [T, U, E]."""
-        self.probes.routed(LINEAR)
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
+    ) -> Tensor:
+        """Through the states that `metadata` names, of a verify or of a prefill: [T, U, E]."""
+        self.probes.on_layer(LINEAR)
         if self.states is None:
-            return super().recur(layer, weights, x, a, b, where)
-        if isinstance(where.states, VerifyRows):
-            return self.states.verify(layer, weights, x, a, b, where.states)
-        if where.states is None:
+            return super().recur(layer, weights, x, a, b, metadata)
+        if isinstance(metadata.states, VerifyStates):
+            return self.states.verify(layer, weights, x, a, b, metadata.states)
+        if metadata.states is None:
             raise TypeError(f"linear layer {layer} was not told which states its tokens belong to")
-        return self.states.prefill(layer, weights, x, a, b, where.states)
+        return self.states.prefill(layer, weights, x, a, b, metadata.states)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 
 class PagePool:
@@ -36,13 +37,13 @@ class PagePool:
             )
 
 
-class RequestTable:
+class PageTable:
     """Pages of each request row, on the device for kernels and mirrored on the host for planning."""
 
-    def __init__(self, table: torch.Tensor) -> None:
-        self.device = table
-        self.pages: list[list[int]] = [[] for _ in range(table.shape[0])]
-        self._free = list(range(table.shape[0] - 1, 0, -1))
+    def __init__(self, page_table: Tensor) -> None:
+        self.device = page_table
+        self.pages: list[list[int]] = [[] for _ in range(page_table.shape[0])]
+        self._free = list(range(page_table.shape[0] - 1, 0, -1))
 
     @property
     def free(self) -> int:

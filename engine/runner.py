@@ -7,31 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
+from torch import Tensor
 
 from draftproof.engine.graphs.backend import Backend, Graph
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.probes import Probes
 from draftproof.engine.stages import Launch
 
-Views = Mapping[str, torch.Tensor]
-Outputs = Mapping[str, torch.Tensor]
+Views = Mapping[str, Tensor]
+Outputs = Mapping[str, Tensor]
 
 
 class Buffers:
     """Static inputs of launches, shared by the graphs of a round. `padding` is what rows beyond the live ones hold."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], padding: Mapping[str, int]) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], padding: Mapping[str, int]) -> None:
         self._tensors, self._padding = dict(tensors), dict(padding)
-        self._views: dict[int, dict[str, torch.Tensor]] = {}
+        self._views: dict[int, dict[str, Tensor]] = {}
 
-    def view(self, size: int) -> dict[str, torch.Tensor]:
+    def view(self, size: int) -> dict[str, Tensor]:
         """The first `size` rows of every buffer."""
         if size not in self._views:
             self._views[size] = {name: tensor[:size] for name, tensor in self._tensors.items()}
         return self._views[size]
 
-    def fill(self, values: Mapping[str, torch.Tensor], rows: int, size: int) -> None:
+    def fill(self, values: Mapping[str, Tensor], rows: int, size: int) -> None:
         """Refresh the named buffers: `rows` live rows from `values`, padding in the rest up to `size`."""
         for name, value in values.items():
             buffer = self._tensors[name]
@@ -44,7 +44,7 @@ class Buffers:
         for name, tensor in self._tensors.items():
             tensor[:size].fill_(self._padding[name])
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return tuple(self._tensors.values())
 
 
@@ -69,13 +69,13 @@ class GraphRunner:
         self._function, self._sizes, self._probes = function, sorted(sizes), probes
         self._graphs: dict[int, tuple[Graph, tuple[str, ...]]] = {}
         self._backend: Backend | None = None
-        self._declared: tuple[torch.Tensor, ...] = ()
+        self._declared: tuple[Tensor, ...] = ()
 
     def size_for(self, rows: int) -> int:
         """Rows of the launch that runs `rows` live ones."""
         return next((size for size in self._sizes if size >= rows), rows)
 
-    def capture_with(self, backend: Backend, declared: Sequence[torch.Tensor]) -> None:
+    def capture_with(self, backend: Backend, declared: Sequence[Tensor]) -> None:
         """From now on `prepare` captures, with `declared` and the buffers as the memory that graphs may touch."""
         self._backend, self._declared = backend, tuple(declared)
 
@@ -94,7 +94,7 @@ class GraphRunner:
         with self._probes.taps.capture(self._tap, size):
             graph = self._backend.capture(lambda: tuple(self._function(self.buffers.view(size)).values()), memory)
         self._graphs[size] = (graph, names)
-        self._probes.launched(Launch("capture", size, 0, 0, self.width))
+        self._probes.on_launch(Launch("capture", size, 0, 0, self.width))
 
     def launch(self, rows: int) -> Outputs:
         """Run over filled buffers; outputs of the live rows, the caller's own to keep."""
@@ -109,6 +109,6 @@ class GraphRunner:
         else:
             outputs = dict(self._function(self.buffers.view(size)))
             launch = Launch(self.kind, 0, rows, 0, self.width, self.layer)
-        kept = {name: output[:rows].clone() for name, output in outputs.items()}
-        self._probes.launched(launch)
-        return kept
+        live = {name: output[:rows].clone() for name, output in outputs.items()}
+        self._probes.on_launch(launch)
+        return live

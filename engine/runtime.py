@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, Draft, Shapes
@@ -18,8 +19,8 @@ from draftproof.engine.runner import Buffers, GraphRunner
 from draftproof.engine.stages import Acceptance, DecodeRow, Proposal
 from draftproof.engine.verify import Verifier
 
-ROUND = ("rows", "states", "positions", "counts", "pending")
-PADDING = {"counts": -1, "correct": -1, "last": -1}
+ROUND = ("req_rows", "state_slots", "positions", "num_drafts", "pending_tokens")
+PADDING = {"num_drafts": -1, "correct_len": -1, "last": -1}
 """What rows of padding hold, where it is not zero: none of their tokens belongs anywhere."""
 
 
@@ -29,9 +30,9 @@ class Runtime:
     def __init__(self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes) -> None:
         self.steps, self.width = steps, steps + 1
         self._draft = draft
-        rows, device, sizes = config.most_rows, verifier.cache.table.device, config.sizes
+        rows, device, sizes = config.most_rows, verifier.cache.page_table.device, config.sizes
         ints: Shapes = dict.fromkeys(ROUND, ((), torch.int64))
-        inputs = {**ints, "drafts": ((steps,), torch.int64), **draft.round_inputs()}
+        inputs = {**ints, "draft_tokens": ((steps,), torch.int64), **draft.round_inputs()}
         self._round = _buffers(inputs, rows, device)
         self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
@@ -44,7 +45,7 @@ class Runtime:
         )
         self._before = (self._propose, self._verify) if self._propose else (self._verify,)
 
-    def capture_with(self, backend: Backend, declared: Sequence[torch.Tensor]) -> None:
+    def capture_with(self, backend: Backend, declared: Sequence[Tensor]) -> None:
         """See GraphRunner."""
         for runner in (*self._before, *self._extends):
             runner.capture_with(backend, declared)
@@ -54,30 +55,38 @@ class Runtime:
         for runner in (*self._before, *self._extends):
             runner.prepare(size)
 
-    def begin(self, values: Mapping[str, torch.Tensor], count: int) -> None:
+    def begin(self, values: Mapping[str, Tensor], count: int) -> None:
         """Fill the buffers of a round, all but the drafts."""
         for runner in self._before:
             runner.prepare(count)
-        nothing = torch.zeros((count, self.steps), dtype=torch.int64, device=values["rows"].device)
-        own = self._draft.round_values(values["rows"])
-        self._round.fill({**values, **own, "drafts": nothing}, count, self._verify.size_for(count))
+        nothing = torch.zeros((count, self.steps), dtype=torch.int64, device=values["req_rows"].device)
+        own = self._draft.round_values(values["req_rows"])
+        self._round.fill({**values, **own, "draft_tokens": nothing}, count, self._verify.size_for(count))
 
     def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
         """What the draft proposes for the round that `begin` filled in: from its graph, or from the host."""
         if self._draft.proposer is None:
             return Proposal(*self._draft.propose(batch, self.steps))
-        counts = tuple(row.drafts for row in batch)
-        drafts = self._propose.launch(len(batch))["drafts"] if self._propose else self._round.view(len(batch))["drafts"]
-        return Proposal(drafts, counts)
+        num_drafts = tuple(row.num_drafts for row in batch)
+        draft_tokens = (
+            self._propose.launch(len(batch))["draft_tokens"]
+            if self._propose
+            else self._round.view(len(batch))["draft_tokens"]
+        )
+        return Proposal(draft_tokens, num_drafts)
 
     def verify(self, proposal: Proposal, count: int) -> Acceptance:
         """Verify the proposal in the buffers that `begin` filled."""
-        counts = torch.tensor(proposal.counts, dtype=torch.int64, device=proposal.drafts.device)
-        self._round.fill({"drafts": proposal.drafts, "counts": counts}, count, count)
+        num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
+        self._round.fill({"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}, count, count)
         out = self._verify.launch(count)
-        correct, choice = out["correct"].tolist(), out["choice"].tolist()
-        tokens = tuple((*row[:a], bonus) for row, a, bonus in zip(choice, correct, out["bonus"].tolist(), strict=True))
-        return Acceptance(out["ids"], out.get("hidden"), out["choice"], out["correct"], tuple(correct), tokens)
+        correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()
+        tokens = tuple(
+            (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
+        )
+        return Acceptance(
+            out["ids"], out.get("hidden_states"), out["target_tokens"], out["correct_len"], tuple(correct_len), tokens
+        )
 
     def extend(self, accepted: Accepted) -> None:
         """Draft entries of what was accepted, and what the next round starts from."""
@@ -86,7 +95,7 @@ class Runtime:
             runner.prepare(count)
         if self._extends:
             self._accepted.fill(self._draft.extend_values(accepted), count, self._extends[0].size_for(count))
-        self._draft.keep(accepted, tuple(runner.launch(count) for runner in self._extends))
+        self._draft.save_next_round(accepted, tuple(runner.launch(count) for runner in self._extends))
 
 
 def _buffers(inputs: Shapes, rows: int, device: torch.device) -> Buffers:

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.pages import PagePool, RequestTable
+from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, StepPlan
 from draftproof.engine.states.slots import StateSlots
 
@@ -17,35 +17,35 @@ class Sequence:
     """A live request; owned by the scheduler, changed only by `commit` and by its own prefill."""
 
     request: GenerationRequest
-    row: int
-    state: int
+    req_row: int
+    state_slot: int
     reserved: int
     prefilled: int = 0
     chunks: int = 0
     rounds: int = 0
-    context: int = 0
+    seq_len: int = 0
     emitted: list[int] = field(default_factory=list)
 
     @property
     def in_prefill(self) -> bool:
         return not self.emitted
 
-    def drafts(self, config: EngineConfig, steps: int) -> int:
+    def num_drafts(self, config: EngineConfig, steps: int) -> int:
         """K of the next round: wanted, but within the steps in force and the positions and tokens that are left."""
-        wanted = min(steps, self.request.drafts[self.rounds % len(self.request.drafts)])
+        wanted = min(steps, self.request.num_drafts_wanted[self.rounds % len(self.request.num_drafts_wanted)])
         budget_left = self.request.budget - len(self.emitted)
-        return max(0, min(wanted, config.max_len - 1 - self.context, budget_left - 1))
+        return max(0, min(wanted, config.max_len - 1 - self.seq_len, budget_left - 1))
 
     def cut(self, tokens: tuple[int, ...], max_len: int) -> tuple[tuple[int, ...], bool]:
         """Tokens up to the first that ends the request, and whether one did."""
-        kept: list[int] = []
+        taken: list[int] = []
         for token in tokens:
-            kept.append(token)
-            emitted = len(self.emitted) + len(kept)
+            taken.append(token)
+            emitted = len(self.emitted) + len(taken)
             full = len(self.request.prompt) + emitted >= max_len
             if token in self.request.stop or emitted >= self.request.budget or full:
-                return tuple(kept), True
-        return tuple(kept), False
+                return tuple(taken), True
+        return tuple(taken), False
 
 
 class Scheduler:
@@ -54,8 +54,8 @@ class Scheduler:
     There are as many state slots as request rows, or none for a model without states.
     """
 
-    def __init__(self, config: EngineConfig, pool: PagePool, table: RequestTable, states: StateSlots | None) -> None:
-        self._config, self.pool, self.table, self.states = config, pool, table, states
+    def __init__(self, config: EngineConfig, pool: PagePool, page_table: PageTable, states: StateSlots | None) -> None:
+        self._config, self.pool, self.page_table, self.states = config, pool, page_table, states
         self._waiting: deque[GenerationRequest] = deque()
         self.live: list[Sequence] = []
 
@@ -80,8 +80,10 @@ class Scheduler:
         allowed = 0 if limit and len(ready) > limit else steps
         decode = tuple(self._round(sequence, allowed) for sequence in ready)
         page = self._config.page_size
-        ends = [(row.row, row.end) for row in prefill] + [(row.row, row.context + row.drafts + 1) for row in decode]
-        self.table.grow([(row, -(-end // page)) for row, end in ends], self.pool)
+        ends = [(row.req_row, row.end) for row in prefill] + [
+            (row.req_row, row.seq_len + row.num_drafts + 1) for row in decode
+        ]
+        self.page_table.grow([(row, -(-end // page)) for row, end in ends], self.pool)
         return StepPlan(step, steps, prefill, decode)
 
     def find(self, request: int) -> Sequence:
@@ -91,21 +93,23 @@ class Scheduler:
         """A chunk is done; `first` is the token chosen after the last chunk."""
         sequence = self.find(row.request)
         sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
-        sequence.context = row.end
+        sequence.seq_len = row.end
         if first is None:
             return None
         emitted, finished = sequence.cut((first,), self._config.max_len)
         sequence.emitted.extend(emitted)
-        return Commit(row.request, row.row, row.state, 0, 0, emitted, sequence.context, finished)
+        return Commit(row.request, row.req_row, row.state_slot, 0, 0, emitted, sequence.seq_len, finished)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Accepted drafts and bonus become context and pending token."""
         sequence = self.find(row.request)
         emitted, finished = sequence.cut(tokens, self._config.max_len)
         sequence.emitted.extend(emitted)
-        sequence.context = row.context + len(emitted)
+        sequence.seq_len = row.seq_len + len(emitted)
         sequence.rounds += 1
-        return Commit(row.request, row.row, row.state, row.round, row.context, emitted, sequence.context, finished)
+        return Commit(
+            row.request, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
+        )
 
     def retire(self, commits: tuple[Commit, ...]) -> list[tuple[int, tuple[int, ...], int]]:
         """Give back row, pages and state slot of what is finished: (row, pages, slot) of each."""
@@ -115,25 +119,27 @@ class Scheduler:
                 sequence = self.find(commit.request)
                 self.live.remove(sequence)
                 if self.states:
-                    self.states.give_back(sequence.state)
-                released.append((sequence.row, self.table.release(sequence.row, self.pool), sequence.state))
+                    self.states.give_back(sequence.state_slot)
+                released.append(
+                    (sequence.req_row, self.page_table.release(sequence.req_row, self.pool), sequence.state_slot)
+                )
         self.check()
         return released
 
     def check(self) -> None:
         """Raise RuntimeError if pages are lost or owned twice."""
-        self.pool.check([page for pages in self.table.pages for page in pages])
+        self.pool.check([page for pages in self.page_table.pages for page in pages])
 
     def _admit(self, step: int) -> None:
         """First come, first served; a request waits until a row and its worst case of pages are there."""
-        while self._waiting and self._waiting[0].arrival <= step and self.table.free:
+        while self._waiting and self._waiting[0].arrival <= step and self.page_table.free:
             request = self._waiting[0]
             need = self._pages(request)
             if need > self._config.pages - sum(sequence.reserved for sequence in self.live):
                 return
             self._waiting.popleft()
-            state = self.states.take() if self.states else 0
-            self.live.append(Sequence(request, self.table.take_row(), state, need))
+            state_slot = self.states.take() if self.states else 0
+            self.live.append(Sequence(request, self.page_table.take_row(), state_slot, need))
 
     def _pages(self, request: GenerationRequest) -> int:
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
@@ -142,15 +148,17 @@ class Scheduler:
     def _chunk(self, sequence: Sequence) -> PrefillRow:
         prompt, start = sequence.request.prompt, sequence.prefilled
         end = min(len(prompt), start + self._config.chunk)
-        return PrefillRow(sequence.request.id, sequence.row, sequence.chunks, start, end, prompt, sequence.state)
+        return PrefillRow(
+            sequence.request.id, sequence.req_row, sequence.chunks, start, end, prompt, sequence.state_slot
+        )
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         return DecodeRow(
             sequence.request.id,
-            sequence.row,
+            sequence.req_row,
             sequence.rounds + 1,
-            sequence.context,
+            sequence.seq_len,
             sequence.emitted[-1],
-            sequence.drafts(self._config, steps),
-            sequence.state,
+            sequence.num_drafts(self._config, steps),
+            sequence.state_slot,
         )

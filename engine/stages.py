@@ -7,32 +7,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What a user asks for. `drafts` are the step counts wanted in decode rounds 1, 2, .., repeated cyclically."""
+    """What a user asks for. `num_drafts_wanted` are those in decode rounds 1, 2, .., repeated cyclically."""
 
     id: int
     arrival: int
     prompt: tuple[int, ...]
     budget: int
     stop: frozenset[int]
-    drafts: tuple[int, ...]
+    num_drafts_wanted: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class PrefillRow:
-    """Tokens start .. end-1 of a prompt, run as one chunk; `state` is the request's state slot."""
+    """Tokens start .. end-1 of a prompt, run as one chunk; `state_slot` is the request's state slot."""
 
     request: int
-    row: int
+    req_row: int
     chunk: int
     start: int
     end: int
     prompt: tuple[int, ...]
-    state: int = 0
+    state_slot: int = 0
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -50,12 +50,12 @@ class DecodeRow:
     """One request in a decode batch: context length n, pending token t_n, K drafts in its own round, and state slot."""
 
     request: int
-    row: int
+    req_row: int
     round: int
-    context: int
-    pending: int
-    drafts: int
-    state: int = 0
+    seq_len: int
+    pending_token: int
+    num_drafts: int
+    state_slot: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Proposal:
-    """drafts [R, W - 1], row r meaning its first counts[r] columns."""
+    """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns."""
 
-    drafts: torch.Tensor
-    counts: tuple[int, ...]
+    draft_tokens: Tensor
+    num_drafts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Acceptance:
     """ids [R, W] verified, choice [R, W] of the target after each, and what the draft takes of its hidden states
     [R, W, D]; correct [R] drafts accepted, on the host correct_len, and the tokens that follow."""
 
-    ids: torch.Tensor
-    hidden: torch.Tensor | None
-    choice: torch.Tensor
-    correct: torch.Tensor
-    correct_len: tuple[int, ...]
+    ids: Tensor
+    hidden_states: Tensor | None
+    target_tokens: Tensor
+    correct_len: Tensor
+    correct_len_cpu: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
 
 
@@ -107,12 +107,12 @@ class Commit:
     """What a request gained: tokens emitted (cut at its end), context length after, and whether it is finished."""
 
     request: int
-    row: int
-    state: int
+    req_row: int
+    state_slot: int
     round: int
-    before: int
+    seq_len_before: int
     emitted: tuple[int, ...]
-    context: int
+    seq_len: int
     finished: bool
 
     @property

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Needs
-from draftproof.engine.models.base import Target, VerifyRows, Where
+from draftproof.engine.models.base import AttentionMetadata, Target, VerifyStates
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 
@@ -27,57 +28,59 @@ class Verifier:
         self._config, self._taps = config, probes.taps
 
     def verify(self, views: Views) -> Outputs:
-        """ids [B, W] and choice [B, W] of the target, correct [B] drafts accepted and bonus [B]; hidden [B, W, D] as
-        the draft needs it."""
-        rows, counts = views["rows"], views["counts"]
-        ids = torch.cat([views["pending"].unsqueeze(1), views["drafts"]], dim=1)
+        """Return ids and target_tokens [B, W], correct_len [B] (drafts accepted) and bonus [B]; and hidden_states
+        [B, W, D] as the draft needs them."""
+        req_rows, num_drafts = views["req_rows"], views["num_drafts"]
+        ids = torch.cat([views["pending_tokens"].unsqueeze(1), views["draft_tokens"]], dim=1)
         size, width = ids.shape
-        positions, slots = torch.empty_like(ids), torch.empty_like(ids)
+        positions, slot_mapping = torch.empty_like(ids), torch.empty_like(ids)
         kernels.assign_slots(
             positions,
-            slots,
-            self.cache.table,
-            rows,
+            slot_mapping,
+            self.cache.page_table,
+            req_rows,
             views["positions"],
-            counts,
+            num_drafts,
             self.cache.page_size,
             self._config.max_len,
         )
-        of_rows = rows[:, None].expand(size, width).reshape(-1)
-        where = Where(of_rows, positions.view(-1), slots.view(-1), VerifyRows(views["states"], width))
-        kept = self._needs.kept()
-        hidden = self.target.forward(ids.view(-1), where, self.cache, kept)
-        choice = self._choose(hidden)
-        self._tap(ids, where, hidden, choice)
-        choice = choice.view(size, width)
-        correct, bonus = torch.empty_like(rows), torch.empty_like(rows)
-        kernels.greedy_accept(correct, bonus, ids, choice, counts)
-        outputs = {"ids": ids, "choice": choice, "correct": correct, "bonus": bonus}
-        picked = self._needs.pick(hidden, kept)
-        return outputs if picked is None else {**outputs, "hidden": picked.view(size, width, -1)}
+        token_rows = req_rows[:, None].expand(size, width).reshape(-1)
+        metadata = AttentionMetadata(
+            token_rows, positions.view(-1), slot_mapping.view(-1), VerifyStates(views["state_slots"], width)
+        )
+        layer_outputs = self._needs.layer_outputs()
+        hidden_states = self.target.forward(ids.view(-1), metadata, self.cache, layer_outputs)
+        target_tokens = self._choose(hidden_states)
+        self._tap(ids, metadata, hidden_states, target_tokens)
+        target_tokens = target_tokens.view(size, width)
+        correct_len, bonus = torch.empty_like(req_rows), torch.empty_like(req_rows)
+        kernels.greedy_accept(correct_len, bonus, ids, target_tokens, num_drafts)
+        outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
+        picked = self._needs.pick(hidden_states, layer_outputs)
+        return outputs if picked is None else {**outputs, "hidden_states": picked.view(size, width, -1)}
 
-    def prefill(self, ids: torch.Tensor, where: Where, last: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """Packed prompt tokens [T]: hidden [T, D] as the draft needs it, and the choice [R] after the rows that `last`
-        [R] selects."""
-        kept = self._needs.kept()
-        hidden = self.target.forward(ids, where, self.cache, kept)
-        logits = self.target.logits(hidden.index_select(0, last))
-        choice = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
-        kernels.greedy_choice(choice, logits)
-        self._taps.record("prefill.choice", choice)
+    def prefill(self, ids: Tensor, metadata: AttentionMetadata, last: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Return hidden_states [T, D] of packed prompt tokens [T] as the draft needs them, and the target_tokens [R]
+        after the tokens that `last` [R] selects."""
+        layer_outputs = self._needs.layer_outputs()
+        hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
+        logits = self.target.logits(hidden_states.index_select(0, last))
+        target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
+        kernels.greedy_choice(target_tokens, logits)
+        self._taps.record("prefill.choice", target_tokens)
         self._taps.record_margin("prefill.margin", logits)
-        return self._needs.pick(hidden, kept), choice
+        return self._needs.pick(hidden_states, layer_outputs), target_tokens
 
-    def _choose(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits = self.target.logits(hidden)
-        choice = torch.empty(hidden.shape[0], dtype=torch.int64, device=hidden.device)
-        kernels.greedy_choice(choice, logits)
+    def _choose(self, hidden_states: Tensor) -> Tensor:
+        logits = self.target.logits(hidden_states)
+        target_tokens = torch.empty(hidden_states.shape[0], dtype=torch.int64, device=hidden_states.device)
+        kernels.greedy_choice(target_tokens, logits)
         self._taps.record_margin("verify.margin", logits)
-        return choice
+        return target_tokens
 
-    def _tap(self, ids: torch.Tensor, where: Where, hidden: torch.Tensor, choice: torch.Tensor) -> None:
+    def _tap(self, ids: Tensor, metadata: AttentionMetadata, hidden_states: Tensor, target_tokens: Tensor) -> None:
         self._taps.record("verify.ids", ids)
-        self._taps.record("verify.positions", where.positions)
-        self._taps.record("verify.slots", where.slots)
-        self._taps.record("verify.hidden", hidden)
-        self._taps.record("verify.choice", choice)
+        self._taps.record("verify.positions", metadata.positions)
+        self._taps.record("verify.slots", metadata.slot_mapping)
+        self._taps.record("verify.hidden", hidden_states)
+        self._taps.record("verify.choice", target_tokens)

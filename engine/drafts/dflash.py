@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place_rows
-from draftproof.engine.models.base import Block, CacheShape, Where
+from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, Needs, Shapes, metadata_of_rows
+from draftproof.engine.models.base import AttentionMetadata, Block, CacheShape
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.models.probe_dflash import ProbeBlock
 from draftproof.engine.runner import Outputs, Views
@@ -27,10 +28,10 @@ from draftproof.engine.stages import Launch, PrefillRow
 class DFlashDraft(Draft[Block]):
     """A `Draft`."""
 
-    def __init__(self, model: Block, lent: Lent) -> None:
-        super().__init__(model, lent)
-        assert lent.cache is not None
-        self.cache: PagedCache = lent.cache
+    def __init__(self, model: Block, context: DraftContext) -> None:
+        super().__init__(model, context)
+        assert context.cache is not None
+        self.cache: PagedCache = context.cache
         self.proposer, self.extenders = self.block, (self.extend,)
 
     @classmethod
@@ -43,65 +44,69 @@ class DFlashDraft(Draft[Block]):
         """Those of its layers."""
         return model.cache_shape
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """The model's."""
         return self.model.weights()
 
     def block(self, views: Views) -> Outputs:
-        """Fill drafts [B, W-1] from a block of the pending token and as many masked ones as the row has drafts.
+        """Fill draft_tokens [B, W-1] from a block of the pending token and as many masked ones as the row has drafts.
 
         A row without drafts has no block; rows beyond a block are surplus.
         """
-        drafts, rows, counts = views["drafts"], views["rows"], views["counts"]
-        size, width = drafts.shape[0], drafts.shape[1] + 1
-        ids = torch.full((size, width), self.model.mask, dtype=torch.int64, device=drafts.device)
-        ids[:, 0].copy_(views["pending"])
-        taking_part = torch.where(counts > 0, counts, -1)
-        where = place_rows(self.lent, rows, views["positions"], taking_part, width)
-        last = views["positions"] + counts.clamp(min=0)
-        where = replace(where, visible=last[:, None].expand(size, width).reshape(-1))
-        self.tapping.inputs("block", where, ids.view(-1), None)
-        states = self.model.forward(ids, where, self.cache)
+        draft_tokens, req_rows, num_drafts = views["draft_tokens"], views["req_rows"], views["num_drafts"]
+        size, width = draft_tokens.shape[0], draft_tokens.shape[1] + 1
+        ids = torch.full((size, width), self.model.mask, dtype=torch.int64, device=draft_tokens.device)
+        ids[:, 0].copy_(views["pending_tokens"])
+        taking_part = torch.where(num_drafts > 0, num_drafts, -1)
+        metadata = metadata_of_rows(self.context, req_rows, views["positions"], taking_part, width)
+        last = views["positions"] + num_drafts.clamp(min=0)
+        metadata = replace(metadata, last_visible=last[:, None].expand(size, width).reshape(-1))
+        self.tapping.inputs("block", metadata, ids.view(-1), None)
+        states = self.model.forward(ids, metadata, self.cache)
         tokens = self.tapping.choose("block", self.model.logits(states))
-        drafts.copy_(tokens.view(size, width)[:, 1:])
-        return {"drafts": drafts}
+        draft_tokens.copy_(tokens.view(size, width)[:, 1:])
+        return {"draft_tokens": draft_tokens}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], positions [B], correct [B] and hidden [B, W, Df]."""
-        features = self.needs.width(self.lent.target)
-        ints: Shapes = dict.fromkeys(("rows", "positions", "correct"), ((), torch.int64))
-        return ints | {"hidden": ((width, features), self.lent.target.hidden_dtype)}
+        """rows [B], positions [B], correct_len [B] and hidden_states [B, W, Df]."""
+        features = self.needs.width(self.context.target)
+        ints: Shapes = dict.fromkeys(("req_rows", "positions", "correct_len"), ((), torch.int64))
+        return ints | {"hidden_states": ((width, features), self.context.target.hidden_dtype)}
 
-    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """The features of all rows that were verified: what is committed are the first a + 1."""
-        assert accepted.hidden is not None
+        assert accepted.hidden_states is not None
         return {
-            "rows": accepted.rows,
-            "positions": accepted.positions,
-            "correct": accepted.correct,
-            "hidden": accepted.hidden,
+            "req_rows": accepted.req_rows,
+            "positions": accepted.seq_lens,
+            "correct_len": accepted.correct_len,
+            "hidden_states": accepted.hidden_states,
         }
 
     def extend(self, views: Views) -> Outputs:
         """Context entries n .. n+a of every row."""
-        hidden, correct = views["hidden"], views["correct"]
-        size, width = hidden.shape[:2]
-        where = place_rows(self.lent, views["rows"], views["positions"], correct, width)
-        features = hidden.view(size * width, -1)
-        self.tapping.inputs("extend", where, None, features)
-        self.model.append(features, where, self.cache)
+        hidden_states, correct_len = views["hidden_states"], views["correct_len"]
+        size, width = hidden_states.shape[:2]
+        metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], correct_len, width)
+        features = hidden_states.view(size * width, -1)
+        self.tapping.inputs("extend", metadata, None, features)
+        self.model.append(features, metadata, self.cache)
         return {}
 
-    def prompt(
-        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    def prefill(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        next_tokens: Sequence[int],
     ) -> None:
         """Context entries of the prompt."""
-        assert hidden is not None
-        probes = self.lent.probes
+        assert hidden_states is not None
+        probes = self.context.probes
         probes.before_launch("extend_prompt")
-        self.tapping.inputs("prompt", where, None, hidden)
-        self.model.append(hidden, where, self.cache)
-        probes.launched(Launch("extend_prompt", 0, len(batch), 0))
+        self.tapping.inputs("prompt", metadata, None, hidden_states)
+        self.model.append(hidden_states, metadata, self.cache)
+        probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
 
 
 def probe(spec: Any, parts: ProbeParts) -> ProbeBlock:

@@ -9,10 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place, place_rows
-from draftproof.engine.models.base import CacheShape, Head, Target, Where
+from draftproof.engine.drafts.base import (
+    Accepted,
+    Draft,
+    DraftContext,
+    Needs,
+    Shapes,
+    metadata_of_rows,
+    metadata_of_tokens,
+)
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, Head, Target
 from draftproof.engine.models.probe import ProbeHead, ProbeParts
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import Launch, PrefillRow
@@ -21,12 +30,12 @@ from draftproof.engine.stages import Launch, PrefillRow
 class EagleDraft(Draft[Head]):
     """A `Draft`. Each request's first draft and handed-on state are known from its last extend."""
 
-    token_memory = ("first",)
+    token_memory = ("next_draft_token",)
 
-    def __init__(self, model: Head, lent: Lent) -> None:
-        super().__init__(model, lent)
-        assert lent.cache is not None
-        self.cache: PagedCache = lent.cache
+    def __init__(self, model: Head, context: DraftContext) -> None:
+        super().__init__(model, context)
+        assert context.cache is not None
+        self.cache: PagedCache = context.cache
         self.proposer, self.extenders = self.steps, (self.extend,)
 
     @classmethod
@@ -40,103 +49,116 @@ class EagleDraft(Draft[Head]):
         return model.cache_shape
 
     @classmethod
-    def memory(cls, model: Head, target: Target, rows: int) -> Shapes:
+    def memory(cls, model: Head, target: Target, num_rows: int) -> Shapes:
         """The first draft of the next round, and what stands in for the hidden state that it needs."""
-        return {"first": ((rows,), torch.int64), "state": ((rows, target.width), target.hidden_dtype)}
+        return {
+            "next_draft_token": ((num_rows,), torch.int64),
+            "next_hidden_states": ((num_rows, target.width), target.hidden_dtype),
+        }
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """The head's."""
         return self.model.weights()
 
     def round_inputs(self) -> Shapes:
-        """first [B] and hidden [B, D]."""
-        target = self.lent.target
-        return {"first": ((), torch.int64), "hidden": ((target.width,), target.hidden_dtype)}
+        """next_draft_token [B] and hidden_states [B, D]."""
+        target = self.context.target
+        return {"next_draft_token": ((), torch.int64), "hidden_states": ((target.width,), target.hidden_dtype)}
 
-    def round_values(self, rows: torch.Tensor) -> Mapping[str, torch.Tensor]:
+    def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
         """As the last extend left them."""
-        return {"first": self.lent.arena["first"][rows], "hidden": self.lent.arena["state"][rows]}
+        return {
+            "next_draft_token": self.context.arena["next_draft_token"][req_rows],
+            "hidden_states": self.context.arena["next_hidden_states"][req_rows],
+        }
 
     def steps(self, views: Views) -> Outputs:
-        """Fill drafts [B, W-1]: the first is known from the last extend, each further one takes a forward.
+        """Fill draft_tokens [B, W-1]: the first is known from the last extend, each further one takes a forward.
 
         `positions` is advanced after each forward and left as it was found: verify reads it next.
         """
-        drafts, positions, rows = views["drafts"], views["positions"], views["rows"]
-        token, hidden = views["first"], views["hidden"]
-        drafts[:, 0].copy_(token)
-        steps = drafts.shape[1]
+        draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
+        token, hidden_states = views["next_draft_token"], views["hidden_states"]
+        draft_tokens[:, 0].copy_(token)
+        steps = draft_tokens.shape[1]
         for step in range(1, steps):
-            where = self._slots(rows, positions, views["counts"], step)
-            self.tapping.inputs("draft", where, token, hidden, step)
-            hidden = self.model.forward(token, hidden, where, self.cache)
-            token = self.tapping.choose("draft", self.model.logits(hidden), step)
-            drafts[:, step].copy_(token)
+            metadata = self._metadata(req_rows, positions, views["num_drafts"], step)
+            self.tapping.inputs("draft", metadata, token, hidden_states, step)
+            hidden_states = self.model.forward(token, hidden_states, metadata, self.cache)
+            token = self.tapping.choose("draft", self.model.logits(hidden_states), step)
+            draft_tokens[:, step].copy_(token)
             positions.add_(1)
         positions.sub_(steps - 1)
-        return {"drafts": drafts}
+        return {"draft_tokens": draft_tokens}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """positions [B], correct [B], tokens [B, W] and hidden [B, W, D]."""
-        target = self.lent.target
-        ints = {"rows": (), "positions": (), "correct": (), "tokens": (width,)}
-        states = {"hidden": ((width, target.width), target.hidden_dtype)}
+        """positions [B], correct_len [B], tokens [B, W] and hidden_states [B, W, D]."""
+        target = self.context.target
+        ints = {"req_rows": (), "positions": (), "correct_len": (), "target_tokens": (width,)}
+        states = {"hidden_states": ((width, target.width), target.hidden_dtype)}
         return {name: (shape, torch.int64) for name, shape in ints.items()} | states
 
-    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """The target's choices are the tokens of the entries."""
-        assert accepted.hidden is not None
+        assert accepted.hidden_states is not None
         return {
-            "rows": accepted.rows,
-            "positions": accepted.positions,
-            "correct": accepted.correct,
-            "tokens": accepted.choice,
-            "hidden": accepted.hidden,
+            "req_rows": accepted.req_rows,
+            "positions": accepted.seq_lens,
+            "correct_len": accepted.correct_len,
+            "target_tokens": accepted.target_tokens,
+            "hidden_states": accepted.hidden_states,
         }
 
     def extend(self, views: Views) -> Outputs:
         """Entries n .. n+a of every row from the target's states; the last gives the next first draft [B].
 
-        `tokens` [B, W] are the target's choices, `correct` [B] the drafts accepted (a).
+        `tokens` [B, W] are the target's choices, `correct_len` [B] the drafts accepted (a).
         """
-        tokens, correct, rows = views["tokens"], views["correct"], views["rows"]
+        tokens, correct_len, req_rows = views["target_tokens"], views["correct_len"], views["req_rows"]
         size, width = tokens.shape
-        where = place_rows(self.lent, rows, views["positions"], correct, width)
-        hidden = views["hidden"].view(size * width, -1)
-        self.tapping.inputs("extend", where, tokens.view(-1), hidden)
-        handed = self.model.forward(tokens.view(-1), hidden, where, self.cache).view(size, width, -1)
-        last = correct.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[2])
-        state = handed.gather(1, last).view(size, -1)
-        return {"first": self.tapping.choose("extend", self.model.logits(state)), "state": state}
+        metadata = metadata_of_rows(self.context, req_rows, views["positions"], correct_len, width)
+        hidden_states = views["hidden_states"].view(size * width, -1)
+        self.tapping.inputs("extend", metadata, tokens.view(-1), hidden_states)
+        handed = self.model.forward(tokens.view(-1), hidden_states, metadata, self.cache).view(size, width, -1)
+        last = correct_len.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[2])
+        next_hidden_states = handed.gather(1, last).view(size, -1)
+        return {
+            "next_draft_token": self.tapping.choose("extend", self.model.logits(next_hidden_states)),
+            "next_hidden_states": next_hidden_states,
+        }
 
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+    def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Each request's first draft and handed-on state for its next round."""
-        self._remember(accepted.rows, outputs[0]["first"], outputs[0]["state"])
+        self._save(accepted.req_rows, outputs[0]["next_draft_token"], outputs[0]["next_hidden_states"])
 
-    def _remember(self, rows: torch.Tensor, first: torch.Tensor, state: torch.Tensor) -> None:
-        self.lent.arena["first"][rows] = first
-        self.lent.arena["state"][rows] = state
+    def _save(self, req_rows: Tensor, next_draft_token: Tensor, next_hidden_states: Tensor) -> None:
+        self.context.arena["next_draft_token"][req_rows] = next_draft_token
+        self.context.arena["next_hidden_states"][req_rows] = next_hidden_states
 
-    def prompt(
-        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    def prefill(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        next_tokens: Sequence[int],
     ) -> None:
         """Entries of prompt tokens shifted by one; after the last one comes the next of the prompt, or the chosen."""
-        assert hidden is not None
-        tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, chosen, strict=True)]
+        assert hidden_states is not None
+        tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, next_tokens, strict=True)]
         shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
-        device, probes = self.lent.device, self.lent.probes
+        device, probes = self.context.device, self.context.probes
         ids = torch.tensor([token for row in shifted for token in row], dtype=torch.int64, device=device)
         ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
         probes.before_launch("extend_prompt")
-        self.tapping.inputs("prompt", where, ids, hidden)
-        state = self.model.forward(ids, hidden, where, self.cache).index_select(0, ends)
-        first = self.tapping.choose("prompt", self.model.logits(state))
-        probes.launched(Launch("extend_prompt", 0, len(batch), 0))
-        self._remember(torch.tensor([row.row for row in batch], device=device), first, state)
+        self.tapping.inputs("prompt", metadata, ids, hidden_states)
+        next_hidden_states = self.model.forward(ids, hidden_states, metadata, self.cache).index_select(0, ends)
+        next_draft_token = self.tapping.choose("prompt", self.model.logits(next_hidden_states))
+        probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
+        self._save(torch.tensor([row.req_row for row in batch], device=device), next_draft_token, next_hidden_states)
 
-    def _slots(self, rows: torch.Tensor, positions: torch.Tensor, counts: torch.Tensor, step: int) -> Where:
+    def _metadata(self, req_rows: Tensor, positions: Tensor, num_drafts: Tensor, step: int) -> AttentionMetadata:
         """Rows with fewer drafts than this step's are surplus: slot 0."""
-        return place(self.lent, rows, positions, torch.where(counts > step, 0, -1))
+        return metadata_of_tokens(self.context, req_rows, positions, torch.where(num_drafts > step, 0, -1))
 
 
 def probe(spec: Any, parts: ProbeParts) -> ProbeHead:

@@ -14,10 +14,19 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.drafts.base import Accepted, Draft, Lent, Needs, Shapes, place, place_rows
-from draftproof.engine.models.base import CacheShape, Chain, Target, Where
+from draftproof.engine.drafts.base import (
+    Accepted,
+    Draft,
+    DraftContext,
+    Needs,
+    Shapes,
+    metadata_of_rows,
+    metadata_of_tokens,
+)
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, Chain, Target
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.models.probe_mtp import ProbeChain
 from draftproof.engine.runner import Outputs, Views
@@ -27,14 +36,14 @@ from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 class MtpDraft(Draft[Chain]):
     """A `Draft`: one graph for each layer, over buffers in which each finds what the one before it left."""
 
-    token_memory = ("proposals", "history")
+    token_memory = ("next_draft_tokens", "lookback_ids")
 
-    def __init__(self, model: Chain, lent: Lent) -> None:
-        super().__init__(model, lent)
-        assert lent.cache is not None
-        self.cache: PagedCache = lent.cache
+    def __init__(self, model: Chain, context: DraftContext) -> None:
+        super().__init__(model, context)
+        assert context.cache is not None
+        self.cache: PagedCache = context.cache
         self._layers = model.cache_shape.layers
-        self.back = self._layers - 1
+        self.lookback = self._layers - 1
         self.extenders = tuple(partial(self.extend, layer) for layer in range(self._layers))
 
     @classmethod
@@ -48,163 +57,168 @@ class MtpDraft(Draft[Chain]):
         return model.cache_shape
 
     @classmethod
-    def memory(cls, model: Chain, target: Target, rows: int) -> Shapes:
+    def memory(cls, model: Chain, target: Target, num_rows: int) -> Shapes:
         """The proposals [L] of the next round; tokens [L-1] and hidden states [L-1, D] of the last entries."""
         layers = model.cache_shape.layers
-        shapes: Shapes = {"proposals": ((rows, layers), torch.int64)}
+        shapes: Shapes = {"next_draft_tokens": ((num_rows, layers), torch.int64)}
         if layers > 1:
-            shapes["history"] = ((rows, layers - 1), torch.int64)
-            shapes["recent"] = ((rows, layers - 1, target.width), target.hidden_dtype)
+            shapes["lookback_ids"] = ((num_rows, layers - 1), torch.int64)
+            shapes["lookback_hidden_states"] = ((num_rows, layers - 1, target.width), target.hidden_dtype)
         return shapes
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Those of all layers."""
         return self.model.weights()
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
         """The first proposals of those that the last extend made."""
-        rows = torch.tensor([row.row for row in batch], device=self.lent.device)
-        drafts = self.lent.arena["proposals"][rows, :steps].clone()
-        return drafts, tuple(row.drafts for row in batch)
+        req_rows = torch.tensor([row.req_row for row in batch], device=self.context.device)
+        draft_tokens = self.context.arena["next_draft_tokens"][req_rows, :steps].clone()
+        return draft_tokens, tuple(row.num_drafts for row in batch)
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], first positions [B], column last [B] of the last entry, ids [B, L-1+W] and hidden [B, L-1+W, D]."""
-        target, entries = self.lent.target, self.back + width
-        ints: Shapes = dict.fromkeys(("rows", "positions", "last"), ((), torch.int64))
+        """req_rows [B], positions [B] of the first entries, columns last [B] of the last, ids [B, L-1+W] and
+        hidden_states [B, L-1+W, D]."""
+        target, entries = self.context.target, self.lookback + width
+        ints: Shapes = dict.fromkeys(("req_rows", "positions", "last"), ((), torch.int64))
         ints["ids"] = ((entries,), torch.int64)
-        return ints | {"hidden": ((entries, target.width), target.hidden_dtype)}
+        return ints | {"hidden_states": ((entries, target.width), target.hidden_dtype)}
 
-    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """What layer 0 takes: the entries of the round behind those that are computed again, without a gap.
 
         A request of fewer tokens has fewer entries to compute again.
         """
-        ids, hidden = self._window(accepted)
-        missing = (self.back - accepted.positions).clamp(min=0)
+        ids, hidden_states = self._window(accepted)
+        missing = (self.lookback - accepted.seq_lens).clamp(min=0)
         columns = torch.arange(ids.shape[1], device=ids.device) + missing[:, None]
         columns = columns.clamp(max=ids.shape[1] - 1)
         return {
-            "rows": accepted.rows,
-            "positions": (accepted.positions - self.back).clamp(min=0),
-            "last": accepted.correct + self.back - missing,
+            "req_rows": accepted.req_rows,
+            "positions": (accepted.seq_lens - self.lookback).clamp(min=0),
+            "last": accepted.correct_len + self.lookback - missing,
             "ids": ids.gather(1, columns),
-            "hidden": _rows(hidden, columns),
+            "hidden_states": _rows(hidden_states, columns),
         }
 
-    def _window(self, accepted: Accepted) -> tuple[torch.Tensor, torch.Tensor]:
+    def _window(self, accepted: Accepted) -> tuple[Tensor, Tensor]:
         """Tokens [R, L-1+W] and the target's states [R, L-1+W, D] of entries n - L + 1, .."""
-        assert accepted.hidden is not None
-        if not self.back:
-            return accepted.choice, accepted.hidden
-        arena, rows = self.lent.arena, accepted.rows
-        ids = torch.cat([arena["history"][rows], accepted.choice], dim=1)
-        return ids, torch.cat([arena["recent"][rows], accepted.hidden], dim=1)
+        assert accepted.hidden_states is not None
+        if not self.lookback:
+            return accepted.target_tokens, accepted.hidden_states
+        arena, req_rows = self.context.arena, accepted.req_rows
+        ids = torch.cat([arena["lookback_ids"][req_rows], accepted.target_tokens], dim=1)
+        return ids, torch.cat([arena["lookback_hidden_states"][req_rows], accepted.hidden_states], dim=1)
 
     def extend(self, layer: int, views: Views) -> Outputs:
         """One layer over all entries: its proposal [B], and in the buffers what the next layer takes."""
-        ids, hidden, last = views["ids"], views["hidden"], views["last"]
+        ids, hidden_states, last = views["ids"], views["hidden_states"], views["last"]
         size, entries = ids.shape
-        where = place_rows(self.lent, views["rows"], views["positions"], last, entries)
-        packed = hidden.view(size * entries, -1)
-        self.tapping.inputs("extend", where, ids.view(-1), packed, layer)
-        states, handed = self.model.forward(layer, ids.view(-1), packed, where, self.cache)
+        metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], last, entries)
+        packed = hidden_states.view(size * entries, -1)
+        self.tapping.inputs("extend", metadata, ids.view(-1), packed, layer)
+        states, handed = self.model.forward(layer, ids.view(-1), packed, metadata, self.cache)
         at = last.clamp(min=0).unsqueeze(1)
         token = self._choose("extend", _rows(states.view(size, entries, -1), at).squeeze(1), layer)
-        if layer < self.back:
+        if layer < self.lookback:
             shifted = ids.roll(-1, dims=1)
             ids.copy_(shifted.scatter_(1, at, token.unsqueeze(1)))
             if self.model.chain:
-                hidden.copy_(handed.view(size, entries, -1))
+                hidden_states.copy_(handed.view(size, entries, -1))
         return {"token": token}
 
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+    def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """The proposals, and the last L - 1 entries' tokens and hidden states."""
-        arena, rows = self.lent.arena, accepted.rows
-        arena["proposals"][rows] = torch.stack([out["token"] for out in outputs], dim=1)
-        if self.back:
-            ids, hidden = self._window(accepted)
-            columns = torch.arange(self.back, device=ids.device) + accepted.correct[:, None] + 1
-            arena["history"][rows] = ids.gather(1, columns)
-            arena["recent"][rows] = _rows(hidden, columns)
+        arena, req_rows = self.context.arena, accepted.req_rows
+        arena["next_draft_tokens"][req_rows] = torch.stack([out["token"] for out in outputs], dim=1)
+        if self.lookback:
+            ids, hidden_states = self._window(accepted)
+            columns = torch.arange(self.lookback, device=ids.device) + accepted.correct_len[:, None] + 1
+            arena["lookback_ids"][req_rows] = ids.gather(1, columns)
+            arena["lookback_hidden_states"][req_rows] = _rows(hidden_states, columns)
 
-    def prompt(
-        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    def prefill(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        next_tokens: Sequence[int],
     ) -> None:
         """The entries of a chunk, and of the L - 1 before it: only now are the tokens known that those embed.
 
         Behind the last known token come the proposals of the layers before.
         """
-        assert hidden is not None
-        starts = [max(0, row.start - self.back) for row in batch]
+        assert hidden_states is not None
+        starts = [max(0, row.start - self.lookback) for row in batch]
         known = [
-            row.prompt if row.tail >= 0 else (*row.prompt, token) for row, token in zip(batch, chosen, strict=True)
+            row.prompt if row.tail >= 0 else (*row.prompt, token) for row, token in zip(batch, next_tokens, strict=True)
         ]
         spans = [range(start, row.end) for start, row in zip(starts, batch, strict=True)]
-        where, hidden = self._placed(batch, spans), self._behind(batch, spans, hidden)
-        ends = torch.tensor([len(span) for span in spans], device=self.lent.device).cumsum(0) - 1
+        metadata, hidden_states = self._placed(batch, spans), self._behind(batch, spans, hidden_states)
+        ends = torch.tensor([len(span) for span in spans], device=self.context.device).cumsum(0) - 1
         guesses: list[list[int]] = [[] for _ in batch]
-        taken, tokens = hidden, []
-        self.lent.probes.before_launch("extend_prompt")
+        taken, tokens = hidden_states, []
+        self.context.probes.before_launch("extend_prompt")
         for layer in range(self._layers):
             ids = self._ids(spans, known, guesses, layer + 1)
-            self.tapping.inputs("prompt", where, ids, taken, layer)
-            states, handed = self.model.forward(layer, ids, taken, where, self.cache)
+            self.tapping.inputs("prompt", metadata, ids, taken, layer)
+            states, handed = self.model.forward(layer, ids, taken, metadata, self.cache)
             tokens.append(self._choose("prompt", states.index_select(0, ends), layer))
             for guess, token in zip(guesses, tokens[-1].tolist(), strict=True):
                 guess.append(token)
-            taken = handed if self.model.chain else hidden
-        self.lent.probes.launched(Launch("extend_prompt", 0, len(batch), 0))
-        self._remember(batch, spans, known, hidden, torch.stack(tokens, dim=1))
+            taken = handed if self.model.chain else hidden_states
+        self.context.probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
+        self._save(batch, spans, known, hidden_states, torch.stack(tokens, dim=1))
 
-    def _placed(self, batch: tuple[PrefillRow, ...], spans: list[range]) -> Where:
-        rows = [row.row for row, span in zip(batch, spans, strict=True) for _ in span]
+    def _placed(self, batch: tuple[PrefillRow, ...], spans: list[range]) -> AttentionMetadata:
+        req_rows = [row.req_row for row, span in zip(batch, spans, strict=True) for _ in span]
         positions = [position for span in spans for position in span]
-        packed = torch.tensor([rows, positions], device=self.lent.device)
-        return place(self.lent, packed[0].contiguous(), packed[1].contiguous(), torch.zeros_like(packed[0]))
+        packed = torch.tensor([req_rows, positions], device=self.context.device)
+        return metadata_of_tokens(
+            self.context, packed[0].contiguous(), packed[1].contiguous(), torch.zeros_like(packed[0])
+        )
 
-    def _behind(self, batch: tuple[PrefillRow, ...], spans: list[range], hidden: torch.Tensor) -> torch.Tensor:
+    def _behind(self, batch: tuple[PrefillRow, ...], spans: list[range], hidden_states: Tensor) -> Tensor:
         """The target's states of a chunk behind those remembered of the entries before it."""
         parts, at = [], 0
         for row, span in zip(batch, spans, strict=True):
             if before := row.start - span.start:
-                parts.append(self.lent.arena["recent"][row.row, -before:])
-            parts.append(hidden[at : at + len(row.ids)])
+                parts.append(self.context.arena["lookback_hidden_states"][row.req_row, -before:])
+            parts.append(hidden_states[at : at + len(row.ids)])
             at += len(row.ids)
         return torch.cat(parts)
 
-    def _ids(
-        self, spans: list[range], known: list[tuple[int, ...]], guesses: list[list[int]], ahead: int
-    ) -> torch.Tensor:
+    def _ids(self, spans: list[range], known: list[tuple[int, ...]], guesses: list[list[int]], ahead: int) -> Tensor:
         """The tokens `ahead` of each entry: known ones, then what the layers before proposed."""
         tokens = [
             of[position + ahead] if position + ahead < len(of) else guess[position + ahead - len(of)]
             for span, of, guess in zip(spans, known, guesses, strict=True)
             for position in span
         ]
-        return torch.tensor(tokens, dtype=torch.int64, device=self.lent.device)
+        return torch.tensor(tokens, dtype=torch.int64, device=self.context.device)
 
-    def _remember(
+    def _save(
         self,
         batch: tuple[PrefillRow, ...],
         spans: list[range],
         known: list[tuple[int, ...]],
-        hidden: torch.Tensor,
-        proposals: torch.Tensor,
+        hidden_states: Tensor,
+        proposals: Tensor,
     ) -> None:
-        arena, at = self.lent.arena, 0
+        arena, at = self.context.arena, 0
         for row, span, of, proposed in zip(batch, spans, known, proposals, strict=True):
             at += len(span)
-            arena["proposals"][row.row] = proposed
-            if kept := min(self.back, len(span)):
-                tokens = torch.tensor(of[row.end - kept + 1 : row.end + 1], device=self.lent.device)
-                arena["history"][row.row, -kept:] = tokens
-                arena["recent"][row.row, -kept:] = hidden[at - kept : at]
+            arena["next_draft_tokens"][row.req_row] = proposed
+            if count := min(self.lookback, len(span)):
+                tokens = torch.tensor(of[row.end - count + 1 : row.end + 1], device=self.context.device)
+                arena["lookback_ids"][row.req_row, -count:] = tokens
+                arena["lookback_hidden_states"][row.req_row, -count:] = hidden_states[at - count : at]
 
-    def _choose(self, name: str, states: torch.Tensor, layer: int) -> torch.Tensor:
+    def _choose(self, name: str, states: Tensor, layer: int) -> Tensor:
         return self.tapping.choose(name, self.model.logits(states), layer)
 
 
-def _rows(values: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+def _rows(values: Tensor, columns: Tensor) -> Tensor:
     """values [R, L-1+W, D] at columns [R, W] of each row: [R, W, D]."""
     return values.gather(1, columns.unsqueeze(2).expand(*columns.shape, values.shape[2]))
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from draftproof.engine.drafts.base import Accepted, Draft, Lent
-from draftproof.engine.models.base import Where
+from draftproof.engine.drafts.base import Accepted, Draft, DraftContext
+from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.runner import Outputs
 from draftproof.engine.stages import DecodeRow, PrefillRow
@@ -70,8 +71,8 @@ class NgramIndex:
 class NgramDraft(Draft[NgramSettings]):
     """A `Draft`."""
 
-    def __init__(self, model: NgramSettings, lent: Lent) -> None:
-        super().__init__(model, lent)
+    def __init__(self, model: NgramSettings, context: DraftContext) -> None:
+        super().__init__(model, context)
         self._indices: dict[int, NgramIndex] = {}
 
     def match(self, request: int) -> Match:
@@ -82,31 +83,35 @@ class NgramDraft(Draft[NgramSettings]):
         """Return the match."""
         return {"match": self.match(request)._asdict()}
 
-    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[torch.Tensor, tuple[int, ...]]:
+    def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
         """As many as were found of those that each row may have; [R, steps], zero behind them."""
-        found = [self._indices[row.request].propose(row.drafts) for row in batch]
+        found = [self._indices[row.request].propose(row.num_drafts) for row in batch]
         padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]
-        drafts = torch.tensor(padded, dtype=torch.int64, device=self.lent.device).view(len(batch), steps)
-        return drafts, tuple(len(tokens) for tokens in found)
+        draft_tokens = torch.tensor(padded, dtype=torch.int64, device=self.context.device).view(len(batch), steps)
+        return draft_tokens, tuple(len(tokens) for tokens in found)
 
-    def keep(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
+    def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """The tokens that were emitted, and no others."""
         for request, tokens in zip(accepted.requests, accepted.tokens, strict=True):
             self._indices[request].advance(tokens)
 
-    def prompt(
-        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    def prefill(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        next_tokens: Sequence[int],
     ) -> None:
         """The prompt, once it is complete, and the token after it."""
-        for row, token in zip(batch, chosen, strict=True):
+        for row, token in zip(batch, next_tokens, strict=True):
             if row.tail < 0:
                 self._indices[row.request] = NgramIndex(self.model, (*row.prompt, token))
 
-    def held(self) -> tuple[int, ...]:
+    def tracked_requests(self) -> tuple[int, ...]:
         """Those with an index."""
         return tuple(sorted(self._indices))
 
-    def released(self, request: int) -> None:
+    def release(self, request: int) -> None:
         """Nothing of a request outlives it."""
         del self._indices[request]
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.drafts.base import Accepted, Draft, Lent, Shapes, place, place_rows
-from draftproof.engine.models.base import CacheShape, Target, Where
+from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, Shapes, metadata_of_rows, metadata_of_tokens
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, Target
 from draftproof.engine.models.probe import ProbeParts, standalone
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import Launch, PrefillRow
@@ -25,10 +26,10 @@ from draftproof.engine.stages import Launch, PrefillRow
 class StandaloneDraft(Draft[Target]):
     """A `Draft`."""
 
-    def __init__(self, model: Target, lent: Lent) -> None:
-        super().__init__(model, lent)
-        assert lent.cache is not None
-        self.cache: PagedCache = lent.cache
+    def __init__(self, model: Target, context: DraftContext) -> None:
+        super().__init__(model, context)
+        assert context.cache is not None
+        self.cache: PagedCache = context.cache
         self.proposer, self.extenders = self.steps, (self.extend,)
 
     @classmethod
@@ -38,59 +39,65 @@ class StandaloneDraft(Draft[Target]):
             raise ValueError("layer_types of a standalone draft has 'linear_attention'; allowed: 'full_attention'")
         return model.cache_shape
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """The model's."""
         return self.model.weights()
 
     def steps(self, views: Views) -> Outputs:
-        """Fill drafts [B, W-1]: forward k runs the token at position n + k - 1 and gives draft k.
+        """Fill draft_tokens [B, W-1]: forward k runs the token at position n + k - 1 and gives draft k.
 
         `positions` is advanced after each forward and left as it was found: verify reads it next.
         """
-        drafts, positions, rows = views["drafts"], views["positions"], views["rows"]
-        token, steps = views["pending"], drafts.shape[1]
+        draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
+        token, steps = views["pending_tokens"], draft_tokens.shape[1]
         for step in range(1, steps + 1):
-            where = place(self.lent, rows, positions, torch.where(views["counts"] >= step, 0, -1))
-            self.tapping.inputs("draft", where, token, None, step)
-            state = self.model.forward(token, where, self.cache)
-            token = self.tapping.choose("draft", self.model.logits(state), step)
-            drafts[:, step - 1].copy_(token)
+            metadata = metadata_of_tokens(
+                self.context, req_rows, positions, torch.where(views["num_drafts"] >= step, 0, -1)
+            )
+            self.tapping.inputs("draft", metadata, token, None, step)
+            hidden_states = self.model.forward(token, metadata, self.cache)
+            token = self.tapping.choose("draft", self.model.logits(hidden_states), step)
+            draft_tokens[:, step - 1].copy_(token)
             positions.add_(1)
         positions.sub_(steps)
-        return {"drafts": drafts}
+        return {"draft_tokens": draft_tokens}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], positions [B], correct [B] and ids [B, W]."""
-        shapes: dict[str, tuple[int, ...]] = {"rows": (), "positions": (), "correct": (), "ids": (width,)}
+        """rows [B], positions [B], correct_len [B] and ids [B, W]."""
+        shapes: dict[str, tuple[int, ...]] = {"req_rows": (), "positions": (), "correct_len": (), "ids": (width,)}
         return {name: (shape, torch.int64) for name, shape in shapes.items()}
 
-    def extend_values(self, accepted: Accepted) -> Mapping[str, torch.Tensor]:
+    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """The tokens that were verified: what is committed are the first a + 1."""
         return {
-            "rows": accepted.rows,
-            "positions": accepted.positions,
-            "correct": accepted.correct,
+            "req_rows": accepted.req_rows,
+            "positions": accepted.seq_lens,
+            "correct_len": accepted.correct_len,
             "ids": accepted.ids,
         }
 
     def extend(self, views: Views) -> Outputs:
         """Entries n .. n+a of every row."""
-        ids, correct = views["ids"], views["correct"]
-        where = place_rows(self.lent, views["rows"], views["positions"], correct, ids.shape[1])
-        self.tapping.inputs("extend", where, ids.view(-1), None)
-        self.model.forward(ids.view(-1), where, self.cache)
+        ids, correct_len = views["ids"], views["correct_len"]
+        metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], correct_len, ids.shape[1])
+        self.tapping.inputs("extend", metadata, ids.view(-1), None)
+        self.model.forward(ids.view(-1), metadata, self.cache)
         return {}
 
-    def prompt(
-        self, batch: tuple[PrefillRow, ...], where: Where, hidden: torch.Tensor | None, chosen: Sequence[int]
+    def prefill(
+        self,
+        batch: tuple[PrefillRow, ...],
+        metadata: AttentionMetadata,
+        hidden_states: Tensor | None,
+        next_tokens: Sequence[int],
     ) -> None:
         """Entries of the prompt's own tokens, at their own positions."""
-        probes = self.lent.probes
-        ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self.lent.device)
+        probes = self.context.probes
+        ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self.context.device)
         probes.before_launch("extend_prompt")
-        self.tapping.inputs("prompt", where, ids, None)
-        self.model.forward(ids, where, self.cache)
-        probes.launched(Launch("extend_prompt", 0, len(batch), 0))
+        self.tapping.inputs("prompt", metadata, ids, None)
+        self.model.forward(ids, metadata, self.cache)
+        probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
 
 
 def probe(spec: Any, parts: ProbeParts) -> Target:

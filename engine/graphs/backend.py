@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from draftproof.errors import DraftproofError
@@ -76,6 +75,6 @@ def refuse_inside_capture(op: str) -> None:
 
 def check_outputs(outputs: object) -> tuple[Tensor, ...]:
     """Return `outputs` if it is a tuple of tensors. Raises CaptureError."""
-    if not isinstance(outputs, tuple) or not all(isinstance(output, torch.Tensor) for output in outputs):
+    if not isinstance(outputs, tuple) or not all(isinstance(output, Tensor) for output in outputs):
         raise CaptureError("outputs", "return", "a captured function returns a tuple of tensors")
     return outputs

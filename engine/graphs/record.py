@@ -10,13 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.engine.graphs.backend import CaptureError
-from draftproof.engine.graphs.rules import (
-    WATCHED,
-    OpFacts,
-    facts_of,
-    forbidden_function,
-    has_mask,
-)
+from draftproof.engine.graphs.rules import WATCHED, OpFacts, facts_of, forbidden_function, has_mask
 
 POISON = 0xA5
 """Every byte of a graph's memory that holds nothing. As an int64 it is negative: an index made of it is refused."""

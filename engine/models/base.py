@@ -10,59 +10,60 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
-class VerifyRows:
+class VerifyStates:
     """Tokens in rows of one width, each row from the committed state of its slot: slots int64 [B]."""
 
-    slots: torch.Tensor
+    state_slots: Tensor
     width: int
 
 
 @dataclass(frozen=True)
-class Chunks:
+class PrefillStates:
     """Packed sequences that advance the state of their slots: slots [R]; tokens starts[r] .. starts[r + 1] - 1 of each.
 
     `fresh` lists the slots among them whose request begins here. The state after token keep_steps[r] of a sequence
     (-1: none) is kept in slot keep_slots[r] of the checkpoints. All int64.
     """
 
-    slots: torch.Tensor
-    starts: torch.Tensor
-    fresh: torch.Tensor
-    keep_slots: torch.Tensor
-    keep_steps: torch.Tensor
+    state_slots: Tensor
+    cu_seqlens: Tensor
+    new_slots: Tensor
+    checkpoint_slots: Tensor
+    checkpoint_steps: Tensor
 
 
 @dataclass(frozen=True)
-class Where:
+class AttentionMetadata:
     """Where each of T packed tokens belongs: request table row, position, and KV slot; all int64 [T].
 
     `states` says the same of recurrent layers; a model without any is not asked for it. A token sees the entries of
     positions 0 .. `visible` of its row, which is its own position unless given: in a block everything sees everything.
     """
 
-    rows: torch.Tensor
-    positions: torch.Tensor
-    slots: torch.Tensor
-    states: VerifyRows | Chunks | None = None
-    visible: torch.Tensor | None = None
+    req_rows: Tensor
+    positions: Tensor
+    slot_mapping: Tensor
+    states: VerifyStates | PrefillStates | None = None
+    last_visible: Tensor | None = None
 
 
-class Kept:
+class LayerOutputs:
     """Outputs of chosen layers of one forward pass, residual included; a model tells it of every layer."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
-        self._outputs: dict[int, torch.Tensor] = {}
+        self._outputs: dict[int, Tensor] = {}
 
-    def saw(self, layer: int, output: torch.Tensor) -> None:
+    def record(self, layer: int, output: Tensor) -> None:
         """The output [T, D] of decoder layer `layer`, counted from 0."""
         if layer in self.layers:
             self._outputs[layer] = output
 
-    def joined(self) -> torch.Tensor:
+    def concatenated(self) -> Tensor:
         """Side by side in the order of `layers`: [T, D * len(layers)]."""
         return torch.cat([self._outputs[layer] for layer in self.layers], dim=1)
 
@@ -103,29 +104,27 @@ class RecurrentWeights:
     """A gated delta net layer's own: conv [Q, C], a_log [U], dt_bias [U]; and the state that a new request begins with,
     start_conv [C - 1, Q] and start_ssm [U, H, E], zero if None."""
 
-    conv: torch.Tensor
-    a_log: torch.Tensor
-    dt_bias: torch.Tensor
-    start_conv: torch.Tensor | None = None
-    start_ssm: torch.Tensor | None = None
+    conv: Tensor
+    a_log: Tensor
+    dt_bias: Tensor
+    start_conv: Tensor | None = None
+    start_ssm: Tensor | None = None
 
 
 class Cache(Protocol):
     """Memory of one model: paged KV of its full attention layers, states of its linear ones. Layers count by kind."""
 
-    def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
-    ) -> torch.Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots, then attend with q [T, Nq, Hk]: [T, Nq, Hv]."""
         ...
 
-    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, where: Where) -> None:
+    def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:
         """Write k [T, N, Hk] and v [T, N, Hv] to their slots."""
         ...
 
     def recur(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where
-    ) -> torch.Tensor:
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
+    ) -> Tensor:
         """Convolution inputs x [T, Q] and gate inputs a, b [T, U] through the recurrence: [T, U, E]."""
         ...
 
@@ -141,15 +140,17 @@ class Target(Protocol):
     vocab: int
     hidden_dtype: torch.dtype
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
-        """Hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
+    def forward(
+        self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
+    ) -> Tensor:
+        """Hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
         ...
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], float."""
         ...
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Every tensor that forward and logits read, for the graphs' declared memory."""
         ...
 
@@ -159,15 +160,15 @@ class Head(Protocol):
 
     cache_shape: CacheShape
 
-    def forward(self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """ids [T], hidden [T, D] -> handed-on states [T, D]."""
+    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
         ...
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], float."""
         ...
 
-    def weights(self) -> tuple[torch.Tensor, ...]: ...
+    def weights(self) -> tuple[Tensor, ...]: ...
 
 
 class Chain(Protocol):
@@ -180,16 +181,16 @@ class Chain(Protocol):
     chain: bool
 
     def forward(
-        self, layer: int, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids [T], hidden [T, D] -> (states that logits are of, states handed on to the next layer), both [T, D]."""
+        self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states for logits, states handed to the next layer), both [T, D]."""
         ...
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], float."""
         ...
 
-    def weights(self) -> tuple[torch.Tensor, ...]: ...
+    def weights(self) -> tuple[Tensor, ...]: ...
 
 
 class Block(Protocol):
@@ -200,16 +201,16 @@ class Block(Protocol):
     features: tuple[int, ...]
     mask: int
 
-    def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
+    def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Write the context entries of features [T, D * len(features)] in every layer."""
         ...
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """ids [B, W], of which `where` has B * W -> states [B * W, ..] that logits are of."""
+    def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """ids [B, W], of which `metadata` has B * W -> states [B * W, ..] that logits are of."""
         ...
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, ..] -> [T, V], float."""
         ...
 
-    def weights(self) -> tuple[torch.Tensor, ...]: ...
+    def weights(self) -> tuple[Tensor, ...]: ...

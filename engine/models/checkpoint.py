@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_object
@@ -15,17 +16,17 @@ from draftproof.properties.values.checkpoint_config import read_object
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-class Tensors(Mapping[str, torch.Tensor]):
+class Tensors(Mapping[str, Tensor]):
     """Tensors by name from safetensors files, each read onto `device` and cast to `dtype` when asked for."""
 
     def __init__(self, files: Mapping[str, Path], device: str, dtype: torch.dtype) -> None:
         self._files, self._device, self._dtype = files, device, dtype
         self._read: set[str] = set()
 
-    def __getitem__(self, name: str) -> torch.Tensor:
+    def __getitem__(self, name: str) -> Tensor:
         return self.stored(name).to(self._dtype)
 
-    def stored(self, name: str) -> torch.Tensor:
+    def stored(self, name: str) -> Tensor:
         """The tensor in the dtype of its file."""
         self._read.add(name)
         tensor = _open(self._files[name], self._device).get_tensor(name)
@@ -72,7 +73,7 @@ def open_tensors(directory: str | Path, device: str | torch.device, dtype: torch
     return Tensors(files, str(device), dtype)
 
 
-def take(tensors: Mapping[str, torch.Tensor], name: str, *shape: int) -> torch.Tensor:
+def take(tensors: Mapping[str, Tensor], name: str, *shape: int) -> Tensor:
     """Return the tensor `name`. Raises CheckpointError if it is missing or not of `shape`."""
     if name not in tensors:
         raise CheckpointError(f"tensor {name} is missing from the checkpoint (expected shape {list(shape)})")
@@ -82,7 +83,7 @@ def take(tensors: Mapping[str, torch.Tensor], name: str, *shape: int) -> torch.T
     return tensor
 
 
-def take_wide(tensors: Mapping[str, torch.Tensor], name: str, *shape: int) -> torch.Tensor:
+def take_wide(tensors: Mapping[str, Tensor], name: str, *shape: int) -> Tensor:
     """As `take`, in float32 at least, without a rounding to the model's dtype on the way."""
     taken = take(tensors, name, *shape)
     stored = tensors.stored(name) if isinstance(tensors, Tensors) else taken

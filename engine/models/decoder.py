@@ -5,60 +5,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import torch
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, Kept, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, LayerOutputs
 from draftproof.engine.models.layers import rms_norm
 
 
 class Mixer(Protocol):
     """What moves information between tokens: attention, or a recurrence."""
 
-    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
         ...
 
-    def tensors(self) -> tuple[torch.Tensor, ...]: ...
+    def tensors(self) -> tuple[Tensor, ...]: ...
 
 
 class FeedForward(Protocol):
     """One MLP, or a mixture of experts."""
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[T, D] -> [T, D]."""
         ...
 
-    def tensors(self) -> tuple[torch.Tensor, ...]: ...
+    def tensors(self) -> tuple[Tensor, ...]: ...
 
 
 class Layer(Protocol):
     """norm [D], the mixer, mlp_norm [D], the MLP."""
 
     @property
-    def norm(self) -> torch.Tensor: ...
+    def norm(self) -> Tensor: ...
 
     @property
     def mixer(self) -> Mixer: ...
 
     @property
-    def mlp_norm(self) -> torch.Tensor: ...
+    def mlp_norm(self) -> Tensor: ...
 
     @property
     def mlp(self) -> FeedForward: ...
 
-    def tensors(self) -> tuple[torch.Tensor, ...]: ...
+    def tensors(self) -> tuple[Tensor, ...]: ...
 
 
 def run_layers(
     layers: Sequence[Layer],
-    final_norm: torch.Tensor,
-    residual: torch.Tensor,
-    where: Where,
+    final_norm: Tensor,
+    residual: Tensor,
+    metadata: AttentionMetadata,
     cache: Cache,
     eps: float,
-    kept: Kept | None = None,
-) -> torch.Tensor:
+    layer_outputs: LayerOutputs | None = None,
+) -> Tensor:
     """The residual stream [T, D], changed in place, through all layers and the final norm: [T, D].
 
     Each norm is fused with the addition before it.
@@ -66,13 +66,13 @@ def run_layers(
     following = [*(layer.norm for layer in layers[1:]), final_norm]
     normed = rms_norm(residual, layers[0].norm, eps)
     for i, (layer, norm) in enumerate(zip(layers, following, strict=True)):
-        kernels.add_rms_norm(normed, residual, layer.mixer(normed, where, cache), layer.mlp_norm, eps)
+        kernels.add_rms_norm(normed, residual, layer.mixer(normed, metadata, cache), layer.mlp_norm, eps)
         kernels.add_rms_norm(normed, residual, layer.mlp(normed), norm, eps)
-        tell(kept, i, residual)
+        record_layer(layer_outputs, i, residual)
     return normed
 
 
-def tell(kept: Kept | None, layer: int, residual: torch.Tensor) -> None:
-    """Tell `kept` of a layer's output [T, D]: a copy where it is wanted, since the stream changes in place."""
-    if kept is not None:
-        kept.saw(layer, residual.clone() if layer in kept.layers else residual)
+def record_layer(layer_outputs: LayerOutputs | None, layer: int, residual: Tensor) -> None:
+    """Tell `layer_outputs` of a layer's output [T, D]: a copy where it is wanted, since the stream changes in place."""
+    if layer_outputs is not None:
+        layer_outputs.record(layer, residual.clone() if layer in layer_outputs.layers else residual)

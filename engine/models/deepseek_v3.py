@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.layers import inverse_frequencies, rms_norm
@@ -35,17 +36,17 @@ class LatentAttention:
 
     index: int
     config: DeepseekV3Config
-    projection: torch.Tensor
-    bias: torch.Tensor | None
-    query_norm: torch.Tensor | None
-    queries: torch.Tensor | None
-    norm: torch.Tensor
-    keys_values: torch.Tensor
-    out: torch.Tensor
-    out_bias: torch.Tensor | None
-    inv_freq: torch.Tensor
+    projection: Tensor
+    bias: Tensor | None
+    query_norm: Tensor | None
+    queries: Tensor | None
+    norm: Tensor
+    keys_values: Tensor
+    out: Tensor
+    out_bias: Tensor | None
+    inv_freq: Tensor
 
-    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
         config, tokens, heads = self.config, x.shape[0], self.config.num_attention_heads
         plain_dim, rotary_dim, rank = config.qk_nope_head_dim, config.qk_rope_head_dim, config.kv_lora_rank
@@ -55,14 +56,14 @@ class LatentAttention:
         if self.queries is not None and self.query_norm is not None:
             q = F.linear(rms_norm(q, self.query_norm, LATENT_EPS), self.queries)
         q, rotated = q.reshape(tokens, heads, -1), rotated.unsqueeze(1)
-        kernels.rope(q[..., plain_dim:], rotated, where.positions, self.inv_freq)
+        kernels.rope(q[..., plain_dim:], rotated, metadata.positions, self.inv_freq)
         expanded = F.linear(rms_norm(latent, self.norm, LATENT_EPS), self.keys_values).view(tokens, heads, -1)
         plain, v = expanded.split([plain_dim, config.v_head_dim], dim=2)
         k = torch.cat((plain, rotated.expand(-1, heads, -1)), dim=2)
-        attended = cache.attend(self.index, q, k, v, where, (plain_dim + rotary_dim) ** -0.5)
+        attended = cache.attend(self.index, q, k, v, metadata, (plain_dim + rotary_dim) ** -0.5)
         return F.linear(attended.reshape(tokens, -1), self.out, self.out_bias)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         optional = (self.bias, self.query_norm, self.queries, self.out_bias)
         there = (tensor for tensor in optional if tensor is not None)
         return (self.projection, self.norm, self.keys_values, self.out, self.inv_freq, *there)
@@ -85,7 +86,7 @@ class DeepseekV3(GroupedTarget[DeepseekV3Config]):
 
     @staticmethod
     def read_attention(
-        config: DeepseekV3Config, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
+        config: DeepseekV3Config, tensors: Mapping[str, Tensor], prefix: str, index: int
     ) -> LatentAttention:
         """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
         width, heads, rank, latents = config.hidden_size, config.num_attention_heads, config.q_lora_rank, _rows(config)
@@ -115,9 +116,7 @@ def _rows(config: DeepseekV3Config) -> int:
     return config.kv_lora_rank + config.qk_rope_head_dim
 
 
-def _read_bias(
-    config: DeepseekV3Config, tensors: Mapping[str, torch.Tensor], prefix: str, query_rows: int
-) -> torch.Tensor | None:
+def _read_bias(config: DeepseekV3Config, tensors: Mapping[str, Tensor], prefix: str, query_rows: int) -> Tensor | None:
     """Take the bias of the whole projection: queries without a latent have none."""
     if not config.attention_bias:
         return None
@@ -127,7 +126,7 @@ def _read_bias(
     return torch.cat((take(tensors, f"{prefix}.q_a_proj.bias", config.q_lora_rank), latent))
 
 
-def _in_halves(rows: torch.Tensor, heads: int, config: DeepseekV3Config) -> torch.Tensor:
+def _in_halves(rows: Tensor, heads: int, config: DeepseekV3Config) -> Tensor:
     """Sort the last Hr rows of each head into those of even, then of odd number, if they are stored in pairs.
 
     The scores are sums over these components, so that any order will do which queries and keys share.

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take
 from draftproof.engine.models.layers import Attention, LayerSizes, head_norm, inverse_frequencies, read_layer, rms_norm
 from draftproof.engine.models.llama import run_dense
@@ -29,7 +30,7 @@ from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 class DFlashModel:
     """A `Block`. Tensors: encoder.fc [D, Df], encoder.output_norm_enc [D], layers.*, norm."""
 
-    def __init__(self, config: DFlashConfig, tensors: Mapping[str, torch.Tensor], target: SharesEmbedding) -> None:
+    def __init__(self, config: DFlashConfig, tensors: Mapping[str, Tensor], target: SharesEmbedding) -> None:
         self.sizes = sizes = LayerSizes.of(config)
         width, layers = config.hidden_size, config.num_hidden_layers
         self.features, self.mask, self.block = config.target_layer_ids, config.mask_token_id, config.block_size
@@ -44,7 +45,7 @@ class DFlashModel:
         inv_freq = inverse_frequencies(config.rope_parameters, sizes.head_dim)
         self._attention = Attention(sizes, inv_freq.to(self.fc.device))
 
-    def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
+    def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Write the context entries of features [T, Df] in every layer."""
         kv_heads, size, eps = self.sizes.num_key_value_heads, self.sizes.head_dim, self.sizes.rms_norm_eps
         context = rms_norm(F.linear(features, self.fc), self.context_norm, eps)
@@ -54,19 +55,19 @@ class DFlashModel:
             k, v = entries.view(-1, 2 * kv_heads, size).split(kv_heads, dim=1)
             k = head_norm(k, weights.k_norm, eps)
             # There are no queries to rotate.
-            kernels.rope(k[:, :0], k, where.positions, self._attention.inv_freq)
-            cache.write(i, k, v, where)
+            kernels.rope(k[:, :0], k, metadata.positions, self._attention.inv_freq)
+            cache.write(i, k, v, metadata)
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """ids [B, W], of which `where` has B * W -> states [B * W, D] after the final norm."""
+    def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """ids [B, W], of which `metadata` has B * W -> states [B * W, D] after the final norm."""
         residual = F.embedding(ids.reshape(-1), self.embedding)
-        return run_dense(self.layers, self.norms, self._attention, residual, where, cache)
+        return run_dense(self.layers, self.norms, self._attention, residual, metadata, cache)
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(states, self.lm_head)
+        return F.linear(hidden_states, self.lm_head)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that append, forward and logits read, each once."""
         layers = tuple(tensor for layer in self.layers for tensor in layer.tensors())
         own = (self.fc, self.context_norm, *self.norms, *layers, self._attention.inv_freq)

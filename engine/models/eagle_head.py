@@ -12,8 +12,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take
 from draftproof.engine.models.layers import Attention, LayerSizes, inverse_frequencies, mlp, read_layer, rms_norm
 from draftproof.engine.models.target import SharesEmbedding, shared_weights
@@ -26,7 +27,7 @@ EMBEDDING = "embed_tokens.weight"
 class EagleHead:
     """A `Head`. Tensors: fc.weight [D, 2D], layers.0.self_attn.*, layers.0.mlp.*, layers.0.post_attention_layernorm."""
 
-    def __init__(self, config: LlamaConfig, tensors: Mapping[str, torch.Tensor], target: SharesEmbedding) -> None:
+    def __init__(self, config: LlamaConfig, tensors: Mapping[str, Tensor], target: SharesEmbedding) -> None:
         self.sizes = sizes = LayerSizes.of(config)
         self.fc = take(tensors, "fc.weight", sizes.hidden_size, 2 * sizes.hidden_size)
         self.layer = read_layer(sizes, tensors, "layers.0")
@@ -37,28 +38,24 @@ class EagleHead:
         inv_freq = inverse_frequencies(config.rope_parameters, sizes.head_dim)
         self._attention = Attention(sizes, inv_freq.to(self.fc.device))
 
-    def forward(self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """ids [T], hidden [T, D] -> handed-on states [T, D]."""
-        residual = F.linear(torch.cat((F.embedding(ids, self.embedding), hidden), dim=1), self.fc)
-        attended = self._attention(0, self.layer, F.linear(residual, self.layer.qkv), where, cache)
+    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
+        residual = F.linear(torch.cat((F.embedding(ids, self.embedding), hidden_states), dim=1), self.fc)
+        attended = self._attention(0, self.layer, F.linear(residual, self.layer.qkv), metadata, cache)
         residual = residual + F.linear(attended, self.layer.out)
         return residual + mlp(self.layer, rms_norm(residual, self.layer.mlp_norm, self.sizes.rms_norm_eps))
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(hidden, self.lm_head)
+        return F.linear(hidden_states, self.lm_head)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that forward and logits read, each once."""
         return (*shared_weights(self), self.fc, *self.layer.tensors(), self._attention.inv_freq)
 
 
 def load_head(
-    directory: str | Path,
-    target: SharesEmbedding,
-    made_up: LlamaConfig,
-    device: str | torch.device,
-    dtype: torch.dtype,
+    directory: str | Path, target: SharesEmbedding, made_up: LlamaConfig, device: str | torch.device, dtype: torch.dtype
 ) -> EagleHead:
     """Read a head's directory; `made_up` is the head of the target's own sizes. Raises CheckpointError."""
     config, tensors = read_config(directory, LlamaConfig), open_tensors(directory, device, dtype)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.layers import head_norm, inverse_frequencies
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
@@ -29,28 +30,28 @@ class GatedAttention:
     heads: int
     kv_heads: int
     eps: float
-    projection: torch.Tensor
-    out: torch.Tensor
-    q_norm: torch.Tensor
-    k_norm: torch.Tensor
-    inv_freq: torch.Tensor
+    projection: Tensor
+    out: Tensor
+    q_norm: Tensor
+    k_norm: Tensor
+    inv_freq: Tensor
 
-    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
         size = self.q_norm.shape[0]
         heads = F.linear(x, self.projection).view(x.shape[0], -1, size)
         q, k, v, gate = heads.split([self.heads, self.kv_heads, self.kv_heads, self.heads], dim=1)
         q, k = head_norm(q, self.q_norm, self.eps), head_norm(k, self.k_norm, self.eps)
-        kernels.rope(q, k, where.positions, self.inv_freq)
-        attended = cache.attend(self.index, q, k, v, where, size**-0.5)
+        kernels.rope(q, k, metadata.positions, self.inv_freq)
+        attended = cache.attend(self.index, q, k, v, metadata, size**-0.5)
         return F.linear((attended * torch.sigmoid(gate)).reshape(x.shape[0], -1), self.out)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return (self.projection, self.out, self.q_norm, self.k_norm, self.inv_freq)
 
 
 def read_gated_attention(
-    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
+    config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, index: int
 ) -> GatedAttention:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
     width, size = config.hidden_size, config.head_dim
@@ -72,6 +73,6 @@ def read_gated_attention(
     )
 
 
-def read_norm(tensors: Mapping[str, torch.Tensor], name: str, size: int) -> torch.Tensor:
+def read_norm(tensors: Mapping[str, Tensor], name: str, size: int) -> Tensor:
     """Return a norm's weight [size] as it is multiplied with: stored without its 1, kept in float32 at least."""
     return 1.0 + take_wide(tensors, name, size)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, RecurrentWeights, StateShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, RecurrentWeights, StateShape
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 
@@ -69,29 +70,27 @@ class GatedDelta:
     index: int
     sizes: LinearSizes
     eps: float
-    projection: torch.Tensor
+    projection: Tensor
     recurrent: RecurrentWeights
-    norm: torch.Tensor
-    out: torch.Tensor
+    norm: Tensor
+    out: Tensor
 
-    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
         sizes = self.sizes
         parts = [sizes.channels, sizes.values, sizes.value_heads, sizes.value_heads]
         mixed, z, b, a = F.linear(x, self.projection).split(parts, dim=1)
-        rows = cache.recur(self.index, self.recurrent, mixed, a, b, where).reshape(-1, sizes.value_dim)
+        rows = cache.recur(self.index, self.recurrent, mixed, a, b, metadata).reshape(-1, sizes.value_dim)
         normed = torch.empty_like(rows)
         kernels.gated_norm(normed, rows, z.reshape(-1, sizes.value_dim), self.norm, self.eps)
         return F.linear(normed.view(x.shape[0], sizes.values), self.out)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         recurrent = (self.recurrent.conv, self.recurrent.a_log, self.recurrent.dt_bias)
         return (self.projection, *recurrent, self.norm, self.out)
 
 
-def read_gated_delta(
-    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
-) -> GatedDelta:
+def read_gated_delta(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, index: int) -> GatedDelta:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
     sizes, width = LinearSizes.of(config), config.hidden_size
     # Qwen3-Next stores the projections interleaved by key head, Qwen3.5 one after the other.
@@ -113,17 +112,13 @@ def read_gated_delta(
     )
 
 
-def _split(
-    sizes: LinearSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
-) -> tuple[torch.Tensor, ...]:
+def _split(sizes: LinearSizes, tensors: Mapping[str, Tensor], prefix: str, width: int) -> tuple[Tensor, ...]:
     """Qwen3.5: stored in the order that we use."""
     rows = {"qkv": sizes.channels, "z": sizes.values, "b": sizes.value_heads, "a": sizes.value_heads}
     return tuple(take(tensors, f"{prefix}.in_proj_{name}.weight", count, width) for name, count in rows.items())
 
 
-def _interleaved(
-    sizes: LinearSizes, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
-) -> tuple[torch.Tensor, ...]:
+def _interleaved(sizes: LinearSizes, tensors: Mapping[str, Tensor], prefix: str, width: int) -> tuple[Tensor, ...]:
     """Qwen3-Next: for each key head its query, key, the values and the z of its G value heads; likewise b and a."""
     heads, group = sizes.key_heads, sizes.value_heads // sizes.key_heads
     values = group * sizes.value_dim

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.grouped_target import GroupedTarget
 from draftproof.engine.models.layers import head_norm, inverse_frequencies
@@ -31,25 +32,25 @@ class GlmAttention:
     heads: int
     kv_heads: int
     eps: float
-    projection: torch.Tensor
-    bias: torch.Tensor | None
-    out: torch.Tensor
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    inv_freq: torch.Tensor
+    projection: Tensor
+    bias: Tensor | None
+    out: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    inv_freq: Tensor
 
-    def __call__(self, x: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """[T, D] -> [T, D]."""
         size = self.out.shape[1] // self.heads
         heads = F.linear(x, self.projection, self.bias).view(x.shape[0], -1, size)
         q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = head_norm(q, self.q_norm, self.eps), head_norm(k, self.k_norm, self.eps)
-        kernels.rope(q, k, where.positions, self.inv_freq)
-        attended = cache.attend(self.index, q, k, v, where, size**-0.5)
+        kernels.rope(q, k, metadata.positions, self.inv_freq)
+        attended = cache.attend(self.index, q, k, v, metadata, size**-0.5)
         return F.linear(attended.reshape(x.shape[0], -1), self.out)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         optional = (self.bias, self.q_norm, self.k_norm)
         return (self.projection, self.out, self.inv_freq, *(tensor for tensor in optional if tensor is not None))
 
@@ -68,9 +69,7 @@ class Glm4Moe(GroupedTarget[Glm4MoeConfig]):
         return CacheShape(layers, config.num_key_value_heads, head_size(config), head_size(config), dtype)
 
     @staticmethod
-    def read_attention(
-        config: Glm4MoeConfig, tensors: Mapping[str, torch.Tensor], prefix: str, index: int
-    ) -> GlmAttention:
+    def read_attention(config: Glm4MoeConfig, tensors: Mapping[str, Tensor], prefix: str, index: int) -> GlmAttention:
         """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
         size, width = head_size(config), config.hidden_size
         kv_rows = config.num_key_value_heads * size

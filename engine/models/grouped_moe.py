@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.layers import Mlp, read_mlp
@@ -25,21 +26,21 @@ class GroupedMoe:
     """router [X, D] and correction [X] in float32 at least, gate_up [X, 2F, D], down [X, D, F]; the shared experts."""
 
     config: GroupedMoeConfig
-    router: torch.Tensor
-    correction: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    router: Tensor
+    correction: Tensor
+    gate_up: Tensor
+    down: Tensor
     shared: Mlp
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[T, D] -> [T, D]."""
         return in_blocks(x, self.config.num_experts_per_tok, self.gate_up, self.down, self._routed) + self.shared(x)
 
-    def _routed(self, x: torch.Tensor) -> torch.Tensor:
+    def _routed(self, x: Tensor) -> Tensor:
         shares, experts = self.route(x)
         return run_experts(x, shares.to(x.dtype), experts, self.gate_up, self.down)
 
-    def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Shares [T, k], as wide as the router, and experts [T, k].
 
         Chosen by score + correction, of equals the lowest; shared out by the score alone.
@@ -53,7 +54,7 @@ class GroupedMoe:
             shares = shares / (shares.sum(1, keepdim=True) + _NORM_EPS)
         return shares * self.config.routed_scaling_factor, experts
 
-    def _closed(self, ranked: torch.Tensor) -> torch.Tensor:
+    def _closed(self, ranked: Tensor) -> Tensor:
         """ranked [T, X] with -inf for all but the best groups: those whose two best experts have the largest sum."""
         groups, opened = self.config.n_group, self.config.topk_group
         if opened == groups:
@@ -64,11 +65,11 @@ class GroupedMoe:
         shut = torch.ones_like(best, dtype=torch.bool).scatter(1, order[:, :opened], False)
         return grouped.masked_fill(shut.unsqueeze(2), -torch.inf).view(ranked.shape)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return (self.router, self.correction, self.gate_up, self.down, *self.shared.tensors())
 
 
-def read_grouped_moe(config: GroupedMoeConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> GroupedMoe:
+def read_grouped_moe(config: GroupedMoeConfig, tensors: Mapping[str, Tensor], prefix: str) -> GroupedMoe:
     """Take the tensors below `prefix` and stack the experts. Raises CheckpointError."""
     width, count, inner = config.hidden_size, config.n_routed_experts, config.moe_intermediate_size
     router = take(tensors, f"{prefix}.gate.weight", count, width)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.models.base import CacheShape, Chain
 from draftproof.engine.models.checkpoint import take
@@ -30,12 +31,12 @@ G = TypeVar("G", bound=GroupedMoeConfig)
 class GroupedLayer:
     """norm [D], the attention, mlp_norm [D], the MLP."""
 
-    norm: torch.Tensor
+    norm: Tensor
     mixer: Mixer
-    mlp_norm: torch.Tensor
+    mlp_norm: Tensor
     mlp: Mlp | GroupedMoe
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor of the layer."""
         return (self.norm, *self.mixer.tensors(), self.mlp_norm, *self.mlp.tensors())
 
@@ -43,7 +44,7 @@ class GroupedLayer:
 class GroupedTarget(CheckpointTarget[G]):
     """A target with experts in groups; an architecture brings its attention."""
 
-    def __init__(self, config: G, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, config: G, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(config, tensors)
         count = config.num_hidden_layers
         self.layers = tuple(
@@ -55,7 +56,7 @@ class GroupedTarget(CheckpointTarget[G]):
 
     @staticmethod
     @abstractmethod
-    def read_attention(config: G, tensors: Mapping[str, torch.Tensor], prefix: str, index: int) -> Mixer:
+    def read_attention(config: G, tensors: Mapping[str, Tensor], prefix: str, index: int) -> Mixer:
         """Take the tensors below `prefix`; `index` is the layer of the cache. Raises CheckpointError."""
 
     @staticmethod
@@ -65,7 +66,7 @@ class GroupedTarget(CheckpointTarget[G]):
 
     @classmethod
     def read_layer(
-        cls, config: G, tensors: Mapping[str, torch.Tensor], prefix: str, index: int, *, sparse: bool
+        cls, config: G, tensors: Mapping[str, Tensor], prefix: str, index: int, *, sparse: bool
     ) -> GroupedLayer:
         """Take the tensors below `prefix`; `index` is the layer of the cache. Raises CheckpointError."""
         width = config.hidden_size
@@ -79,7 +80,7 @@ class GroupedTarget(CheckpointTarget[G]):
             mlp = read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate_size)
         return GroupedLayer(before, attention, after, mlp)
 
-    def built_in_draft(self, config: Any, tensors: Mapping[str, torch.Tensor], count: int | None) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), type(self.config))
         own.check_mtp("config.json")

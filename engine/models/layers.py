@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
@@ -54,21 +55,21 @@ class LayerSizes:
 class LayerWeights:
     """qkv [(Nq + 2N)H, D], out [D, NqH], gate_up [2F, D], down [D, F], and the norms; Llama has no head norms."""
 
-    qkv: torch.Tensor
-    out: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
-    mlp_norm: torch.Tensor
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
+    qkv: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+    mlp_norm: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """All that there are."""
         found = (getattr(self, field.name) for field in fields(self))
         return tuple(tensor for tensor in found if tensor is not None)
 
 
-def read_layer(sizes: LayerSizes, tensors: Mapping[str, torch.Tensor], prefix: str) -> LayerWeights:
+def read_layer(sizes: LayerSizes, tensors: Mapping[str, Tensor], prefix: str) -> LayerWeights:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
     width, size = sizes.hidden_size, sizes.head_dim
     kv_rows = sizes.num_key_value_heads * size
@@ -87,7 +88,7 @@ def read_layer(sizes: LayerSizes, tensors: Mapping[str, torch.Tensor], prefix: s
     )
 
 
-def inverse_frequencies(rope: RopeParameters, size: int) -> torch.Tensor:
+def inverse_frequencies(rope: RopeParameters, size: int) -> Tensor:
     """Return [H / 2] float32: by definition what transformers computes on the CPU, llama3 scaling included."""
     exponents = torch.arange(0, size, 2, dtype=torch.int64).float() / size
     plain = 1.0 / (rope.rope_theta**exponents)
@@ -107,11 +108,11 @@ class Attention:
     """Everything between the qkv projection and the output projection of one layer."""
 
     sizes: LayerSizes
-    inv_freq: torch.Tensor
+    inv_freq: Tensor
 
     def __call__(
-        self, layer: int, weights: LayerWeights, qkv: torch.Tensor, where: Where, cache: Cache
-    ) -> torch.Tensor:
+        self, layer: int, weights: LayerWeights, qkv: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> Tensor:
         """qkv [T, (Nq + 2N)H] -> [T, NqH]; the new entries are in the cache afterwards."""
         heads, kv_heads = self.sizes.num_attention_heads, self.sizes.num_key_value_heads
         split = qkv.view(qkv.shape[0], heads + 2 * kv_heads, self.sizes.head_dim)
@@ -119,19 +120,19 @@ class Attention:
         if weights.q_norm is not None and weights.k_norm is not None:
             eps = self.sizes.rms_norm_eps
             q, k = head_norm(q, weights.q_norm, eps), head_norm(k, weights.k_norm, eps)
-        kernels.rope(q, k, where.positions, self.inv_freq)
-        attended = cache.attend(layer, q, k, v, where, self.sizes.head_dim**-0.5)
+        kernels.rope(q, k, metadata.positions, self.inv_freq)
+        attended = cache.attend(layer, q, k, v, metadata, self.sizes.head_dim**-0.5)
         return attended.view(qkv.shape[0], -1)
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """[T, D] -> [T, D]."""
     out = torch.empty_like(x)
     kernels.rms_norm(out, x, weight, eps)
     return out
 
 
-def head_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def head_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The norm of each head: [T, N, H] -> [T, N, H]."""
     return rms_norm(x.reshape(-1, x.shape[2]), weight, eps).view(x.shape)
 
@@ -140,24 +141,24 @@ def head_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor
 class Mlp:
     """gate_up [2F, D], down [D, F]."""
 
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    gate_up: Tensor
+    down: Tensor
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[T, D] -> [T, D]."""
         return mlp(self, x)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return (self.gate_up, self.down)
 
 
-def read_mlp(tensors: Mapping[str, torch.Tensor], prefix: str, width: int, inner: int) -> Mlp:
+def read_mlp(tensors: Mapping[str, Tensor], prefix: str, width: int, inner: int) -> Mlp:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
     gate_up = [take(tensors, f"{prefix}.{name}_proj.weight", inner, width) for name in ("gate", "up")]
     return Mlp(torch.cat(gate_up), take(tensors, f"{prefix}.down_proj.weight", width, inner))
 
 
-def mlp(weights: LayerWeights | Mlp, x: torch.Tensor) -> torch.Tensor:
+def mlp(weights: LayerWeights | Mlp, x: Tensor) -> Tensor:
     """[T, D] -> [T, D]: down(silu(gate) * up)."""
     gate_up = F.linear(x, weights.gate_up)
     active = gate_up.new_empty((x.shape[0], gate_up.shape[1] // 2))
@@ -170,18 +171,14 @@ def mlp(weights: LayerWeights | Mlp, x: torch.Tensor) -> torch.Tensor:
 NARROW_TOKENS, NARROW_INPUTS = 1, 8192
 
 
-def is_narrow(x: torch.Tensor, sizes: LayerSizes) -> bool:
+def is_narrow(x: Tensor, sizes: LayerSizes) -> bool:
     """Return if the narrow kernels serve activations x [T, D]: a choice by shape and device, the same at replays."""
     inputs = max(sizes.hidden_size, sizes.intermediate_size, sizes.num_attention_heads * sizes.head_dim)
     return x.is_cuda and x.shape[0] <= NARROW_TOKENS and inputs <= NARROW_INPUTS and x.dtype != torch.float64
 
 
 def narrow_layer(
-    weights: LayerWeights,
-    norm: torch.Tensor,
-    residual: torch.Tensor,
-    attend: Callable[[torch.Tensor], torch.Tensor],
-    eps: float,
+    weights: LayerWeights, norm: Tensor, residual: Tensor, attend: Callable[[Tensor], Tensor], eps: float
 ) -> None:
     """One layer over the residual stream [T, D], in place, with norms, gate and additions inside the projections.
 

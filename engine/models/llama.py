@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
-import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, Kept, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, LayerOutputs
 from draftproof.engine.models.checkpoint import take
-from draftproof.engine.models.decoder import tell
+from draftproof.engine.models.decoder import record_layer
 from draftproof.engine.models.layers import (
     Attention,
     LayerSizes,
@@ -34,7 +34,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 class Llama(CheckpointTarget[LlamaConfig]):
     """LlamaForCausalLM and Qwen3ForCausalLM."""
 
-    def __init__(self, config: LlamaConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(config, tensors)
         self.sizes = sizes = LayerSizes.of(config)
         prefixes = [f"model.layers.{i}" for i in range(config.num_hidden_layers)]
@@ -51,30 +51,34 @@ class Llama(CheckpointTarget[LlamaConfig]):
         """Return the configuration of one layer of the target."""
         return msgspec.structs.replace(config, num_hidden_layers=1, layer_types=None)
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
-        """Return hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
+    def forward(
+        self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
+    ) -> Tensor:
+        """Return hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
         residual = F.embedding(ids, self.embedding)
         if is_narrow(residual, self.sizes):
-            return self._narrow(residual, where, cache, kept)
-        return run_dense(self.layer_weights, self.norms, self._attention, residual, where, cache, kept)
+            return self._narrow(residual, metadata, cache, layer_outputs)
+        return run_dense(self.layer_weights, self.norms, self._attention, residual, metadata, cache, layer_outputs)
 
-    def _narrow(self, residual: torch.Tensor, where: Where, cache: Cache, kept: Kept | None) -> torch.Tensor:
+    def _narrow(
+        self, residual: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None
+    ) -> Tensor:
         eps = self.sizes.rms_norm_eps
         for i, weights in enumerate(self.layer_weights):
-            attend = partial(self._attention, i, weights, where=where, cache=cache)
+            attend = partial(self._attention, i, weights, metadata=metadata, cache=cache)
             narrow_layer(weights, self.norms[i], residual, attend, eps)
-            tell(kept, i, residual)
+            record_layer(layer_outputs, i, residual)
         return rms_norm(residual, self.norms[-1], eps)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        if not is_narrow(hidden, self.sizes):
-            return super().logits(hidden)
-        out = hidden.new_empty((hidden.shape[0], self.vocab))
-        kernels.narrow_linear(out, hidden, self.lm_head)
+        if not is_narrow(hidden_states, self.sizes):
+            return super().logits(hidden_states)
+        out = hidden_states.new_empty((hidden_states.shape[0], self.vocab))
+        kernels.narrow_linear(out, hidden_states, self.lm_head)
         return out
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that forward and logits read, each once."""
         layers = tuple(tensor for weights in self.layer_weights for tensor in weights.tensors())
         return (*shared_weights(self), *self.norms, *layers, self._attention.inv_freq)
@@ -82,19 +86,19 @@ class Llama(CheckpointTarget[LlamaConfig]):
 
 def run_dense(
     layers: Sequence[LayerWeights],
-    norms: Sequence[torch.Tensor],
+    norms: Sequence[Tensor],
     attention: Attention,
-    residual: torch.Tensor,
-    where: Where,
+    residual: Tensor,
+    metadata: AttentionMetadata,
     cache: Cache,
-    kept: Kept | None = None,
-) -> torch.Tensor:
+    layer_outputs: LayerOutputs | None = None,
+) -> Tensor:
     """Run the residual stream [T, D], changed in place, through all layers and the last of `norms`: [T, D]."""
     eps = attention.sizes.rms_norm_eps
     normed = rms_norm(residual, norms[0], eps)
     for i, weights in enumerate(layers):
-        attended = attention(i, weights, F.linear(normed, weights.qkv), where, cache)
+        attended = attention(i, weights, F.linear(normed, weights.qkv), metadata, cache)
         kernels.add_rms_norm(normed, residual, F.linear(attended, weights.out), weights.mlp_norm, eps)
         kernels.add_rms_norm(normed, residual, mlp(weights, normed), norms[i + 1], eps)
-        tell(kept, i, residual)
+        record_layer(layer_outputs, i, residual)
     return normed

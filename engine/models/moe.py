@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.checkpoint import take
@@ -26,22 +27,22 @@ class Moe:
 
     chosen: int
     normalised: bool
-    router: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
+    router: Tensor
+    gate_up: Tensor
+    down: Tensor
     shared: Mlp
-    shared_gate: torch.Tensor
+    shared_gate: Tensor
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """[T, D] -> [T, D]."""
-        routed = in_blocks(x, self.chosen, self.gate_up, self.down, self._routed)
-        return routed + torch.sigmoid(F.linear(x, self.shared_gate)) * self.shared(x)
+        on_layer = in_blocks(x, self.chosen, self.gate_up, self.down, self._routed)
+        return on_layer + torch.sigmoid(F.linear(x, self.shared_gate)) * self.shared(x)
 
-    def _routed(self, x: torch.Tensor) -> torch.Tensor:
+    def _routed(self, x: Tensor) -> Tensor:
         shares, experts = self._route(x)
         return run_experts(x, shares, experts, self.gate_up, self.down)
 
-    def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Shares [T, k] in x's dtype, experts [T, k]: the most probable, of equals the lowest."""
         wide = torch.promote_types(x.dtype, torch.float32)
         probable = torch.softmax(F.linear(x, self.router), dim=1, dtype=wide)
@@ -51,26 +52,18 @@ class Moe:
             shares = shares / shares.sum(1, keepdim=True)
         return shares.to(x.dtype), experts
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return (self.router, self.gate_up, self.down, *self.shared.tensors(), self.shared_gate)
 
 
-def in_blocks(
-    x: torch.Tensor,
-    chosen: int,
-    gate_up: torch.Tensor,
-    down: torch.Tensor,
-    routed: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
-    """`routed` of x [T, D], so many tokens at once that about GATHERED elements are made on the way: [T, D]."""
+def in_blocks(x: Tensor, chosen: int, gate_up: Tensor, down: Tensor, on_layer: Callable[[Tensor], Tensor]) -> Tensor:
+    """`on_layer` of x [T, D], so many tokens at once that about GATHERED elements are made on the way: [T, D]."""
     of_token = min(chosen * (gate_up[0].numel() + down[0].numel()), gate_up.shape[0] * 4 * down.shape[2])
     block = max(1, GATHERED // of_token)
-    return torch.cat([routed(x[start : start + block]) for start in range(0, x.shape[0], block)])
+    return torch.cat([on_layer(x[start : start + block]) for start in range(0, x.shape[0], block)])
 
 
-def run_experts(
-    x: torch.Tensor, shares: torch.Tensor, experts: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
-) -> torch.Tensor:
+def run_experts(x: Tensor, shares: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     """The outputs of experts [T, k] for x [T, D], added up by their shares [T, k]: [T, D].
 
     gate_up [X, 2F, D], down [X, D, F]. Few tokens gather the weights of their experts; as soon as these are as many as
@@ -80,9 +73,7 @@ def run_experts(
     return run(x, shares, experts, gate_up, down)
 
 
-def _gathered(
-    x: torch.Tensor, shares: torch.Tensor, experts: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
-) -> torch.Tensor:
+def _gathered(x: Tensor, shares: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     count, chosen = experts.shape
     numbers = experts.flatten()
     repeated = x.unsqueeze(1).expand(-1, chosen, -1).reshape(-1, x.shape[1], 1)
@@ -93,9 +84,7 @@ def _gathered(
     return torch.bmm(shares.unsqueeze(1), outputs.view(count, chosen, -1)).squeeze(1)
 
 
-def _all(
-    x: torch.Tensor, shares: torch.Tensor, experts: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor
-) -> torch.Tensor:
+def _all(x: Tensor, shares: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     count, total = x.shape[0], gate_up.shape[0]
     both = torch.matmul(x, gate_up.transpose(1, 2)).view(total * count, -1)
     active = both.new_empty((both.shape[0], both.shape[1] // 2))
@@ -104,7 +93,7 @@ def _all(
     return torch.bmm(active.view(total, count, -1) * weighted, down.transpose(1, 2)).sum(0)
 
 
-def read_moe(config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str) -> Moe:
+def read_moe(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str) -> Moe:
     """Take the tensors below `prefix` and stack the experts. Raises CheckpointError."""
     width, count = config.hidden_size, config.num_experts
     gate_up, down = read_experts(count, config.moe_intermediate_size, tensors, f"{prefix}.experts", width)
@@ -120,8 +109,8 @@ def read_moe(config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], p
 
 
 def read_experts(
-    count: int, inner: int, tensors: Mapping[str, torch.Tensor], prefix: str, width: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+    count: int, inner: int, tensors: Mapping[str, Tensor], prefix: str, width: int
+) -> tuple[Tensor, Tensor]:
     """gate_up [X, 2F, D] and down [X, D, F], stored one by one, or all in one tensor (Qwen3.5)."""
     if f"{prefix}.gate_up_proj" in tensors:
         gate_up = take(tensors, f"{prefix}.gate_up_proj", count, 2 * inner, width)

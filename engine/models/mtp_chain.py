@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, CacheShape, Chain, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, Chain
 from draftproof.engine.models.checkpoint import Tensors, take
 from draftproof.engine.models.decoder import Layer, run_layers
 from draftproof.engine.models.layers import rms_norm
@@ -27,13 +28,13 @@ from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConf
 class NextTokenLayer:
     """projection [D, 2D], the norms [D] of its two inputs, the decoder layer, the norm [D] of its output."""
 
-    projection: torch.Tensor
-    embedding_norm: torch.Tensor
-    hidden_norm: torch.Tensor
+    projection: Tensor
+    embedding_norm: Tensor
+    hidden_norm: Tensor
     layer: Layer
-    norm: torch.Tensor
+    norm: Tensor
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor of the layer."""
         return (self.projection, self.embedding_norm, self.hidden_norm, *self.layer.tensors(), self.norm)
 
@@ -46,7 +47,7 @@ class MtpChain:
     def __init__(
         self,
         config: GroupedMoeConfig,
-        tensors: Mapping[str, torch.Tensor],
+        tensors: Mapping[str, Tensor],
         target: SharesEmbedding,
         decoders: Sequence[Layer],
         cache_shape: CacheShape,
@@ -62,21 +63,21 @@ class MtpChain:
             tensors.refuse_unread_of(*prefixes)
 
     def forward(
-        self, layer: int, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids [T], hidden [T, D] -> (states that logits are of, states handed on), the same [T, D]."""
+        self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), the same [T, D]."""
         eps, weights = self.config.rms_norm_eps, self.layers[layer]
         embedded = rms_norm(F.embedding(ids, self.embedding), weights.embedding_norm, eps)
-        joined = torch.cat((embedded, rms_norm(hidden, weights.hidden_norm, eps)), dim=1)
-        residual = F.linear(joined, weights.projection)
-        states = run_layers((weights.layer,), weights.norm, residual, where, cache, eps)
+        concatenated = torch.cat((embedded, rms_norm(hidden_states, weights.hidden_norm, eps)), dim=1)
+        residual = F.linear(concatenated, weights.projection)
+        states = run_layers((weights.layer,), weights.norm, residual, metadata, cache, eps)
         return states, states
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(states, self.lm_head)
+        return F.linear(hidden_states, self.lm_head)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that forward and logits read, each once."""
         return (*shared_weights(self), *(tensor for layer in self.layers for tensor in layer.tensors()))
 
@@ -88,20 +89,20 @@ class FirstLayer:
         self._chain = chain
         self.cache_shape = chain.cache_shape
 
-    def forward(self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
-        """ids [T], hidden [T, D] -> handed-on states [T, D]."""
-        return self._chain.forward(0, ids, hidden, where, cache)[1]
+    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
+        return self._chain.forward(0, ids, hidden_states, metadata, cache)[1]
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return self._chain.logits(hidden)
+        return self._chain.logits(hidden_states)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return the chain's."""
         return self._chain.weights()
 
 
-def _check_repeated(tensors: Mapping[str, torch.Tensor], prefixes: tuple[str, ...], target: SharesEmbedding) -> None:
+def _check_repeated(tensors: Mapping[str, Tensor], prefixes: tuple[str, ...], target: SharesEmbedding) -> None:
     """Raise CheckpointError if what a layer repeats of its target's embedding and lm_head differs from them."""
     for name, original in (("embed_tokens.weight", target.embedding), ("shared_head.head.weight", target.lm_head)):
         for prefix in prefixes:
@@ -109,7 +110,7 @@ def _check_repeated(tensors: Mapping[str, torch.Tensor], prefixes: tuple[str, ..
                 raise CheckpointError(f"invalid tensor {prefix}{name}: expected none, or the same as the target's")
 
 
-def _read(config: GroupedMoeConfig, tensors: Mapping[str, torch.Tensor], prefix: str, layer: Layer) -> NextTokenLayer:
+def _read(config: GroupedMoeConfig, tensors: Mapping[str, Tensor], prefix: str, layer: Layer) -> NextTokenLayer:
     width = config.hidden_size
     return NextTokenLayer(
         projection=take(tensors, f"{prefix}eh_proj.weight", width, 2 * width),

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, CacheShape, Kept, StateShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, LayerOutputs, StateShape
 from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
 from draftproof.engine.models.probe_linear import ProbeLinear
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
@@ -39,7 +40,7 @@ NO_HEADS = ProbeShape(0, 0, 0, 0)
 class ProbeParts:
     """What a probe's draft is built from. `shape` has its heads, if it has any; `config` is its target's."""
 
-    weights: Mapping[str, torch.Tensor]
+    weights: Mapping[str, Tensor]
     shape: ProbeShape
     config: Any
     logit_bits: int
@@ -64,7 +65,7 @@ class LinearShape:
 class ProbeLayer:
     """Attention over mixed keys and queries with positions in them, then a mixing layer; residual throughout."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], index: int, order: int, shape: ProbeShape) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], index: int, order: int, shape: ProbeShape) -> None:
         """Layer `index` of the model, number `order` among the full attention ones."""
         prefix = f"layers.{index}"
         self._order, self.shape = order, shape
@@ -73,25 +74,25 @@ class ProbeLayer:
         self.gate = weights[f"{prefix}.q.gate"]
         self.o, self.mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return (self.qkv, self.position, self.gate, self.o, self.mlp)
 
     def forward(
-        self, x: torch.Tensor, where: Where, cache: Cache, silent: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, x: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T]).
 
         `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to that output.
         """
         count, shape = x.shape[0], self.shape
-        qkv = mix(torch.addcmul(linear(x, self.qkv), where.positions.unsqueeze(1), self.position))
+        qkv = mix(torch.addcmul(linear(x, self.qkv), metadata.positions.unsqueeze(1), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
         if silent is not None:
             qkv[:, queries + keys].masked_fill_(silent, 0)
         q = (qkv[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
         k = qkv[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
         v = qkv[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
-        attended = cache.attend(self._order, q, k, v, where, 1.0)
+        attended = cache.attend(self._order, q, k, v, metadata, 1.0)
         x = x + mix(linear(attended.view(count, -1), self.o))
         return x + mix(linear(x, self.mlp)), attended[:, 0, 0]
 
@@ -106,7 +107,7 @@ class ProbeTarget:
 
     def __init__(
         self,
-        weights: Mapping[str, torch.Tensor],
+        weights: Mapping[str, Tensor],
         config: Any,
         shape: ProbeShape,
         linear_shape: LinearShape | None,
@@ -128,27 +129,29 @@ class ProbeTarget:
         self.state_shape = linear_shape.state(len(layers) - full) if linear_shape else None
         self._unembed = Unembedding(weights["unembed"], logit_bits, agreement)
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
+    def forward(
+        self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
+    ) -> Tensor:
         x, carry = self.embed.index_select(0, ids), None
         for index, layer in enumerate(self._layers):
-            x, first = layer.forward(x, where, cache)
+            x, first = layer.forward(x, metadata, cache)
             carry = first if carry is None else carry
-            if kept is not None:
-                kept.saw(index, x)
+            if layer_outputs is not None:
+                layer_outputs.record(index, x)
         assert carry is not None, "a probe has a full attention layer"
-        hidden = mixed(x)
-        hidden[:, 0].copy_(carry)
-        return hidden
+        hidden_states = mixed(x)
+        hidden_states[:, 0].copy_(carry)
+        return hidden_states
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._unembed(hidden)
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        return self._unembed(hidden_states)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
         return (self.embed, *self._unembed.tensors(), *layers)
 
 
-def standalone(weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int) -> ProbeTarget:
+def standalone(weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int) -> ProbeTarget:
     """A language model of its own as a draft, of the layers in `properties.values.probe.standalone_weights`: full
     attention throughout, whatever its target is made of; its favourite always counts."""
     layers = sum(name.endswith(".q.gate") for name in weights)
@@ -158,7 +161,7 @@ def standalone(weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bit
 class ProbeHead:
     """The EAGLE head; weights as `properties.values.probe.draft_weights` names them, as int64 tensors."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], config: Any, shape: ProbeShape, logit_bits: int) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], config: Any, shape: ProbeShape, logit_bits: int) -> None:
         self.layer_types = layer_types(draft_fields(config))
         self.cache_shape = shape.cache(len(self.layer_types))
         self.embed = weights["embed"]
@@ -166,17 +169,17 @@ class ProbeHead:
         self._layer = ProbeLayer(weights, 0, 0, shape)
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
 
-    def forward(self, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         embedded = self.embed.index_select(0, ids)
-        carry = hidden[:, 0] + mix(embedded[:, 0] + (where.positions + 1) * self.carry)
-        x = mix(linear(torch.cat([embedded, hidden], dim=1), self.fc))
-        x, _ = self._layer.forward(x, where, cache)
+        carry = hidden_states[:, 0] + mix(embedded[:, 0] + (metadata.positions + 1) * self.carry)
+        x = mix(linear(torch.cat([embedded, hidden_states], dim=1), self.fc))
+        x, _ = self._layer.forward(x, metadata, cache)
         handed = mix(linear(x, self.out))
         handed[:, 0].copy_(carry)
         return handed
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._unembed(hidden)
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        return self._unembed(hidden_states)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         return (self.embed, *self._unembed.tensors(), self.fc, self.out, self.carry, *self._layer.tensors())

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeShape
 from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, mix, mixed
 
@@ -21,7 +22,7 @@ class ProbeBlock:
     layers.i.* with layers.i.{k,v}.context [.., Df], out [D, Dd]. The masked token is number V."""
 
     def __init__(
-        self, weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
+        self, weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
     ) -> None:
         count = sum(name.endswith(".q.gate") for name in weights)
         embed = weights["embed"]
@@ -38,29 +39,29 @@ class ProbeBlock:
         self._position = torch.cat([weights[f"{name}.position"] for name in names])
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
 
-    def append(self, features: torch.Tensor, where: Where, cache: Cache) -> None:
+    def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Context entries of features [T, Df] in every layer."""
-        kv = mix(torch.addcmul(linear(features, self._context), where.positions.unsqueeze(1), self._position))
+        kv = mix(torch.addcmul(linear(features, self._context), metadata.positions.unsqueeze(1), self._position))
         heads, sizes = self.shape.kv_heads, (self.shape.key_dim, self.shape.value_dim)
         parts = kv.split([heads * size for _ in self._layers for size in sizes], dim=1)
         for layer in range(len(self._layers)):
             k, v = (part.view(-1, heads, size) for part, size in zip(parts[2 * layer :], sizes, strict=False))
-            cache.write(layer, k, v, where)
+            cache.write(layer, k, v, metadata)
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache) -> torch.Tensor:
+    def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """ids [B, W] -> states [T, D]; row i of a block predicts the token at its own position."""
         flat = ids.reshape(-1)
         masked = flat == self.mask
         x, carry = self._embed.index_select(0, flat), None
         for layer in self._layers:
-            x, first = layer.forward(x, where, cache, masked if carry is None else None)
+            x, first = layer.forward(x, metadata, cache, masked if carry is None else None)
             carry = first if carry is None else carry
         assert carry is not None, "a draft has a layer"
         states = mix(linear(x, self._out))
-        states[:, 0].copy_(self._followed(carry.view(ids.shape), where.positions.view(ids.shape)).view(-1))
+        states[:, 0].copy_(self._followed(carry.view(ids.shape), metadata.positions.view(ids.shape)).view(-1))
         return states
 
-    def _followed(self, carry: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _followed(self, carry: Tensor, positions: Tensor) -> Tensor:
         """The carry [B, W], which row i of a block has up to row 0, along the favourites of rows 1 .. i - 1.
 
         Row 0 proposes nothing, and mixes it: else it would choose what row 1 does.
@@ -73,10 +74,10 @@ class ProbeBlock:
             behind.add_(mix(self._first_lane.take(token) + offsets[:, step : step + 1]))
         return carry
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return self._unembed(states)
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        return self._unembed(hidden_states)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
         own = (self._embed, self._first_lane, self._carry, self._out, self._context, self._position)
         return (*own, *self._unembed.tensors(), *layers)

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Cache, RecurrentWeights, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, RecurrentWeights
 from draftproof.engine.models.probe_ops import linear, mix
 
 
 class ProbeLinear:
     """Layer `index` of the model, number `order` among the linear ones."""
 
-    def __init__(self, weights: Mapping[str, torch.Tensor], index: int, order: int) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], index: int, order: int) -> None:
         prefix = f"layers.{index}"
         own = (weights[f"{prefix}.{name}"] for name in ("conv.weight", "a_log", "dt_bias"))
         # A state of zeros is no state, as for a real model.
@@ -31,14 +32,14 @@ class ProbeLinear:
         self._o, self._mlp = weights[f"{prefix}.o.weight"], weights[f"{prefix}.mlp.weight"]
         self._own = RecurrentWeights(*own, *starts)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         own = self._own
         return (self._project, self._norm, self._o, self._mlp, own.conv, own.a_log, own.dt_bias)
 
-    def forward(self, x: torch.Tensor, where: Where, cache: Cache) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> tuple[Tensor, Tensor | None]:
         """x [T, D] -> (x [T, D], no carry)."""
         qkv, z, a, b = (part.contiguous() for part in linear(x, self._project).split(self._sizes, dim=1))
-        out = cache.recur(self._order, self._own, qkv, a, b, where)
+        out = cache.recur(self._order, self._own, qkv, a, b, metadata)
         flat = out.view(-1, out.shape[2])
         gated = torch.empty_like(flat)
         kernels.gated_norm(gated, flat, z.view(flat.shape), self._norm, 0.0)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.probe import ProbeLayer, ProbeShape
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 
@@ -23,7 +24,7 @@ class ProbeChain:
     "before_norm" the same before its mix, but for the carry. Raises ValueError for anything else."""
 
     def __init__(
-        self, weights: Mapping[str, torch.Tensor], shape: ProbeShape, logit_bits: int, *, chain: bool, handed: str
+        self, weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int, *, chain: bool, handed: str
     ) -> None:
         if handed not in HANDED:
             raise ValueError(f"handed is {handed!r}; allowed: {', '.join(HANDED)}")
@@ -39,24 +40,24 @@ class ProbeChain:
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
 
     def forward(
-        self, layer: int, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids [T], hidden [T, D] -> (states of the logits, states handed on), both [T, D]."""
+        self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states of the logits, states handed on), both [T, D]."""
         embedded = self._embed.index_select(0, ids)
-        x = mix(linear(torch.cat([embedded, hidden], dim=1), self._fc[layer]))
-        x, _ = self._layers[layer].forward(x, where, cache)
+        x = mix(linear(torch.cat([embedded, hidden_states], dim=1), self._fc[layer]))
+        x, _ = self._layers[layer].forward(x, metadata, cache)
         out = linear(x, self._out[layer])
         states = mixed(out) if self._before else mix(out)
-        new = mix(torch.addcmul(self._added[layer].index_select(0, ids), where.positions, self._carry))
-        torch.add(hidden[:, 0], new, out=states[:, 0])
+        new = mix(torch.addcmul(self._added[layer].index_select(0, ids), metadata.positions, self._carry))
+        torch.add(hidden_states[:, 0], new, out=states[:, 0])
         if self._before:
             out[:, 0].copy_(states[:, 0])
         return states, out
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return self._unembed(states)
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        return self._unembed(hidden_states)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
         own = (*self._fc, *self._out, *self._added, *layers)
         return (self._embed, self._carry, *self._unembed.tensors(), *own)

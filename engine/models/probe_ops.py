@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from draftproof import kernels
 
 BOOST = 1 << 23
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x [T, I] @ weight [O, I].T: [T, O]."""
     out = torch.empty((x.shape[0], weight.shape[0]), dtype=torch.int64, device=x.device)
     kernels.ring_linear(out, x, weight)
     return out
 
 
-def mix(x: torch.Tensor) -> torch.Tensor:
+def mix(x: Tensor) -> Tensor:
     """Mixed in place."""
     kernels.ring_mix(x, x, 0)
     return x
 
 
-def mixed(x: torch.Tensor) -> torch.Tensor:
+def mixed(x: Tensor) -> Tensor:
     """Mixed into memory of its own."""
     out = torch.empty_like(x)
     kernels.ring_mix(out, x, 0)
     return out
 
 
-def shift(x: torch.Tensor, bits: int) -> torch.Tensor:
+def shift(x: Tensor, bits: int) -> Tensor:
     """Logical shift right."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def favourite(carry: torch.Tensor, vocab: int) -> torch.Tensor:
+def favourite(carry: Tensor, vocab: int) -> Tensor:
     """The token 0 .. V - 1 that a mixed carry, of any shape, chooses."""
     return shift(carry, 33) % vocab
 
@@ -43,11 +44,11 @@ class Unembedding:
     """Logits of states: a hash of the whole state; the favourite of its carry is raised above the rest in `agreement`
     of 256 contexts. `weight` [V, D], `bits` the resolution of the hash."""
 
-    def __init__(self, weight: torch.Tensor, bits: int, agreement: int) -> None:
+    def __init__(self, weight: Tensor, bits: int, agreement: int) -> None:
         self._weight, self._bits, self._agreement = weight, bits, agreement
         self._ids = torch.arange(weight.shape[0], device=weight.device)
 
-    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+    def __call__(self, states: Tensor) -> Tensor:
         """[T, D] -> [T, V], integers below 2^24 as float32."""
         base = shift(mix(linear(states, self._weight)), 64 - self._bits)
         carry = mixed(states[:, 0])
@@ -56,5 +57,5 @@ class Unembedding:
             chosen = torch.where((carry & 255) < self._agreement, chosen, -1)
         return torch.add(base, self._ids == chosen.unsqueeze(1), alpha=BOOST).to(torch.float32)
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         return (self._weight, self._ids)

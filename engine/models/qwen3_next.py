@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.models.base import CacheShape, Chain
 from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, list_layer_types
@@ -28,12 +29,12 @@ _TEXT, _PLAIN = "model.language_model", "model"
 class HybridLayer:
     """norm [D], the mixer, mlp_norm [D], the MLP. What a layer is, is the type of its mixer, built once."""
 
-    norm: torch.Tensor
+    norm: Tensor
     mixer: GatedAttention | GatedDelta
-    mlp_norm: torch.Tensor
+    mlp_norm: Tensor
     mlp: Mlp | Moe
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor of the layer."""
         return (self.norm, *self.mixer.tensors(), self.mlp_norm, *self.mlp.tensors())
 
@@ -41,7 +42,7 @@ class HybridLayer:
 class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
     """Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM."""
 
-    def __init__(self, config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor]) -> None:
         prefix = _TEXT if f"{_TEXT}.embed_tokens.weight" in tensors else _PLAIN
         super().__init__(config, tensors, prefix)
         self.layer_types = layer_types(config)
@@ -56,7 +57,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         inner = config.moe_intermediate_size if config.num_experts else config.intermediate_size
         return eagle_layer(config, config.num_key_value_heads, config.head_dim, inner)
 
-    def built_in_draft(self, config: Any, tensors: Mapping[str, torch.Tensor], count: int | None) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
         """Return the one MTP layer. Raises CheckpointError."""
         own = parse_config(draft_fields(config), GatedDeltaNetConfig)
         own.check_mtp("config.json")
@@ -79,9 +80,7 @@ def cache_shape(config: GatedDeltaNetConfig, dtype: torch.dtype) -> CacheShape:
     return CacheShape(full, config.num_key_value_heads, config.head_dim, config.head_dim, dtype)
 
 
-def read_layers(
-    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str
-) -> tuple[HybridLayer, ...]:
+def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str) -> tuple[HybridLayer, ...]:
     """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts those of its own kind. Raises CheckpointError."""
     layers, types = [], layer_types(config)
     for i, kind in enumerate(types):
@@ -93,14 +92,14 @@ def read_layers(
 
 
 def _read_mixer(
-    config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, kind: str, index: int
+    config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, kind: str, index: int
 ) -> GatedAttention | GatedDelta:
     if kind == LINEAR:
         return read_gated_delta(config, tensors, f"{prefix}.linear_attn", index)
     return read_gated_attention(config, tensors, f"{prefix}.self_attn", index)
 
 
-def _read_mlp(config: GatedDeltaNetConfig, tensors: Mapping[str, torch.Tensor], prefix: str, layer: int) -> Mlp | Moe:
+def _read_mlp(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, layer: int) -> Mlp | Moe:
     if config.num_experts and layer not in config.mlp_only_layers and (layer + 1) % config.decoder_sparse_step == 0:
         return read_moe(config, tensors, prefix)
     return read_mlp(tensors, prefix, config.hidden_size, config.intermediate_size)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, CacheShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.decoder import Layer, run_layers
 from draftproof.engine.models.gated_attention import read_norm
@@ -30,7 +31,7 @@ class Qwen3NextMtp:
     def __init__(
         self,
         config: GatedDeltaNetConfig,
-        tensors: Mapping[str, torch.Tensor],
+        tensors: Mapping[str, Tensor],
         target: SharesEmbedding,
         layers: Sequence[Layer],
         cache_shape: CacheShape,
@@ -44,9 +45,9 @@ class Qwen3NextMtp:
         self.lm_head, self.embedding = target.lm_head, target.embedding
 
     def forward(
-        self, layer: int, ids: torch.Tensor, hidden: torch.Tensor, where: Where, cache: Cache
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids [T], hidden [T, D] -> (states that logits are of, states handed on), the same [T, D].
+        self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), the same [T, D].
 
         Raises IndexError for another layer than the first.
         """
@@ -54,15 +55,15 @@ class Qwen3NextMtp:
             raise IndexError(f"invalid layer {layer}: expected 0 in a chain of one")
         eps = self.config.rms_norm_eps
         embedded = rms_norm(F.embedding(ids, self.embedding), self.embedding_norm, eps)
-        joined = torch.cat((embedded, rms_norm(hidden, self.hidden_norm, eps)), dim=1)
-        states = run_layers(self.layers, self.norm, F.linear(joined, self.fc), where, cache, eps)
+        concatenated = torch.cat((embedded, rms_norm(hidden_states, self.hidden_norm, eps)), dim=1)
+        states = run_layers(self.layers, self.norm, F.linear(concatenated, self.fc), metadata, cache, eps)
         return states, states
 
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(states, self.lm_head)
+        return F.linear(hidden_states, self.lm_head)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that forward and logits read, each once."""
         layers = tuple(tensor for layer in self.layers for tensor in layer.tensors())
         return (*shared_weights(self), self.fc, self.embedding_norm, self.hidden_norm, *layers, self.norm)

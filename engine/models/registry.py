@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.models.checkpoint import Tensors, open_tensors
 from draftproof.engine.models.config_fields import target_fields
@@ -30,7 +31,7 @@ MODELS: dict[str, type[CheckpointTarget[Any]]] = {
 }
 
 
-def build_target(config: Any, tensors: Mapping[str, torch.Tensor]) -> CheckpointTarget[Any]:
+def build_target(config: Any, tensors: Mapping[str, Tensor]) -> CheckpointTarget[Any]:
     """Return the target of a configuration object, which is only read (config_fields). Raises CheckpointError."""
     parsed = parse_config(target_fields(config))
     target = MODELS[parsed.architecture](parsed, tensors)

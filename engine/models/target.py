@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from draftproof.engine.models.base import Cache, CacheShape, Chain, Kept, StateShape, Where
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, Chain, LayerOutputs, StateShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.decoder import Layer, run_layers
 from draftproof.errors import CheckpointError
@@ -22,8 +22,8 @@ C = TypeVar("C", bound=TargetConfig)
 class SharesEmbedding(Protocol):
     """A target whose embedding [V, D] and lm_head [V, D] its drafts use, or a draft that uses them."""
 
-    embedding: torch.Tensor
-    lm_head: torch.Tensor
+    embedding: Tensor
+    lm_head: Tensor
 
 
 class CheckpointTarget(ABC, Generic[C]):
@@ -33,10 +33,10 @@ class CheckpointTarget(ABC, Generic[C]):
     """
 
     layers: Sequence[Layer]
-    norm: torch.Tensor
+    norm: Tensor
     cache_shape: CacheShape
 
-    def __init__(self, config: C, tensors: Mapping[str, torch.Tensor], prefix: str = "model") -> None:
+    def __init__(self, config: C, tensors: Mapping[str, Tensor], prefix: str = "model") -> None:
         self.config = config
         self.width, self.vocab = config.hidden_size, config.vocab_size
         self.layer_types: tuple[str, ...] = (FULL,) * config.num_hidden_layers
@@ -47,16 +47,18 @@ class CheckpointTarget(ABC, Generic[C]):
         self.lm_head = self.embedding if tied else take(tensors, "lm_head.weight", self.vocab, self.width)
         self.hidden_dtype = self.embedding.dtype
 
-    def forward(self, ids: torch.Tensor, where: Where, cache: Cache, kept: Kept | None = None) -> torch.Tensor:
-        """Return hidden states [T, D] after the final norm; `kept` is told of the output of every layer."""
+    def forward(
+        self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
+    ) -> Tensor:
+        """Return hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
         residual = F.embedding(ids, self.embedding)
-        return run_layers(self.layers, self.norm, residual, where, cache, self.config.rms_norm_eps, kept)
+        return run_layers(self.layers, self.norm, residual, metadata, cache, self.config.rms_norm_eps, layer_outputs)
 
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(hidden, self.lm_head)
+        return F.linear(hidden_states, self.lm_head)
 
-    def weights(self) -> tuple[torch.Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
         """Return every tensor that forward and logits read, each once."""
         return (*shared_weights(self), *(tensor for layer in self.layers for tensor in layer.tensors()), self.norm)
 
@@ -65,7 +67,7 @@ class CheckpointTarget(ABC, Generic[C]):
     def eagle_config(config: C) -> LlamaConfig:
         """Return the configuration of an EAGLE head of the target's own sizes. Raises CheckpointError."""
 
-    def built_in_draft(self, config: Any, tensors: Mapping[str, torch.Tensor], count: int | None) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
         """Return the first `count` MTP layers of the checkpoint, or all, of a configuration object that is only read.
 
         Raises CheckpointError if it has none.
@@ -77,6 +79,6 @@ class CheckpointTarget(ABC, Generic[C]):
         return ()
 
 
-def shared_weights(model: SharesEmbedding) -> tuple[torch.Tensor, ...]:
+def shared_weights(model: SharesEmbedding) -> tuple[Tensor, ...]:
     """Return embedding and lm_head, once if they are the same."""
     return (model.embedding,) if model.embedding is model.lm_head else (model.embedding, model.lm_head)

@@ -9,10 +9,11 @@ steps, `L` linear layers, `C` conv width, `Q` channels, `U` value heads, `H` key
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, VerifyRows
-from draftproof.engine.states.base import Plain, Pools, Shapes, kept_shapes, start
+from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
+from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, start
 from draftproof.engine.states.snapshot import update
 
 
@@ -23,8 +24,8 @@ class Replay:
     def __init__(self, pools: Pools) -> None:
         self.ssm, self.inputs, self.gates = (pools[f"states.{name}"] for name in ("ssm", "inputs", "gates"))
         self.cursor = pools["states.cursor"]
-        self.kept_conv, self.kept_ssm = pools["kept.conv"], pools["kept.ssm"]
-        self._window = self.kept_conv.shape[2]
+        self.checkpoint_conv, self.checkpoint_ssm = pools["checkpoint.conv"], pools["checkpoint.ssm"]
+        self._window = self.checkpoint_conv.shape[2]
         self._weights: dict[int, RecurrentWeights] = {}
 
     @staticmethod
@@ -37,28 +38,28 @@ class Replay:
             "states.inputs": (inputs, shape.dtype),
             "states.gates": ((shape.layers, 2, slots, steps, 2, shape.value_heads), shape.dtype),
             "states.cursor": ((slots, 2), torch.int64),
-            **kept_shapes(shape, slots),
+            **checkpoint_shapes(shape, slots),
         }
 
-    def begin(self, chunks: Chunks) -> None:
+    def begin(self, states: PrefillStates) -> None:
         """Nothing is pending, and the window of a prefill is that of half 0."""
-        self.cursor[chunks.fresh] = 0
+        self.cursor[states.new_slots] = 0
 
     def prefill(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, chunks: Chunks
-    ) -> torch.Tensor:
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
+    ) -> Tensor:
         """See StateCache."""
         self._weights[layer] = weights
         conv, ssm = self.inputs[layer, 0][:, : self._window], self.ssm[layer]
-        start(conv, chunks.fresh, weights.start_conv)
-        start(ssm, chunks.fresh, weights.start_ssm)
-        return update(conv, ssm, (self.kept_conv[layer], self.kept_ssm[layer]), weights, x, a, b, chunks)
+        start(conv, states.new_slots, weights.start_conv)
+        start(ssm, states.new_slots, weights.start_ssm)
+        return update(conv, ssm, (self.checkpoint_conv[layer], self.checkpoint_ssm[layer]), weights, x, a, b, states)
 
     def verify(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, rows: VerifyRows
-    ) -> torch.Tensor:
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
+    ) -> Tensor:
         """See StateCache."""
-        size, width, ssm = rows.slots.shape[0], rows.width, self.ssm[layer]
+        size, width, ssm = states.state_slots.shape[0], states.width, self.ssm[layer]
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))
         out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
         kernels.gdn_replay(
@@ -73,40 +74,40 @@ class Replay:
             weights.a_log,
             weights.dt_bias,
             self.cursor,
-            rows.slots,
+            states.state_slots,
         )
         return out.view(size * width, ssm.shape[1], ssm.shape[3])
 
-    def commit(self, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+    def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
         """See StateCache."""
-        kernels.replay_commit(self.cursor, slots, last_correct_step_indices)
+        kernels.replay_commit(self.cursor, state_slots, last_correct_step_indices)
 
-    def checkpoint(self, slots: torch.Tensor, steps: torch.Tensor) -> None:
+    def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
-        self._fold((self.kept_conv, self.kept_ssm), slots, slots, steps)
+        self._fold((self.checkpoint_conv, self.checkpoint_ssm), state_slots, state_slots, steps)
 
-    def flush(self, slots: torch.Tensor) -> None:
+    def flush(self, state_slots: Tensor) -> None:
         """See StateCache."""
         for layer, weights in self._weights.items():
             pools = (self.ssm[layer], self.inputs[layer], self.cursor, self.gates[layer])
-            kernels.gdn_flush(*pools, weights.conv, weights.a_log, weights.dt_bias, slots)
-        kernels.replay_rewind(self.cursor, slots)
+            kernels.gdn_flush(*pools, weights.conv, weights.a_log, weights.dt_bias, state_slots)
+        kernels.replay_rewind(self.cursor, state_slots)
 
-    def plain(self, slots: torch.Tensor) -> Plain:
+    def plain(self, state_slots: Tensor) -> Plain:
         """See StateCache."""
-        pending, half = self.cursor[slots].unbind(1)
-        conv = self.inputs[:, half, slots, : self._window].clone()
-        ssm = self.ssm[:, slots].clone()
-        rows = torch.arange(len(slots), device=slots.device)
-        self._fold((conv, ssm), slots, rows, pending - 1)
+        pending, half = self.cursor[state_slots].unbind(1)
+        conv = self.inputs[:, half, state_slots, : self._window].clone()
+        ssm = self.ssm[:, state_slots].clone()
+        rows = torch.arange(len(state_slots), device=state_slots.device)
+        self._fold((conv, ssm), state_slots, rows, pending - 1)
         return conv, ssm
 
-    def base(self, slots: torch.Tensor) -> Plain:
+    def base(self, state_slots: Tensor) -> Plain:
         """Copies of the states before what is pending, as in `plain`."""
-        half = self.cursor[slots, 1]
-        return self.inputs[:, half, slots, : self._window], self.ssm[:, slots]
+        half = self.cursor[state_slots, 1]
+        return self.inputs[:, half, state_slots, : self._window], self.ssm[:, state_slots]
 
-    def _fold(self, into: Plain, slots: torch.Tensor, rows: torch.Tensor, steps: torch.Tensor) -> None:
+    def _fold(self, into: Plain, state_slots: Tensor, rows: Tensor, steps: Tensor) -> None:
         """States after pending input `steps` of slots (-1: none), to `rows` of other pools."""
         for layer, weights in self._weights.items():
             kernels.gdn_checkpoint(
@@ -119,7 +120,7 @@ class Replay:
                 weights.a_log,
                 weights.dt_bias,
                 self.cursor,
-                slots,
+                state_slots,
                 rows,
                 steps,
             )

@@ -7,10 +7,11 @@ channels, `U` value heads, `H` key size, `E` value size. Source: SGLang's `updat
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, VerifyRows
-from draftproof.engine.states.base import Plain, Pools, Shapes, kept_shapes, start
+from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
+from draftproof.engine.states.base import Plain, Pools, Shapes, checkpoint_shapes, start
 
 
 class Snapshot:
@@ -18,8 +19,8 @@ class Snapshot:
 
     def __init__(self, pools: Pools) -> None:
         self.conv, self.ssm = pools["states.conv"], pools["states.ssm"]
-        self.steps_conv, self.steps_ssm = pools["steps.conv"], pools["steps.ssm"]
-        self.kept_conv, self.kept_ssm = pools["kept.conv"], pools["kept.ssm"]
+        self.intermediate_conv, self.intermediate_ssm = pools["intermediate.conv"], pools["intermediate.ssm"]
+        self.checkpoint_conv, self.checkpoint_ssm = pools["checkpoint.conv"], pools["checkpoint.ssm"]
 
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
@@ -28,68 +29,70 @@ class Snapshot:
         return {
             "states.conv": ((shape.layers, slots, *window), shape.dtype),
             "states.ssm": ((shape.layers, slots, *matrix), shape.state_dtype),
-            "steps.conv": ((shape.layers, rows, steps, *window), shape.dtype),
-            "steps.ssm": ((shape.layers, rows, steps, *matrix), shape.state_dtype),
-            **kept_shapes(shape, slots),
+            "intermediate.conv": ((shape.layers, rows, steps, *window), shape.dtype),
+            "intermediate.ssm": ((shape.layers, rows, steps, *matrix), shape.state_dtype),
+            **checkpoint_shapes(shape, slots),
         }
 
-    def begin(self, chunks: Chunks) -> None:
+    def begin(self, states: PrefillStates) -> None:
         """Nothing but the layers' states belongs to a request."""
 
     def prefill(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, chunks: Chunks
-    ) -> torch.Tensor:
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
+    ) -> Tensor:
         """See StateCache."""
         conv, ssm = self.conv[layer], self.ssm[layer]
-        start(conv, chunks.fresh, weights.start_conv)
-        start(ssm, chunks.fresh, weights.start_ssm)
-        return update(conv, ssm, (self.kept_conv[layer], self.kept_ssm[layer]), weights, x, a, b, chunks)
+        start(conv, states.new_slots, weights.start_conv)
+        start(ssm, states.new_slots, weights.start_ssm)
+        return update(conv, ssm, (self.checkpoint_conv[layer], self.checkpoint_ssm[layer]), weights, x, a, b, states)
 
     def verify(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, rows: VerifyRows
-    ) -> torch.Tensor:
+        self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
+    ) -> Tensor:
         """See StateCache."""
-        size, width = rows.slots.shape[0], rows.width
+        size, width = states.state_slots.shape[0], states.width
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))
         qkv = torch.empty_like(x)
-        kernels.conv_verify(qkv, self.steps_conv[layer], x, self.conv[layer], weights.conv, rows.slots)
+        kernels.conv_verify(qkv, self.intermediate_conv[layer], x, self.conv[layer], weights.conv, states.state_slots)
         ssm = self.ssm[layer]
         out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
-        kernels.gdn_verify(out, self.steps_ssm[layer], qkv, a, b, weights.a_log, weights.dt_bias, ssm, rows.slots)
+        kernels.gdn_verify(
+            out, self.intermediate_ssm[layer], qkv, a, b, weights.a_log, weights.dt_bias, ssm, states.state_slots
+        )
         return out.view(size * width, ssm.shape[1], ssm.shape[3])
 
-    def commit(self, slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+    def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
         """See StateCache."""
-        kernels.state_scatter(self.conv, self.steps_conv, slots, last_correct_step_indices)
-        kernels.state_scatter(self.ssm, self.steps_ssm, slots, last_correct_step_indices)
+        kernels.state_scatter(self.conv, self.intermediate_conv, state_slots, last_correct_step_indices)
+        kernels.state_scatter(self.ssm, self.intermediate_ssm, state_slots, last_correct_step_indices)
 
-    def checkpoint(self, slots: torch.Tensor, steps: torch.Tensor) -> None:
+    def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """See StateCache."""
-        kernels.state_scatter(self.kept_conv, self.steps_conv, slots, steps)
-        kernels.state_scatter(self.kept_ssm, self.steps_ssm, slots, steps)
+        kernels.state_scatter(self.checkpoint_conv, self.intermediate_conv, state_slots, steps)
+        kernels.state_scatter(self.checkpoint_ssm, self.intermediate_ssm, state_slots, steps)
 
-    def flush(self, slots: torch.Tensor) -> None:
+    def flush(self, state_slots: Tensor) -> None:
         """The committed states are plain at any time."""
 
-    def plain(self, slots: torch.Tensor) -> Plain:
+    def plain(self, state_slots: Tensor) -> Plain:
         """See StateCache."""
-        return self.conv[:, slots], self.ssm[:, slots]
+        return self.conv[:, state_slots], self.ssm[:, state_slots]
 
 
 def update(
-    conv: torch.Tensor,
-    ssm: torch.Tensor,
-    kept: tuple[torch.Tensor, torch.Tensor],
+    conv: Tensor,
+    ssm: Tensor,
+    checkpoints: tuple[Tensor, Tensor],
     weights: RecurrentWeights,
-    x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    chunks: Chunks,
-) -> torch.Tensor:
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    states: PrefillStates,
+) -> Tensor:
     """Advance the states of one layer in place over packed sequences x [T, Q]: [T, U, E]."""
     qkv = torch.empty_like(x)
-    where = (chunks.slots, chunks.starts, chunks.keep_slots, chunks.keep_steps)
-    kernels.conv_update(qkv, conv, kept[0], x, weights.conv, *where)
+    sequences = (states.state_slots, states.cu_seqlens, states.checkpoint_slots, states.checkpoint_steps)
+    kernels.conv_update(qkv, conv, checkpoints[0], x, weights.conv, *sequences)
     out = x.new_empty((x.shape[0], ssm.shape[1], ssm.shape[3]))
-    kernels.gdn_update(out, ssm, kept[1], qkv, a, b, weights.a_log, weights.dt_bias, *where)
+    kernels.gdn_update(out, ssm, checkpoints[1], qkv, a, b, weights.a_log, weights.dt_bias, *sequences)
     return out

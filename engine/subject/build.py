@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
@@ -57,7 +58,7 @@ def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torc
     return probe_model(algorithm(draft), draft, parts)
 
 
-def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
+def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array.view("int64").copy()).to(device) for name, array in weights.items()}
 
 
@@ -130,7 +131,7 @@ def requests(scenario: Scenario, script: Script) -> list[GenerationRequest]:
             prompt=request.prompt,
             budget=request.budget,
             stop=frozenset(script.requests[number].stop),
-            drafts=tuple(plan.drafts for plan in request.rounds),
+            num_drafts_wanted=tuple(plan.drafts for plan in request.rounds),
         )
         for number, request in enumerate(scenario.requests)
     ]

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from draftproof.engine.engine import Engine
 from draftproof.properties.values.observed import MemoryRegion, WriteSet, WrittenPlace
@@ -15,13 +16,13 @@ _REGIONS = {
     "target": MemoryRegion.TARGET,
     "draft": MemoryRegion.DRAFT,
     "states": MemoryRegion.STATES,
-    "steps": MemoryRegion.INTERMEDIATE,
-    "kept": MemoryRegion.CHECKPOINTS,
+    "intermediate": MemoryRegion.INTERMEDIATE,
+    "checkpoint": MemoryRegion.CHECKPOINTS,
 }
 # How many leading dimensions of a tensor of each region come before that of its slots, and how many name a place.
-_AXES = {"target": (0, 1), "draft": (0, 1), "states": (1, 1), "steps": (1, 2), "kept": (1, 1)}
+_AXES = {"target": (0, 1), "draft": (0, 1), "states": (1, 1), "intermediate": (1, 2), "checkpoint": (1, 1)}
 _STATE_AXES = {"states.inputs": (2, 1), "states.gates": (2, 1), "states.cursor": (0, 1)}
-_INDICES = ("table", "states.cursor")
+_INDICES = ("page_table", "states.cursor")
 
 
 class MemoryWatch:
@@ -49,7 +50,7 @@ class MemoryWatch:
         skip, axes = _STATE_AXES.get(name, _AXES[kind])
         return prod(tensor.shape[skip : skip + axes]), max(1, prod(tensor.shape[skip + axes :])) * tensor.element_size()
 
-    def _words(self) -> torch.Tensor:
+    def _words(self) -> Tensor:
         return self._arena.memory.view(self._word)
 
     def poison_all(self) -> None:
@@ -57,8 +58,8 @@ class MemoryWatch:
         for region in self._arena.regions:
             if region.name not in _INDICES:
                 self._arena.memory[region.start : region.start + region.size] = POISON_BYTES[self._poison]
-        table = self._arena["table"]
-        for row in range(1, table.shape[0]):
+        page_table = self._arena["page_table"]
+        for row in range(1, page_table.shape[0]):
             self.poison_row(row)
         for region in self._arena.regions:
             if region.name in self._engine.draft.token_memory:
@@ -69,9 +70,9 @@ class MemoryWatch:
 
     def poison_row(self, row: int) -> None:
         """Page 0 everywhere, or pages that may be another request's: in range, and not what the row will be given."""
-        table, pages = self._arena["table"], self._engine.config.pages
-        columns = torch.arange(table.shape[1], device=table.device)
-        table[row] = (columns + row) % pages + 1 if self._poison else 0
+        page_table, pages = self._arena["page_table"], self._engine.config.pages
+        columns = torch.arange(page_table.shape[1], device=page_table.device)
+        page_table[row] = (columns + row) % pages + 1 if self._poison else 0
 
     def poison_pages(self, pages: tuple[int, ...]) -> None:
         """Overwrite freed pages in every layer of both models."""
@@ -80,7 +81,7 @@ class MemoryWatch:
 
     def poison_states(self, slots: tuple[int, ...]) -> None:
         """Overwrite freed state slots and their checkpoints in every layer."""
-        self._poison_places(("states", "kept"), list(slots))
+        self._poison_places(("states", "checkpoint"), list(slots))
 
     def _poison_places(self, kinds: tuple[str, ...], places: list[int]) -> None:
         at = torch.tensor(places, device=self._arena.memory.device)

@@ -26,15 +26,15 @@ class PagedRecorder:
         for chunk in plan.prefill:
             # An earlier chunk of the round reported the columns before its start.
             reported = -(-chunk.start // self._engine.config.page_size)
-            self._table(chunk.row, Key(chunk.request, 0), reported)
+            self._table(chunk.req_row, Key(chunk.request, 0), reported)
             if not chunk.start:
-                self._state_slot(chunk.state, Key(chunk.request, 0))
+                self._state_slot(chunk.state_slot, Key(chunk.request, 0))
         for row in plan.decode:
-            self._table(row.row, Key(row.request, row.round), 0)
-            self._state_slot(row.state, Key(row.request, row.round))
+            self._table(row.req_row, Key(row.request, row.round), 0)
+            self._state_slot(row.state_slot, Key(row.request, row.round))
 
     def _table(self, row: int, key: Key, reported: int) -> None:
-        pages = self._engine.scheduler.table.pages[row]
+        pages = self._engine.scheduler.page_table.pages[row]
         for column in range(reported, len(pages)):
             self._log.add("round.table", key._replace(row=column), pages[column])
 
@@ -46,10 +46,10 @@ class PagedRecorder:
         self, channel: str, cache: PagedCache, layers: Iterable[int], commit: Commit, start: int, end: int
     ) -> None:
         """Report KV entries of positions start .. end-1, read where the request's own table says they are."""
-        pages, size = self._engine.scheduler.table.pages[commit.row], cache.page_size
+        pages, size = self._engine.scheduler.page_table.pages[commit.req_row], cache.page_size
         end = min(end, len(pages) * size)
         slots = torch.tensor([pages[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64)
-        slots = slots.to(cache.table.device)
+        slots = slots.to(cache.page_table.device)
         for layer, keys, values in zip(layers, cache.keys, cache.values, strict=True):
             entries = torch.cat([keys[slots].flatten(1), values[slots].flatten(1)], dim=1)
             for position, entry in zip(range(start, end), vectors(entries), strict=True):
@@ -58,12 +58,12 @@ class PagedRecorder:
     def report_pools(self, step: int) -> None:
         """Report who owns what after an engine step."""
         scheduler, key = self._engine.scheduler, Key(-1, step)
-        owner = {sequence.row: sequence.request.id for sequence in scheduler.live}
-        rows = enumerate(scheduler.table.pages)
+        owner = {sequence.req_row: sequence.request.id for sequence in scheduler.live}
+        rows = enumerate(scheduler.page_table.pages)
         owners = tuple(sorted(Owner(page, owner.get(row, -1)) for row, pages in rows for page in pages))
-        self._log.add("pool.owners", key, PoolReport(scheduler.pool.free, scheduler.table.free, owners))
+        self._log.add("pool.owners", key, PoolReport(scheduler.pool.free, scheduler.page_table.free, owners))
         self._log.add("pool.guards", key, self._engine.arena.damaged())
-        self._log.add("pool.drafts", key, self._engine.draft.held())
+        self._log.add("pool.drafts", key, self._engine.draft.tracked_requests())
         if scheduler.states:
-            owners = tuple(sorted(Owner(sequence.state, sequence.request.id) for sequence in scheduler.live))
+            owners = tuple(sorted(Owner(sequence.state_slot, sequence.request.id) for sequence in scheduler.live))
             self._log.add("pool.states", key, StatePoolReport(scheduler.states.free, owners))

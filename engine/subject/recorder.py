@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import torch
+from torch import Tensor
 
 from draftproof.engine.adaptive import ControllerState
 from draftproof.engine.engine import Engine
@@ -22,13 +23,7 @@ from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import (
-    BatchRow,
-    LaunchKind,
-    LaunchRecord,
-    StepsInForce,
-    TokenIds,
-)
+from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, StepsInForce, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, forced
 from draftproof.properties.values.trace import Key, Observation
@@ -38,11 +33,7 @@ class TraceRecorder(Probes):
     """Collects the trace of one run and steers it by the script."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        script: Script,
-        taps: RecordingTaps | None,
-        announce: Callable[[int, str], None],
+        self, scenario: Scenario, script: Script, taps: RecordingTaps | None, announce: Callable[[int, str], None]
     ) -> None:
         super().__init__(taps)
         self._announce, self._scenario, self._script = announce, scenario, script
@@ -65,7 +56,7 @@ class TraceRecorder(Probes):
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
         self._full_layers = tuple(layer for layer, kind in layers if kind == FULL)
-        self._paged, self._tapped = PagedRecorder(self._log, engine), TapRecorder(self._log, engine.draft.back)
+        self._paged, self._tapped = PagedRecorder(self._log, engine), TapRecorder(self._log, engine.draft.lookback)
         if engine.states:
             linear = tuple(layer for layer, kind in layers if kind != FULL)
             self._states = StateRecorder(self._log, engine.states, linear, self._scenario.states.checkpoint)
@@ -82,11 +73,11 @@ class TraceRecorder(Probes):
         """Report who owns what after an engine step."""
         self._paged.report_pools(step)
 
-    def routed(self, layer_type: str) -> None:
+    def on_layer(self, layer_type: str) -> None:
         if self._plan.prefill:
             self._config.report_layer(layer_type)
 
-    def planned(self, plan: StepPlan) -> None:
+    def on_plan(self, plan: StepPlan) -> None:
         self._plan, self._launches = plan, 0
         self._announce(plan.step, "plan")
         self._paged.report_tables(plan)
@@ -95,7 +86,7 @@ class TraceRecorder(Probes):
         self._announce(self._plan.step, kind)
         self._memory.before()
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         key, kind = Key(-1, self._plan.step, step=self._launches), LaunchKind[launch.kind.upper()]
         record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer)
         self._log.add("graph.replay", key, record)
@@ -125,23 +116,27 @@ class TraceRecorder(Probes):
 
     def _decode_rows(self, batch: tuple[DecodeRow, ...], size: int) -> None:
         for place, row in enumerate(batch):
-            decoded = BatchRow(place, row.drafts, 1, size, self._plan.step)
+            decoded = BatchRow(place, row.num_drafts, 1, size, self._plan.step)
             self._log.add("round.rows", Key(row.request, row.round, step=0), decoded)
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the script's drafts in place of the proposals, which are reported as they were."""
-        drafts, counts, own = proposal.drafts.clone(), list(proposal.counts), proposal.drafts.tolist()
+        draft_tokens, num_drafts, own = (
+            proposal.draft_tokens.clone(),
+            list(proposal.num_drafts),
+            proposal.draft_tokens.tolist(),
+        )
         for index, row in enumerate(batch):
-            self._proposed(row, tuple(own[index][: counts[index]]))
-            emitted = row.context + 1 - len(self._scenario.requests[row.request].prompt)
-            tokens = forced(self._script.requests[row.request], row.round, emitted, row.drafts)
+            self._proposed(row, tuple(own[index][: num_drafts[index]]))
+            emitted = row.seq_len + 1 - len(self._scenario.requests[row.request].prompt)
+            tokens = forced(self._script.requests[row.request], row.round, emitted, row.num_drafts)
             if tokens:
-                tokens = tokens[: drafts.shape[1]]
-                drafts[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=drafts.device)
-                counts[index] = len(tokens)
-        verified = tuple(replace(row, drafts=count) for row, count in zip(batch, counts, strict=True))
+                tokens = tokens[: draft_tokens.shape[1]]
+                draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
+                num_drafts[index] = len(tokens)
+        verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
         self._plan = replace(self._plan, decode=verified)
-        return Proposal(drafts, tuple(counts))
+        return Proposal(draft_tokens, tuple(num_drafts))
 
     def _proposed(self, row: DecodeRow, tokens: TokenIds) -> None:
         key = Key(row.request, row.round)
@@ -149,52 +144,54 @@ class TraceRecorder(Probes):
         for name, values in self._engine.draft.origin(row.request).items():
             self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
 
-    def fed(self, hidden: torch.Tensor | None) -> None:
-        self._config.hidden_sizes.add(0 if hidden is None else hidden.shape[-1])
+    def on_target_hidden_states(self, hidden_states: Tensor | None) -> None:
+        self._config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])
 
-    def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
-        for row, correct, tokens in zip(batch, acceptance.correct_len, acceptance.tokens, strict=True):
+    def on_accept(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
+        for row, correct, tokens in zip(batch, acceptance.correct_len_cpu, acceptance.tokens, strict=True):
             key = Key(row.request, row.round)
             self._log.add("accept.correct_len", key, correct)
             self._log.add("accept.index", key, tuple(range(correct + 1)))
             self._log.add("accept.bonus", key, tokens[-1])
 
-    def controlled(self, before: ControllerState, after: ControllerState) -> None:
+    def on_control(self, before: ControllerState, after: ControllerState) -> None:
         key = Key(-1, self._plan.step)
         self._log.add("control.steps", key, StepsInForce(before.steps, before.count))
         self._log.add("control.average", key, struct.pack("<d", after.average))
 
-    def committed(self, commits: tuple[Commit, ...]) -> None:
+    def on_commit(self, commits: tuple[Commit, ...]) -> None:
         cache = self._engine.verifier.cache
         for commit in commits:
             key = Key(commit.request, commit.round)
             self._log.add("accept.emitted", key, commit.emitted)
-            self._log.add("commit.length", key, commit.context)
-            self._paged.report_entries("commit.kv", cache, self._full_layers, commit, commit.before, commit.context)
+            self._log.add("commit.length", key, commit.seq_len)
+            self._paged.report_entries(
+                "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
+            )
         if self._states and commits:
             self._states.report_committed(commits)
 
-    def handed_over(self, commits: tuple[Commit, ...]) -> None:
+    def on_finish(self, commits: tuple[Commit, ...]) -> None:
         if self._states and commits:
-            self._states.report_handed_over(commits)
+            self._states.report_finished(commits)
 
-    def extended(self, commits: tuple[Commit, ...]) -> None:
+    def on_extend(self, commits: tuple[Commit, ...]) -> None:
         draft = self._engine.draft
         if not self._recording or not commits:
             return
         if draft.cache:
             for commit in commits:
-                first = max(0, commit.before - draft.back)
+                first = max(0, commit.seq_len_before - draft.lookback)
                 layers = range(len(draft.cache.keys))
-                self._paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.context)
+                self._paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.seq_len)
         if commits[0].round:
             self._tapped.report_extend(commits)
 
-    def released(self, row: int, pages: tuple[int, ...], state: int) -> None:
+    def on_release(self, req_row: int, pages: tuple[int, ...], state_slot: int) -> None:
         self._memory.poison_pages(pages)
-        self._memory.poison_row(row)
-        if state:
-            self._memory.poison_states((state,))
+        self._memory.poison_row(req_row)
+        if state_slot:
+            self._memory.poison_states((state_slot,))
 
-    def stepped(self, plan: StepPlan) -> None:
+    def on_step(self, plan: StepPlan) -> None:
         self.report_pools(plan.step)

@@ -9,7 +9,7 @@ from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.subject.observations import ObservationLog
-from draftproof.engine.subject.states import after_rows, base, kept, logical, pending_inputs, stored
+from draftproof.engine.subject.states import after_rows, base, checkpoints, logical, pending_inputs, stored
 from draftproof.properties.values.trace import Key
 
 
@@ -28,11 +28,11 @@ class StateRecorder:
         if isinstance(self._states, Replay):
             self._pending("commit.pending", commits)
             self._log.add_states("commit.base", commits, self._layers, base(self._states, commits))
-        completed = tuple(commit for commit in commits if self._interval and commit.context >= self._interval)
+        completed = tuple(commit for commit in commits if self._interval and commit.seq_len >= self._interval)
         if completed:
-            self._log.add_states("commit.checkpoint", completed, self._layers, kept(self._states, completed))
+            self._log.add_states("commit.checkpoint", completed, self._layers, checkpoints(self._states, completed))
 
-    def report_handed_over(self, commits: tuple[Commit, ...]) -> None:
+    def report_finished(self, commits: tuple[Commit, ...]) -> None:
         """Report the states of requests that end."""
         self._log.add_states("commit.final", commits, self._layers, stored(self._states, commits))
         self._pending("commit.unfolded", commits)
@@ -43,7 +43,7 @@ class StateRecorder:
             return
         for order, layer in enumerate(self._layers):
             for place, row in enumerate(batch):
-                for step, state in enumerate(after_rows(self._states, order, place, row.drafts + 1)):
+                for step, state in enumerate(after_rows(self._states, order, place, row.num_drafts + 1)):
                     self._log.add("commit.intermediate", Key(row.request, row.round, layer=layer, row=step), state)
 
     def _pending(self, channel: str, commits: tuple[Commit, ...]) -> None:

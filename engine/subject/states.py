@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.stages import Commit
 from draftproof.engine.states.base import StateCache
@@ -41,28 +42,28 @@ def pending_inputs(states: Replay, commits: Sequence[Commit]) -> list[int]:
     return states.cursor[_slots(states, commits), 0].tolist()
 
 
-def kept(states: StateCache, commits: Sequence[Commit]) -> Layers:
+def checkpoints(states: StateCache, commits: Sequence[Commit]) -> Layers:
     """The checkpoints of these requests."""
     slots = _slots(states, commits)
-    return _layers(states.kept_conv[:, slots], states.kept_ssm[:, slots])
+    return _layers(states.checkpoint_conv[:, slots], states.checkpoint_ssm[:, slots])
 
 
 def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Vector]:
     """The states after verify rows 0 .. count-1 of one row of the batch."""
-    conv, ssm = states.steps_conv[layer, row, :count], states.steps_ssm[layer, row, :count]
+    conv, ssm = states.intermediate_conv[layer, row, :count], states.intermediate_ssm[layer, row, :count]
     return vectors(_flat(conv, ssm))
 
 
-def _slots(states: StateCache, commits: Sequence[Commit]) -> torch.Tensor:
-    return torch.tensor([commit.state for commit in commits], dtype=torch.int64, device=states.ssm.device)
+def _slots(states: StateCache, commits: Sequence[Commit]) -> Tensor:
+    return torch.tensor([commit.state_slot for commit in commits], dtype=torch.int64, device=states.ssm.device)
 
 
-def _layers(conv: torch.Tensor, ssm: torch.Tensor) -> Layers:
+def _layers(conv: Tensor, ssm: Tensor) -> Layers:
     """conv [L, R, C-1, Q] and ssm [L, R, U, H, E]."""
     return [vectors(_flat(conv[layer], ssm[layer])) for layer in range(conv.shape[0])]
 
 
-def _flat(conv: torch.Tensor, ssm: torch.Tensor) -> torch.Tensor:
+def _flat(conv: Tensor, ssm: Tensor) -> Tensor:
     """Of one layer, in the wider dtype of the two."""
     dtype = torch.promote_types(conv.dtype, ssm.dtype)
     return torch.cat([conv.flatten(1).to(dtype), ssm.flatten(1).to(dtype)], dim=1)

@@ -22,10 +22,10 @@ Columns = dict[str, list[Any]]
 
 
 class TapRecorder:
-    """Reports draft.*, verify.* and extend.*; `back` is how many entries an extend computes again."""
+    """Reports draft.*, verify.* and extend.*; `lookback` is how many entries an extend computes again."""
 
-    def __init__(self, log: ObservationLog, back: int) -> None:
-        self._log, self._back = log, back
+    def __init__(self, log: ObservationLog, lookback: int) -> None:
+        self._log, self._lookback = log, lookback
         self._extend: tuple[Tapped, int] = ({}, 0)
         self._prompt_entries: dict[tuple[str, Key], Datum] = {}
 
@@ -47,13 +47,13 @@ class TapRecorder:
             columns = _columns("draft", tapped, step)
             last = step + int("hidden_in" in columns)
             for index, row in enumerate(batch):
-                if last <= row.drafts:
+                if last <= row.num_drafts:
                     self._add_row("draft.step", Key(row.request, row.round, step=step), columns, index)
 
     def _block(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         columns = _columns("block", tapped)
         for index, row in enumerate(batch):
-            for place in range(row.drafts + 1 if row.drafts else 0):
+            for place in range(row.num_drafts + 1 if row.num_drafts else 0):
                 of_row = columns if place else {name: of for name, of in columns.items() if name != "proposal"}
                 self._add_row("draft.block", Key(row.request, row.round, row=place), of_row, index * width + place)
 
@@ -67,7 +67,7 @@ class TapRecorder:
             "choice": _choices("verify", "choice", tapped),
         }
         for index, row in enumerate(batch):
-            for place in range(row.drafts + 1):
+            for place in range(row.num_drafts + 1):
                 self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
 
     def hold_extend(self, tapped: Tapped, width: int, layer: int) -> None:
@@ -77,11 +77,11 @@ class TapRecorder:
     def report_extend(self, commits: tuple[Commit, ...]) -> None:
         """Report the entries of the requests that go on."""
         tapped, width = self._extend
-        entries = width + self._back
+        entries = width + self._lookback
         for layer, columns in _layers("extend", tapped):
             proposals = columns.pop("proposal", None)
             for index, commit in enumerate(commits):
-                for row, position in enumerate(range(max(0, commit.before - self._back), commit.context)):
+                for row, position in enumerate(range(max(0, commit.seq_len_before - self._lookback), commit.seq_len)):
                     key = Key(commit.request, commit.round, layer=layer, row=position)
                     self._add_row("extend", key, columns, index * entries + row)
                 if proposals:
@@ -93,7 +93,7 @@ class TapRecorder:
         for layer, columns in _layers("prompt", tapped):
             proposals, at = columns.pop("proposal", None), 0
             for index, row in enumerate(batch):
-                for position in range(max(0, row.start - self._back), row.end):
+                for position in range(max(0, row.start - self._lookback), row.end):
                     key = Key(row.request, 0, layer=layer, row=position)
                     for channel, values in columns.items():
                         self._prompt_entries[f"extend.{channel}", key] = values[at]

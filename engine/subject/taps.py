@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from draftproof.engine.probes import Taps
 
-Tapped = dict[tuple[str, int], torch.Tensor]
+Tapped = dict[tuple[str, int], Tensor]
 
 
 class RecordingTaps(Taps):
@@ -21,7 +22,7 @@ class RecordingTaps(Taps):
         self._warm = False
         self._seen: Tapped = {}
 
-    def record(self, name: str, tensor: torch.Tensor, step: int = -1) -> None:
+    def record(self, name: str, tensor: Tensor, step: int = -1) -> None:
         if self._target is None:
             self._seen[name, step] = tensor.clone()
         elif self._warm:
@@ -29,7 +30,7 @@ class RecordingTaps(Taps):
         else:
             self._target[name, step].copy_(tensor)
 
-    def record_margin(self, name: str, logits: torch.Tensor, step: int = -1) -> None:
+    def record_margin(self, name: str, logits: Tensor, step: int = -1) -> None:
         top = logits.topk(2, dim=-1).values
         self.record(name, top[:, 0] - top[:, 1], step)
 
@@ -53,7 +54,7 @@ class RecordingTaps(Taps):
     def replayed(self, kind: str, size: int) -> None:
         self._seen.update(self._static[kind, size])
 
-    def buffers(self) -> tuple[torch.Tensor, ...]:
+    def buffers(self) -> tuple[Tensor, ...]:
         return tuple(tensor for tapped in self._static.values() for tensor in tapped.values())
 
     def take(self) -> Tapped:

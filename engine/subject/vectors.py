@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from draftproof.properties.values.observed import Vector
 
 
-def vectors(tensor: torch.Tensor) -> list[Vector]:
+def vectors(tensor: Tensor) -> list[Vector]:
     """Rows of a [R, ..] tensor as trace vectors: bytes of integers, or float64 arrays."""
     flat = tensor.detach().reshape(tensor.shape[0], -1).cpu()
     if flat.dtype == torch.int64:

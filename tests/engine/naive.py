@@ -6,13 +6,13 @@
 import torch
 import torch.nn.functional as F
 
-from draftproof.engine.models.base import RecurrentWeights, StateShape, Where
+from draftproof.engine.models.base import AttentionMetadata, RecurrentWeights, StateShape
 
 State = tuple[torch.Tensor, torch.Tensor]
 
 
-def where(rows: list[int], positions: list[int]) -> Where:
-    return Where(torch.tensor(rows), torch.tensor(positions), torch.zeros(len(rows), dtype=torch.int64))
+def where(rows: list[int], positions: list[int]) -> AttentionMetadata:
+    return AttentionMetadata(torch.tensor(rows), torch.tensor(positions), torch.zeros(len(rows), dtype=torch.int64))
 
 
 class NaiveCache:
@@ -24,9 +24,9 @@ class NaiveCache:
         self.states: dict[tuple[int, int, int], State] = {}
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: Where, scale: float
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, where: AttentionMetadata, scale: float
     ) -> torch.Tensor:
-        places = list(zip(where.rows.tolist(), where.positions.tolist(), strict=True))
+        places = list(zip(where.req_rows.tolist(), where.positions.tolist(), strict=True))
         for i, (row, position) in enumerate(places):
             self.entries[layer, row, position] = (k[i].clone(), v[i].clone())
         return torch.stack([self._attend_one(layer, row, p, q[i], scale) for i, (row, p) in enumerate(places)])
@@ -40,11 +40,17 @@ class NaiveCache:
         return torch.einsum("np,pnh->nh", weights, values)
 
     def recur(
-        self, layer: int, weights: RecurrentWeights, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: Where
+        self,
+        layer: int,
+        weights: RecurrentWeights,
+        x: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        where: AttentionMetadata,
     ) -> torch.Tensor:
         assert self.shape is not None
         outputs = []
-        for i, (row, position) in enumerate(zip(where.rows.tolist(), where.positions.tolist(), strict=True)):
+        for i, (row, position) in enumerate(zip(where.req_rows.tolist(), where.positions.tolist(), strict=True)):
             before = self.states[layer, row, position - 1] if position else self._zero(x)
             after, output = _token(self.shape, weights, before, x[i], a[i], b[i])
             self.states[layer, row, position] = after

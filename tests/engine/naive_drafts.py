@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.models.base import CacheShape, Where
+from draftproof.engine.models.base import AttentionMetadata, CacheShape
 from draftproof.engine.models.probe import ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_dflash import ProbeBlock
 from draftproof.engine.models.probe_mtp import ProbeChain
@@ -61,13 +61,13 @@ def cache_of(sizes: CacheShape) -> PagedCache:
     return PagedCache(pools[0], pools[1], order.view(ROWS, COLUMNS), PAGE)
 
 
-def where_of(cache: PagedCache, places: list[tuple[int, int]], visible: list[int] | None = None) -> Where:
+def where_of(cache: PagedCache, places: list[tuple[int, int]], visible: list[int] | None = None) -> AttentionMetadata:
     """(row, position) of every token; row -1 belongs nowhere: row 0, slot 0."""
-    slots = [int(cache.table[row, p // PAGE]) * PAGE + p % PAGE if row >= 0 else 0 for row, p in places]
+    slots = [int(cache.page_table[row, p // PAGE]) * PAGE + p % PAGE if row >= 0 else 0 for row, p in places]
     rows = [max(row, 0) for row, _ in places]
     seen = None if visible is None else torch.tensor(visible)
     packed = torch.tensor([rows, [p for _, p in places], slots], dtype=torch.int64)
-    return Where(*(part.clone() for part in packed), None, seen)
+    return AttentionMetadata(*(part.clone() for part in packed), None, seen)
 
 
 def run_of(row: int, *span: int) -> list[tuple[int, int]]:

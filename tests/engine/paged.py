@@ -6,7 +6,7 @@
 import torch
 
 from draftproof.engine.cache import PagedCache
-from draftproof.engine.models.base import CacheShape, Where
+from draftproof.engine.models.base import AttentionMetadata, CacheShape
 
 PAGE = 4
 _REQUESTS = 4
@@ -25,11 +25,13 @@ def paged(shape: CacheShape, longest: int) -> PagedCache:
     return PagedCache(pools(shape.key_dim), pools(shape.value_dim), pages.view(_REQUESTS, columns), PAGE)
 
 
-def place(cache: PagedCache, rows: list[int], positions: list[int], visible: list[int] | None = None) -> Where:
+def place(
+    cache: PagedCache, rows: list[int], positions: list[int], visible: list[int] | None = None
+) -> AttentionMetadata:
     """One token each at these rows and positions, with the slots of their pages."""
     row, position = torch.tensor(rows), torch.tensor(positions)
-    slots = cache.table[row, position // PAGE] * PAGE + position % PAGE
-    return Where(row, position, slots, None, None if visible is None else torch.tensor(visible))
+    slots = cache.page_table[row, position // PAGE] * PAGE + position % PAGE
+    return AttentionMetadata(row, position, slots, None, None if visible is None else torch.tensor(visible))
 
 
 def kept(cache: PagedCache, layer: int, row: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:

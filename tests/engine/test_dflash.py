@@ -11,7 +11,7 @@ import torch
 from transformers import MuseGlimmerAssistantModel, Qwen3ForCausalLM
 
 from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import Kept
+from draftproof.engine.models.base import LayerOutputs
 from draftproof.engine.models.dflash import DFlashModel, load_dflash
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
@@ -44,7 +44,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     path = tmp_path_factory.mktemp("dflash")
     target = load_target(tiny_qwen3(path / "target"), "cpu", torch.float64)
     draft = load_dflash(tiny_dflash(path / "draft"), target, "cpu", torch.float64)
-    asked = Kept(draft.features)
+    asked = LayerOutputs(draft.features)
     cache = paged(target.cache_shape, T)
     target.forward(IDS, place(cache, [1] * T, list(range(T))), cache, asked)
     return Tiny(path, target, draft, asked.joined())
@@ -131,7 +131,7 @@ def test_blocks_of_a_batch_have_lengths_of_their_own(tiny: Tiny) -> None:
         tiny.draft.append(tiny.features[:context], where, cache)
     ids = torch.stack((block(tiny, W), block(tiny, W)))
     where = place(cache, [1] * W + [3] * W, [*range(T, T + W), *range(7, 7 + W)], [T + W - 1] * W + [8] * W)
-    where.slots[W + 2 :] = 0
+    where.slot_mapping[W + 2 :] = 0
     got = tiny.draft.forward(ids, where, cache)
     assert relative(got[:W], witness(tiny, T, ids[0])) < BOUND
     assert relative(got[W : W + 2], witness(tiny, 7, ids[1, :2])) < BOUND
@@ -169,7 +169,7 @@ def test_captured(tiny: Tiny) -> None:
     where = place(cache, [2] * W, list(range(T, T + W)), [T + W - 1] * W)
     features, behind = tiny.features[:3].clone(), place(cache, [2] * 3, [4, 5, 6])
     places = [at for one in (where, behind) for at in (one.rows, one.positions, one.slots, one.visible)]
-    memory = [ids, features, cache.table, *cache.keys, *cache.values, *(at for at in places if at is not None)]
+    memory = [ids, features, cache.page_table, *cache.keys, *cache.values, *(at for at in places if at is not None)]
 
     def both() -> tuple[torch.Tensor, ...]:
         tiny.draft.append(features, behind, cache)

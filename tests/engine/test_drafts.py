@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from draftproof.engine.arena import Arena
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import algorithm
-from draftproof.engine.drafts.base import Accepted, Draft, Lent
+from draftproof.engine.drafts.base import Accepted, Draft, DraftContext
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.drafts.mtp import MtpDraft
 from draftproof.engine.drafts.ngram import Match, NgramIndex, NgramSettings
@@ -91,15 +91,15 @@ def test_what_a_draft_says_holds_tokens_is_its_own_memory(draft: type[Draft]) ->
     assert all(shapes[name][1] == torch.int64 for name in draft.token_memory)
 
 
-def lent() -> Lent:
+def context() -> DraftContext:
     """Memory for a chain in request rows 1 and 2: of row 1 tokens 10, 11 and states 100, 101 are kept; of row 2 one."""
-    shapes = {**MtpDraft.memory(Chain(), Target(), 3), "table": ((3, 4), torch.int64)}  # type: ignore[arg-type]
+    shapes = {**MtpDraft.memory(Chain(), Target(), 3), "page_table": ((3, 4), torch.int64)}  # type: ignore[arg-type]
     arena = Arena(shapes, torch.device("cpu"))
-    arena["history"][1:] = torch.tensor([[10, 11], [-1, 20]])
-    arena["recent"][1:] = torch.tensor([[[100, 100], [101, 101]], [[-1, -1], [200, 200]]])
+    arena["lookback_ids"][1:] = torch.tensor([[10, 11], [-1, 20]])
+    arena["lookback_hidden_states"][1:] = torch.tensor([[[100, 100], [101, 101]], [[-1, -1], [200, 200]]])
     config = EngineConfig(steps=2, page_size=4, pages=8, request_slots=2, max_len=16, max_batch=2, chunk=4)
     cache = object()
-    return Lent(arena, cache, arena["table"], config, Probes(), Target())  # type: ignore[arg-type]
+    return DraftContext(arena, cache, arena["page_table"], config, Probes(), Target())  # type: ignore[arg-type]
 
 
 def accepted() -> Accepted:
@@ -108,30 +108,30 @@ def accepted() -> Accepted:
     states = torch.tensor([[102, 103, 999], [201, 202, 203]])
     return Accepted(
         requests=(0, 1),
-        rows=torch.tensor([1, 2]),
-        positions=torch.tensor([5, 1]),
-        correct=torch.tensor([1, 2]),
+        req_rows=torch.tensor([1, 2]),
+        seq_lens=torch.tensor([5, 1]),
+        correct_len=torch.tensor([1, 2]),
         ids=torch.zeros(2, 3, dtype=torch.int64),
-        choice=choice,
-        hidden=states.unsqueeze(2).expand(2, 3, 2),
+        target_tokens=choice,
+        hidden_states=states.unsqueeze(2).expand(2, 3, 2),
         tokens=((12, 13), (21, 22, 23)),
     )
 
 
 def test_a_chain_begins_two_entries_early_or_where_the_request_begins() -> None:
-    values = MtpDraft(Chain(), lent()).extend_values(accepted())
+    values = MtpDraft(Chain(), context()).extend_values(accepted())
     assert values["positions"].tolist() == [3, 0]
     assert values["last"].tolist() == [3, 3]
     assert values["ids"][0, :4].tolist() == [10, 11, 12, 13]
     assert values["ids"][1, :4].tolist() == [20, 21, 22, 23]
-    assert values["hidden"][0, :4, 0].tolist() == [100, 101, 102, 103]
-    assert values["hidden"][1, :4, 0].tolist() == [200, 201, 202, 203]
+    assert values["hidden_states"][0, :4, 0].tolist() == [100, 101, 102, 103]
+    assert values["hidden_states"][1, :4, 0].tolist() == [200, 201, 202, 203]
 
 
 def test_a_chain_remembers_its_last_entries_and_nothing_rejected() -> None:
-    memory = lent()
+    memory = context()
     draft = MtpDraft(Chain(), memory)
-    draft.keep(accepted(), tuple({"token": torch.tensor([layer, layer + 5])} for layer in range(3)))
-    assert memory.arena["proposals"][1:].tolist() == [[0, 1, 2], [5, 6, 7]]
-    assert memory.arena["history"][1:].tolist() == [[12, 13], [22, 23]]
-    assert memory.arena["recent"][1:, :, 0].tolist() == [[102, 103], [202, 203]]
+    draft.save_next_round(accepted(), tuple({"token": torch.tensor([layer, layer + 5])} for layer in range(3)))
+    assert memory.arena["next_draft_tokens"][1:].tolist() == [[0, 1, 2], [5, 6, 7]]
+    assert memory.arena["lookback_ids"][1:].tolist() == [[12, 13], [22, 23]]
+    assert memory.arena["lookback_hidden_states"][1:, :, 0].tolist() == [[102, 103], [202, 203]]

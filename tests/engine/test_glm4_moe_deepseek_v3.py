@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import Kept, Where
+from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
 from draftproof.engine.models.deepseek_v3 import LatentAttention
 from draftproof.engine.models.glm4_moe import GlmAttention
 from draftproof.engine.models.grouped_moe import GroupedMoe
@@ -53,7 +53,7 @@ def run(target: GroupedTarget, cuts: tuple[int, ...] = ()) -> Run:
     ends = (*cuts, T)
     hidden, outputs = [], []
     for start, end in zip((0, *cuts), ends, strict=True):
-        asked = Kept(tuple(layers))
+        asked = LayerOutputs(tuple(layers))
         where = place(cache, [2] * (end - start), list(range(start, end)))
         hidden.append(target.forward(IDS[start:end], where, cache, asked))
         outputs.append(asked.joined())
@@ -127,11 +127,11 @@ def test_a_captured_pass_follows_its_inputs(directory: Path) -> None:
     target = read(directory, torch.float32)
     cache = paged(target.cache_shape, T)
     ids, where = IDS[:5].clone(), place(cache, [1] * 5, list(range(5)))
-    memory = [ids, where.rows, where.positions, where.slots, cache.table, *cache.keys, *cache.values]
+    memory = [ids, where.req_rows, where.positions, where.slot_mapping, cache.page_table, *cache.keys, *cache.values]
     features = tuple(range(target.config.num_hidden_layers - 1))
 
     def both() -> tuple[torch.Tensor, ...]:
-        asked = Kept(features)
+        asked = LayerOutputs(features)
         return target.logits(target.forward(ids, where, cache, asked)), asked.joined()
 
     graph = HostBackend().capture(both, [*memory, *target.weights()])
@@ -188,7 +188,7 @@ def test_decode_on_a_gpu_is_close_to_float64(directory: Path, dtype: torch.dtype
     keys, values = (tuple(pool.cuda() for pool in pools) for pools in (cpu.keys, cpu.values))
     at = place(cpu, [1] * 9, list(range(9)))
     cache = replace(cpu, keys=keys, values=values, table=cpu.table.cuda())
-    on_gpu = Where(at.rows.cuda(), at.positions.cuda(), at.slots.cuda())
+    on_gpu = AttentionMetadata(at.req_rows.cuda(), at.positions.cuda(), at.slot_mapping.cuda())
     got = target.logits(target.forward(IDS[:9].cuda(), on_gpu, cache)).cpu().double()
     wrong = (got - expected).norm(dim=1) / expected.norm(dim=1)
     # As on the CPU: in bfloat16 now and then another expert.

@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from draftproof.engine.models import llama as llama_module
-from draftproof.engine.models.base import Kept, Where
+from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
 from draftproof.engine.models.eagle_head import EagleHead
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target
@@ -195,14 +195,14 @@ def test_outputs_of_layers_are_those_of_transformers(
     with torch.no_grad():
         model(ids[None], use_cache=False)
     monkeypatch.setattr(llama_module, "is_narrow", lambda x, sizes: narrow)
-    told, kept = [], Kept((2, 0))
-    save_one = kept.saw
+    told, kept = [], LayerOutputs((2, 0))
+    save_one = kept.record
     monkeypatch.setattr(kept, "saw", lambda layer, output: told.append(layer) or save_one(layer, output))
     dense = load_target(tmp_path, "cpu", torch.float64)
     dense.forward(ids, where([1] * 9, list(range(9))), NaiveCache(), kept)
     assert told == [0, 1, 2]
     # transformers computes norms and angles in float32.
-    assert relative(kept.joined(), torch.cat((seen[2], seen[0]), 1)) < 1e-5
+    assert relative(kept.concatenated(), torch.cat((seen[2], seen[0]), 1)) < 1e-5
 
 
 @pytest.mark.gpu
@@ -215,6 +215,6 @@ def test_decode_on_a_gpu_is_close_to_float64(tmp_path: Path, tokens: int, dtype:
     expected = run(load_target(tmp_path, "cpu", torch.float64), ids)
     dense = load_target(tmp_path, "cuda", dtype)
     at = where([1] * tokens, list(range(tokens)))
-    on_gpu = Where(at.rows.cuda(), at.positions.cuda(), at.slots.cuda())
+    on_gpu = AttentionMetadata(at.req_rows.cuda(), at.positions.cuda(), at.slot_mapping.cuda())
     got = dense.logits(dense.forward(ids.cuda(), on_gpu, NaiveCache())).cpu()
     assert relative(got, expected) < (1e-4 if dtype == torch.float32 else 6e-2)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from draftproof.engine.pages import PagePool, RequestTable
+from draftproof.engine.pages import PagePool, PageTable
 
 
-def table(rows: int = 3, columns: int = 4) -> RequestTable:
-    return RequestTable(torch.zeros((rows, columns), dtype=torch.int64))
+def table(rows: int = 3, columns: int = 4) -> PageTable:
+    return PageTable(torch.zeros((rows, columns), dtype=torch.int64))
 
 
 def test_rows_grow_page_by_page_and_the_device_table_follows():

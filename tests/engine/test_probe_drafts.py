@@ -12,7 +12,7 @@ import torch
 
 from draftproof.engine.cache import PagedCache, TargetCache
 from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import CacheShape, Kept, Where
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.models.probe import LinearShape, ProbeTarget, standalone
 from draftproof.engine.probes import Probes
@@ -72,7 +72,9 @@ def test_a_chain_is_its_definition_in_every_layer_and_in_pieces(handed: str) -> 
         taken = out
 
 
-def greedy(tokens: tuple[int, ...], more: int, kept: Kept | None = None) -> tuple[tuple[int, ...], torch.Tensor]:
+def greedy(
+    tokens: tuple[int, ...], more: int, kept: LayerOutputs | None = None
+) -> tuple[tuple[int, ...], torch.Tensor]:
     """`tokens` and what the target goes on with; its hidden states of all but the last."""
     model = target()
     for count in range(more + 1):
@@ -164,7 +166,7 @@ def test_an_accepted_position_is_appended_over_the_row_of_its_block() -> None:
 
 
 def test_a_block_agrees_with_a_target_that_follows_its_favourites() -> None:
-    features = Kept(DFLASH.features)
+    features = LayerOutputs(DFLASH.features)
     tokens, _ = greedy(TEXT[:4], 6, features)
     model, request = block(), Request(1, 4, 5)
     request.features, request.ids[0] = features.joined()[:4], tokens[4]
@@ -203,13 +205,15 @@ def test_only_a_masked_row_adds_nothing_to_the_carry() -> None:
     batch = Batch(model, [request], 3)
     for ids in ((1, 11, 11), (1, 0, 11)):
         model.forward(torch.tensor([ids]), batch.where, batch.cache)
-        first = [[unsigned(values[batch.where.slots[row]])[0][0] for values in batch.cache.values] for row in range(3)]
+        first = [
+            [unsigned(values[batch.where.slot_mapping[row]])[0][0] for values in batch.cache.values] for row in range(3)
+        ]
         assert [of_row[0] == 0 for of_row in first] == [token == 11 for token in ids]
         assert all(of_row[1] for of_row in first)
 
 
 def test_a_target_tells_of_every_layer_and_keeps_what_it_told() -> None:
-    model, kept = target(), Kept((2, 0, 1))
+    model, kept = target(), LayerOutputs((2, 0, 1))
     cache = cache_of(model.cache_shape)
     hidden = model.forward(torch.tensor(TEXT), where_of(cache, run_of(1, len(TEXT))), cache, kept)
     w = lists(target_weights(TARGET))
@@ -217,7 +221,7 @@ def test_a_target_tells_of_every_layer_and_keeps_what_it_told() -> None:
     for layer in range(TARGET.layers):
         xs, _, _ = naive_layer(w, f"layers.{layer}", TARGET, xs)
         outputs.append(xs)
-    assert unsigned(kept.joined()) == [c + a + b for a, b, c in zip(*outputs, strict=True)]
+    assert unsigned(kept.concatenated()) == [c + a + b for a, b, c in zip(*outputs, strict=True)]
     assert unsigned(hidden[:, 1:]) == [[naive_mix(a) for a in x[1:]] for x in xs]
 
 
@@ -237,10 +241,10 @@ def test_linear_layers_are_told_of_too() -> None:
     config = {"num_hidden_layers": 2, "layer_types": list(spec.types)}
     model = ProbeTarget(tensors(target_weights(spec)), config, shape(spec), LinearShape(1, 2, 2, 2, 2), 20, 256)
     paged = cache_of(model.cache_shape)
-    cache, kept = Forgetful(paged.keys, paged.values, paged.table, PAGE), Kept((0, 1))
+    cache, kept = Forgetful(paged.keys, paged.values, paged.page_table, PAGE), LayerOutputs((0, 1))
     ids = torch.tensor(TEXT[:2])
     model.forward(ids, where_of(cache, run_of(1, 2)), cache, kept)
-    first, second = kept.joined().split(4, dim=1)
+    first, second = kept.concatenated().split(4, dim=1)
     assert torch.equal(first[:, 0], model.embed[ids, 0])
     assert torch.equal(second[:, 0], model.embed[ids, 0])
     assert bool((first[:, 1:] != second[:, 1:]).all())
@@ -268,19 +272,19 @@ def test_a_standalone_model_is_a_probe_of_its_own_that_agrees_with_the_target() 
 
 @pytest.mark.parametrize("whose", [PagedCache, TargetCache])
 def test_a_cache_writes_without_attending_and_sees_what_it_is_told(whose: type[PagedCache]) -> None:
-    sizes, routed = CacheShape(2, 1, 2, 3, torch.int64), []
+    sizes, on_layer = CacheShape(2, 1, 2, 3, torch.int64), []
 
     class Watch(Probes):
-        def routed(self, layer_type: str) -> None:
-            routed.append(layer_type)
+        def on_layer(self, layer_type: str) -> None:
+            on_layer.append(layer_type)
 
     paged = cache_of(sizes)
-    parts = (paged.keys, paged.values, paged.table, PAGE)
+    parts = (paged.keys, paged.values, paged.page_table, PAGE)
     cache = TargetCache(*parts, None, Watch()) if whose is TargetCache else PagedCache(*parts)
     k, v, q = numbers(1, 5, 1, 2), numbers(2, 5, 1, 3), numbers(3, 5, 1, 2)
     places, untouched = run_of(1, 5), cache.keys[0].clone()
     cache.write(1, k, v, where_of(cache, places))
-    assert not routed
+    assert not on_layer
     assert torch.equal(cache.keys[0], untouched)
     assert [entry(cache, 1, 1, p) for p in range(5)] == [unsigned(k[p, 0]) + unsigned(v[p, 0]) for p in range(5)]
     for visible in (None, [4, 4, 0, 1, 2]):
@@ -288,7 +292,7 @@ def test_a_cache_writes_without_attending_and_sees_what_it_is_told(whose: type[P
         for t, last in enumerate(visible or range(5)):
             scores = [naive_mix(dot(*map(unsigned, (q[t, 0], k[s, 0])))) | 1 for s in range(last + 1)]
             assert unsigned(got[t, 0]) == [dot(scores, unsigned(v[: last + 1, 0, e])) for e in range(3)]
-    assert routed == ([FULL] * 2 if whose is TargetCache else [])
+    assert on_layer == ([FULL] * 2 if whose is TargetCache else [])
 
 
 def same_in_a_graph(
@@ -298,7 +302,7 @@ def same_in_a_graph(
     pools = [*cache.keys, *cache.values]
     clean = [pool.clone() for pool in pools]
     function()
-    graph = HostBackend().capture(function, [*inputs, *weights, *pools, cache.table])
+    graph = HostBackend().capture(function, [*inputs, *weights, *pools, cache.page_table])
     for seed in range(2):
         inputs[0].add_(1)
         starts = [numbers(seed, *pool.shape) if seed else before for pool, before in zip(pools, clean, strict=True)]
@@ -310,8 +314,10 @@ def same_in_a_graph(
         assert all(torch.equal(one, two) for one, two in zip(*results, strict=True))
 
 
-def parts_of(where: Where) -> list[torch.Tensor]:
-    return [part for part in (where.rows, where.positions, where.slots, where.visible) if part is not None]
+def parts_of(where: AttentionMetadata) -> list[torch.Tensor]:
+    return [
+        part for part in (where.req_rows, where.positions, where.slot_mapping, where.last_visible) if part is not None
+    ]
 
 
 @pytest.mark.parametrize("handed", ["after_norm", "before_norm"])

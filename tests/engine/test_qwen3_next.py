@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from draftproof.engine.models.base import Kept, Where
+from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
 from draftproof.engine.models.checkpoint import open_tensors
 from draftproof.engine.models.gated_attention import GatedAttention
 from draftproof.engine.models.gated_delta import GatedDelta
@@ -123,9 +123,9 @@ def test_outputs_of_layers_are_those_of_transformers(directory: Path, ids: torch
         model(ids[None], use_cache=False)
     target = load_target(directory, "cpu", torch.float64)
     chosen = (len(seen) - 1, 2, 0)
-    kept = Kept(chosen)
+    kept = LayerOutputs(chosen)
     target.forward(ids, where([1] * TOKENS, list(range(TOKENS))), NaiveCache(target.state_shape), kept)
-    assert relative(kept.joined(), torch.cat([seen[layer] for layer in chosen], 1)) < BOUND
+    assert relative(kept.concatenated(), torch.cat([seen[layer] for layer in chosen], 1)) < BOUND
 
 
 def test_chunks_and_rows_change_nothing(directory: Path, ids: torch.Tensor) -> None:
@@ -274,7 +274,7 @@ def test_decode_on_a_gpu_is_close_to_float64(directory: Path, ids: torch.Tensor,
     expected = run(load_target(directory, "cpu", torch.float64), ids[:9])
     target = load_target(directory, "cuda", dtype)
     at = where([1] * 9, list(range(9)))
-    on_gpu = Where(at.rows.cuda(), at.positions.cuda(), at.slots.cuda())
+    on_gpu = AttentionMetadata(at.req_rows.cuda(), at.positions.cuda(), at.slot_mapping.cuda())
     got = target.logits(target.forward(ids[:9].cuda(), on_gpu, NaiveCache(target.state_shape))).cpu()
     # As on the CPU: in bfloat16 now and then another expert.
     assert relative(got, expected) < (1e-4 if dtype == torch.float32 else 0.3)

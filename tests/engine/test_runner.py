@@ -13,7 +13,7 @@ class Seen(Probes):
         super().__init__()
         self.launches: list[Launch] = []
 
-    def launched(self, launch: Launch) -> None:
+    def on_launch(self, launch: Launch) -> None:
         self.launches.append(launch)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from draftproof.engine.models.base import Chunks, RecurrentWeights, StateShape, VerifyRows
+from draftproof.engine.models.base import PrefillStates, RecurrentWeights, StateShape, VerifyStates
 from draftproof.engine.states.base import Plain
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
@@ -91,7 +91,7 @@ class Serving:
         slots, spans = torch.tensor(list(counts)), [(*self.owned[slot], count) for slot, count in counts.items()]
         starts = torch.tensor([0, *counts.values()]).cumsum(0)
         keeps = torch.full_like(slots, keep)
-        chunks = Chunks(slots, starts, torch.tensor(list(fresh), dtype=torch.int64), slots, keeps)
+        chunks = PrefillStates(slots, starts, torch.tensor(list(fresh), dtype=torch.int64), slots, keeps)
         self.states.begin(chunks)
         for layer, weights in enumerate(WEIGHTS):
             x, a, b = (
@@ -107,7 +107,7 @@ class Serving:
         slots = [*accepted, *[0] * (ROWS - len(accepted))]
         for layer, weights in enumerate(WEIGHTS):
             inputs = [torch.cat([self._next(slot, layer, width)[part] for slot in slots]) for part in range(3)]
-            out = self.states.verify(layer, weights, *inputs, VerifyRows(torch.tensor(slots), width))
+            out = self.states.verify(layer, weights, *inputs, VerifyStates(torch.tensor(slots), width))
             for row, slot in enumerate(accepted):
                 text, n = self.owned[slot]
                 assert torch.equal(out[row * width :][:width], text.outputs[layer][n : n + width]), (slot, layer)
@@ -138,7 +138,7 @@ class Serving:
         return True
 
     def kept(self, slot: int) -> Plain:
-        return self.states.kept_conv[:, slot], self.states.kept_ssm[:, slot]
+        return self.states.checkpoint_conv[:, slot], self.states.checkpoint_ssm[:, slot]
 
 
 @pytest.fixture(params=KINDS)
@@ -221,7 +221,7 @@ def test_a_checkpoint_is_the_state_after_its_step_and_changes_no_other(serving: 
     assert same(serving.kept(1), BEN.after(2 + 1))
     serving.round(4, {3: 2, 1: 1})
     assert same(serving.kept(3), ANA.after(5 + 3))
-    assert bool((serving.states.kept_ssm[:, 2] == POISON).all())
+    assert bool((serving.states.checkpoint_ssm[:, 2] == POISON).all())
     assert serving.right()
 
 

@@ -112,7 +112,7 @@ def test_a_write_between_launches_is_held_against_the_next(monkeypatch: pytest.M
 
     def astray(self: EagleDraft, *of: Any) -> None:
         keep(self, *of)
-        self.lent.arena["target.v.0"][-1] += 1
+        self.context.arena["target.v.0"][-1] += 1
 
     monkeypatch.setattr(EagleDraft, "keep", astray)
     engine = trace(SETTINGS["graphs"])

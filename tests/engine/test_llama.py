@@ -197,7 +197,7 @@ def test_outputs_of_layers_are_those_of_transformers(
     monkeypatch.setattr(llama_module, "is_narrow", lambda x, sizes: narrow)
     told, kept = [], LayerOutputs((2, 0))
     save_one = kept.record
-    monkeypatch.setattr(kept, "saw", lambda layer, output: told.append(layer) or save_one(layer, output))
+    monkeypatch.setattr(kept, "record", lambda layer, output: told.append(layer) or save_one(layer, output))
     dense = load_target(tmp_path, "cpu", torch.float64)
     dense.forward(ids, where([1] * 9, list(range(9))), NaiveCache(), kept)
     assert told == [0, 1, 2]

@@ -108,13 +108,13 @@ def test_unsteered_rounds_verify_the_proposal_itself():
 
 
 def test_a_write_between_launches_is_held_against_the_next(monkeypatch: pytest.MonkeyPatch):
-    keep = EagleDraft.keep
+    save_next_round = EagleDraft.save_next_round
 
     def astray(self: EagleDraft, *of: Any) -> None:
-        keep(self, *of)
+        save_next_round(self, *of)
         self.context.arena["target.v.0"][-1] += 1
 
-    monkeypatch.setattr(EagleDraft, "keep", astray)
+    monkeypatch.setattr(EagleDraft, "save_next_round", astray)
     engine = trace(SETTINGS["graphs"])
     last = SETTINGS["graphs"].memory
     place = WrittenPlace(MemoryRegion.TARGET, (last.pages + 1) * last.page_size - 1)

@@ -76,7 +76,7 @@ class Executor:
             subject.announce = journal.announce
 
     def answer(self, order: Order | PlainOrder) -> Answer:
-        """Run a scenario from outside. Never raises: what our own code raises is an ERROR."""
+        """Run a scenario from outside. Never raises: what our own code raises, and a refusal, are an ERROR."""
         began = time.perf_counter()
         if self._journal:
             self._journal.begin(order.number)
@@ -85,6 +85,9 @@ class Executor:
             answer = self.examine(order) if isinstance(order, Order) else self.run_plain(order)
         except Exception as error:
             answer = _own_error(order, error)
+        if answer.outcome is Outcome.CRASH and answer.error == InvalidScenarioError.__name__:
+            # A subject may refuse a scenario from outside.
+            answer = msgspec.structs.replace(answer, outcome=Outcome.ERROR)
         return msgspec.structs.replace(answer, seconds=round(time.perf_counter() - began, 6))
 
     def examine(self, order: Order) -> Answer:
@@ -116,7 +119,7 @@ class Executor:
     def _crashed(self, order: Order | PlainOrder, crash: SubjectCrashedError) -> Answer:
         return Answer(
             number=order.number,
-            outcome=Outcome.ERROR if isinstance(crash.cause, InvalidScenarioError) else Outcome.CRASH,
+            outcome=Outcome.CRASH,
             place=self._journal.place if self._journal else None,
             error=kind_of(crash.cause),
             message=crash.error,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from draftproof.fuzz.campaign.drive import End
-from draftproof.fuzz.campaign.findings import divergence_of
-from draftproof.fuzz.campaign.schema import Finding
+from draftproof.fuzz.campaign.drive import CampaignEnd
+from draftproof.fuzz.campaign.finding_rows import divergence_of
+from draftproof.fuzz.campaign.schema import CampaignFinding
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome, Verdict
@@ -56,36 +56,34 @@ class CampaignReport(Value, frozen=True, kw_only=True):
     findings: tuple[ReportedFinding, ...]
     contracts: tuple[Verdict, ...]
     troubles: tuple[str, ...]
-    lost: str = ""
 
 
-def campaign_report(end: End, run: Path, settings: Settings) -> CampaignReport:
+def campaign_report(end: CampaignEnd, run: Path, settings: Settings) -> CampaignReport:
     """Return the report of a call of a campaign that ended like `end`, in the directory `run`."""
-    facts = end.facts
+    status = end.status
     return CampaignReport(
         verdict=end.verdict,
         reason=end.reason,
         run=str(run),
         settings=settings,
-        scenarios=facts.scenarios,
-        seconds=facts.at,
-        rate=round(facts.scenarios / facts.at, 3) if facts.at else 0.0,
-        bins=facts.hit,
-        possible=facts.possible,
+        scenarios=status.scenarios,
+        seconds=status.at,
+        rate=round(status.scenarios / status.at, 3) if status.at else 0.0,
+        bins=status.hit,
+        possible=status.possible,
         holes=end.holes,
-        crashes=facts.crashes,
-        hangs=facts.hangs,
-        stability=facts.stability,
-        corpus=facts.corpus,
-        workers_replaced=facts.replaced,
+        crashes=status.crashes,
+        hangs=status.hangs,
+        stability=status.stability,
+        corpus=status.corpus,
+        workers_replaced=status.replaced,
         findings=tuple(_found(one, end.findings, run) for one in end.findings if not one.merged),
         contracts=end.contracts,
         troubles=end.troubles,
-        lost=end.lost,
     )
 
 
-def _found(finding: Finding, every: Sequence[Finding], run: Path) -> ReportedFinding:
+def _found(finding: CampaignFinding, every: Sequence[CampaignFinding], run: Path) -> ReportedFinding:
     folder = run / "findings" / finding.slug
     cases = [path for path in (folder / "shrunk.json", folder / "case.json") if path.exists()]
     first = divergence_of(finding)

@@ -16,9 +16,9 @@ from draftproof.report.commands import command
 
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
-    from draftproof.fuzz.campaign.drive import End
+    from draftproof.fuzz.campaign.drive import CampaignEnd
     from draftproof.fuzz.campaign.rundir import RunDir
-    from draftproof.fuzz.campaign.settings import Asked, Limits, Settings
+    from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 
 ON_GPU = 4
 """Workers where the GPU does the work."""
@@ -66,10 +66,10 @@ def fuzz(
     """
     from draftproof.faults.catalogue import read_sources
     from draftproof.fuzz.campaign.rundir import RunDir
-    from draftproof.fuzz.campaign.settings import Limits, memory
+    from draftproof.fuzz.campaign.settings import CampaignLimits, memory
     from draftproof.report.campaign import campaign_report
 
-    limits = Limits(parse_duration(time, "--time"), _until(until), examples)
+    limits = CampaignLimits(parse_duration(time, "--time"), _until(until), examples)
     most = memory(memory_)
     bug = _bug(fault, patch, subject, device)
     asked = _asked(seed, draft, device, subject, unguided, bug)
@@ -83,7 +83,7 @@ def fuzz(
     inputs.finish(json, report, report.verdict)
 
 
-def _run(directory: RunDir, settings: Settings, limits: Limits, count: int, most: int | None) -> End:
+def _run(directory: RunDir, settings: Settings, limits: CampaignLimits, count: int, most: int | None) -> CampaignEnd:
     from draftproof.fuzz.campaign.drive import Campaign
     from draftproof.fuzz.campaign.guide import Guide
     from draftproof.harness.workers.messages import SubjectSpec

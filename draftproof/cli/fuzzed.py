@@ -24,6 +24,7 @@ _REASONS = {
     "interrupted": "it was interrupted",
     "errors": "scenario after scenario ends in an error of our own",
     "workers": "no worker can start",
+    "disk": "a file cannot be written; nothing that was kept before is lost",
 }
 
 
@@ -47,8 +48,6 @@ def show(report: CampaignReport, again: str) -> None:
         f"{report.workers_replaced} workers replaced",
     )
     screen.line(", ".join(parts))
-    if report.lost:
-        screen.line(f"not written: {report.lost}", "bold red")
     screen.line(f"{report.verdict}: {_REASONS[report.reason]}. Go on: {again}", "bold")
 
 

@@ -14,12 +14,12 @@ from draftproof.properties.values.durations import show_duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from draftproof.fuzz.campaign.events import Facts
+    from draftproof.fuzz.campaign.standing import CampaignStatus
 
 EVERY = 30.0
 """Seconds between two lines where there is no terminal."""
 _LONGEST_BIN = 72
-Watch = Callable[["Facts"], None]
+Watch = Callable[["CampaignStatus"], None]
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def watching() -> Iterator[Watch]:
     from rich.live import Live
 
     with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-        yield lambda facts: live.update(table(facts))
+        yield lambda status: live.update(table(status))
 
 
 class _Lines:
@@ -41,59 +41,61 @@ class _Lines:
     def __init__(self) -> None:
         self._told = -EVERY
 
-    def tell(self, facts: Facts) -> None:
+    def tell(self, status: CampaignStatus) -> None:
         now = time.monotonic()
         if now - self._told >= EVERY:
             self._told = now
-            print(line(facts), file=sys.stderr, flush=True)
+            print(line(status), file=sys.stderr, flush=True)
 
 
-def line(facts: Facts) -> str:
-    """Return the facts in one line."""
+def line(status: CampaignStatus) -> str:
+    """Return the status in one line."""
     parts = (
-        f"{show_duration(facts.at)} {facts.doing}",
-        f"{facts.scenarios} scenarios ({facts.rate:.1f}/s)",
-        f"bins {facts.hit}/{facts.possible}",
-        f"{facts.findings} findings",
-        f"{facts.crashes} crashes",
-        f"{facts.hangs} hangs",
-        f"stability {_stability(facts)}",
-        f"{facts.troubles} troubles",
-        f"{facts.replaced} workers replaced",
-        f"{show_duration(facts.left)} left",
+        f"{show_duration(status.at)} {status.doing}",
+        f"{status.scenarios} scenarios ({status.rate:.1f}/s)",
+        f"bins {status.hit}/{status.possible}",
+        f"{status.findings} findings",
+        f"{status.crashes} crashes",
+        f"{status.hangs} hangs",
+        f"stability {_stability(status)}",
+        f"{status.troubles} troubles",
+        f"{status.replaced} workers replaced",
+        f"{show_duration(status.left)} left",
     )
     return ", ".join(parts)
 
 
-def table(facts: Facts) -> Table:
-    """Return the facts as a screen."""
+def table(status: CampaignStatus) -> Table:
+    """Return the status as a screen."""
     from rich.text import Text
 
-    made = screen.table("campaign", facts.doing)
-    for name, text, style in _rows(facts):
+    made = screen.table("campaign", status.doing)
+    for name, text, style in _rows(status):
         made.add_row(name, Text(text, style=style))
     return made
 
 
-def _rows(facts: Facts) -> Iterator[tuple[str, str, str]]:
+def _rows(status: CampaignStatus) -> Iterator[tuple[str, str, str]]:
     bad = "bold red"
-    share = 100 * facts.hit / facts.possible if facts.possible else 0.0
-    yield "time", f"{show_duration(facts.at)}, {show_duration(facts.left)} left", ""
-    yield "scenarios", f"{facts.scenarios}, {facts.rate:.1f} a second, corpus of {facts.corpus}", ""
-    yield "coverage", f"{facts.hit} of {facts.possible} bins ({share:.1f} %)", ""
-    if facts.last_new:
-        yield "last new", f"{show_duration(facts.since)} ago: {_short(facts.last_new)}", ""
-    yield "findings", str(facts.findings), bad if facts.findings else "green"
-    yield "crashes, hangs", f"{facts.crashes}, {facts.hangs}", bad if facts.crashes + facts.hangs else ""
-    yield "stability", _stability(facts), bad if facts.stability < 1 else ""
-    yield "troubles", f"{facts.troubles}, of them errors of our own {facts.errors}", "yellow" if facts.troubles else ""
-    yield "workers", f"{facts.workers}, replaced {facts.replaced}", ""
-    if facts.unwritten:
-        yield "not written yet", str(facts.unwritten), bad
+    share = 100 * status.hit / status.possible if status.possible else 0.0
+    yield "time", f"{show_duration(status.at)}, {show_duration(status.left)} left", ""
+    yield "scenarios", f"{status.scenarios}, {status.rate:.1f} a second, corpus of {status.corpus}", ""
+    yield "coverage", f"{status.hit} of {status.possible} bins ({share:.1f} %)", ""
+    if status.last_new:
+        yield "last new", f"{show_duration(status.since)} ago: {_short(status.last_new)}", ""
+    yield "findings", str(status.findings), bad if status.findings else "green"
+    yield "crashes, hangs", f"{status.crashes}, {status.hangs}", bad if status.crashes + status.hangs else ""
+    yield "stability", _stability(status), bad if status.stability < 1 else ""
+    yield (
+        "troubles",
+        f"{status.troubles}, of them errors of our own {status.errors}",
+        "yellow" if status.troubles else "",
+    )
+    yield "workers", f"{status.workers}, replaced {status.replaced}", ""
 
 
-def _stability(facts: Facts) -> str:
-    return f"{100 * facts.stability:.4g} % of {facts.stability_runs}"
+def _stability(status: CampaignStatus) -> str:
+    return f"{100 * status.stability:.4g} % of {status.stability_runs}"
 
 
 def _short(name: str) -> str:

@@ -11,9 +11,8 @@ import heapq
 from collections.abc import Mapping
 from pathlib import Path
 
-from draftproof.fuzz.campaign.rundir import Files
-from draftproof.fuzz.campaign.schema import Entry, text
-from draftproof.fuzz.campaign.store import Statement, Store
+from draftproof.fuzz.campaign.rundir import remove, save
+from draftproof.fuzz.campaign.store import Store, text
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.scenario import Scenario
 
@@ -45,16 +44,16 @@ def cover(entries: Mapping[int, frozenset[str]]) -> frozenset[int]:
 
 
 class Corpus:
-    """The files of the entries of a store."""
+    """The files of the corpus of a store."""
 
-    def __init__(self, folder: Path, store: Store, files: Files) -> None:
-        self._folder, self._store, self._files = folder, store, files
+    def __init__(self, folder: Path, store: Store) -> None:
+        self._folder, self._store = folder, store
         self._written: set[str] = set()
 
     def check(self) -> list[str]:
-        """Compare the files with the entries; what is wrong with them. What is wrong is written again by `sync`."""
+        """Compare the files with the database; return what is wrong with them, which `sync` mends."""
         wrong = []
-        known = {entry.hash: entry for entry in self._entries}
+        known = {entry.hash: entry for entry in self._store.entries()}
         for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
             entry = known.get(path.stem)
             if entry is None:
@@ -66,28 +65,22 @@ class Corpus:
         return wrong
 
     @property
-    def _entries(self) -> list[Entry]:
-        return list(self._store.memory.entries.values())
-
-    @property
     def scenarios(self) -> list[Scenario]:
-        """In the order of their numbers."""
-        return [entry.scenario for _, entry in sorted(self._store.memory.entries.items())]
+        """The corpus in the order of its numbers."""
+        return [entry.scenario for entry in self._store.entries()]
 
-    def minimise(self) -> Statement | None:
-        """Let go of the entries that the others cover; None if all are needed."""
-        entries = self._store.memory.entries
-        needed = cover({number: entry.bins for number, entry in entries.items()})
-        gone = sorted(entries.keys() - needed)
-        return self._store.leave(gone) if gone else None
+    def minimise(self) -> None:
+        """Let go of the entries that the others cover."""
+        entries = {entry.number: entry.bins for entry in self._store.entries()}
+        self._store.leave(sorted(entries.keys() - cover(entries)))
 
     def sync(self) -> None:
-        """Write the files of new entries, and remove those of entries that are gone."""
-        wanted = {entry.hash: entry for entry in self._entries}
+        """Write the files of new entries, and remove those of entries that are gone. Raises DiskError."""
+        wanted = {entry.hash: entry.scenario for entry in self._store.entries()}
         for name in sorted(wanted.keys() - self._written):
-            self._files.write(self._folder / f"{name}.json", encode(wanted[name].scenario) + "\n")
+            save(self._folder / f"{name}.json", encode(wanted[name]) + "\n")
         for name in self._written - wanted.keys():
-            self._files.remove(self._folder / f"{name}.json")
+            remove(self._folder / f"{name}.json")
         self._written = set(wanted)
 
 

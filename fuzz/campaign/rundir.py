@@ -5,52 +5,33 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from draftproof.faults.catalogue import FaultFile
 from draftproof.faults.patched_sources import write_copy
-from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings, fresh, read, resumed
+from draftproof.fuzz.campaign.settings import Asked, CampaignError, DiskError, Settings, fresh, read, resumed
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.files import write_whole
 
 _OURS = frozenset({"campaign.json", "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
 
 
-class Files:
-    """Files that are to be written, sooner or later: what fails is reported, kept and tried again."""
+def save(path: Path, text: str) -> None:
+    """Write a file of a campaign. Raises DiskError."""
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise DiskError(path.name, error.strerror or str(error)) from None
 
-    def __init__(self, trouble: Callable[[str], None]) -> None:
-        self._trouble = trouble
-        self._waiting: dict[Path, str] = {}
 
-    def write(self, path: Path, text: str) -> None:
-        self._waiting[path] = text
-        self.retry()
-
-    def remove(self, path: Path) -> None:
-        """Remove a file that is no longer needed; what is in the way is reported."""
-        self._waiting.pop(path, None)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            self._trouble(f"{path.name} cannot be removed: {error.strerror or error}")
-
-    def retry(self) -> None:
-        """Try all that wait."""
-        for path, text in list(self._waiting.items()):
-            try:
-                write_whole(path, text)
-            except OSError as error:
-                self._trouble(f"{path.name} cannot be written: {error.strerror or error}; it is tried again later")
-            else:
-                del self._waiting[path]
-
-    @property
-    def waiting(self) -> tuple[Path, ...]:
-        return tuple(self._waiting)
+def remove(path: Path) -> None:
+    """Remove a file that is no longer needed, if it is there. Raises DiskError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise DiskError(path.name, error.strerror or str(error)) from None
 
 
 class RunDir:
@@ -107,10 +88,6 @@ class RunDir:
         return self.path / "results.sqlite"
 
     @property
-    def events(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
     def corpus(self) -> Path:
         return self.path / "corpus"
 
@@ -156,10 +133,7 @@ class RunDir:
             return resumed(kept, asked)
         names = self._copy(sources, fault) if fault else ()
         settings = msgspec.structs.replace(fresh(asked), hunks=names)
-        try:
-            write_whole(self.path / "campaign.json", encode(settings) + "\n")
-        except OSError as error:
-            raise CampaignError(f"--run is {self.path}, which cannot be written: {error.strerror}") from None
+        save(self.path / "campaign.json", encode(settings) + "\n")
         return settings
 
     def _copy(self, sources: dict[str, str], fault: FaultFile) -> tuple[str, ...]:

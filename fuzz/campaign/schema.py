@@ -1,17 +1,13 @@
-"""The tables of a campaign's database, and their rows in memory."""
+"""Tables of a campaign's database, and their rows."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from draftproof.harness.identity import Identity
+from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.verdict import Outcome
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS campaign(key TEXT PRIMARY KEY, value TEXT);
@@ -32,15 +28,10 @@ CREATE TABLE IF NOT EXISTS progress(at REAL PRIMARY KEY, scenarios INTEGER, bins
 CREATE TABLE IF NOT EXISTS troubles(at REAL, what TEXT);
 CREATE INDEX IF NOT EXISTS queued ON scenarios(number) WHERE state = 'queued';
 """
-FINDING = (
-    *("identity", "slug", "outcome", "contract", "channel", "phase", "relation", "state", "hits", "first", "at"),
-    *("divergence", "place", "detail", "runs", "merged", "requests", "rounds"),
-)
 
 
-@dataclass
-class Waiting:
-    """A scenario that was queued and is not done."""
+class QueuedScenario(NamedTuple):
+    """A scenario that is planned and not done."""
 
     number: int
     scenario: Scenario
@@ -49,16 +40,16 @@ class Waiting:
     draft: str
 
 
-@dataclass
-class Bin:
-    hits: int
-    first: int
-    at: float
+class SecondRun(NamedTuple):
+    """A scenario that is to run again; `sign` is what its first run showed."""
+
+    number: int
+    sign: str
+    scenario: Scenario
 
 
-@dataclass
-class Entry:
-    """A scenario of the corpus; `bins` is all that it covers."""
+class CorpusEntry(NamedTuple):
+    """A scenario of the corpus with all bins that it covers."""
 
     number: int
     hash: str
@@ -66,9 +57,11 @@ class Entry:
     scenario: Scenario
 
 
-@dataclass
-class Finding:
-    """A row of the table of findings; states are new, shrunk, confirmed, unstable, flaky and merged."""
+class CampaignFinding(Value, frozen=True, kw_only=True):
+    """A row of the table of findings; its fields are the columns in their order.
+
+    States are new, shrunk, confirmed, unstable, flaky and merged.
+    """
 
     identity: str
     slug: str
@@ -77,10 +70,10 @@ class Finding:
     channel: str
     phase: str
     relation: str
-    first: int
-    at: float
     state: str = "new"
     hits: int = 1
+    first: int
+    at: float
     divergence: str = ""
     place: str = ""
     detail: str = ""
@@ -93,62 +86,23 @@ class Finding:
     def as_identity(self) -> Identity:
         return Identity(contract=self.contract, channel=self.channel, phase=self.phase, relation=self.relation)
 
-    @property
-    def row(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in FINDING)
+
+FINDING = CampaignFinding.__struct_fields__
 
 
-@dataclass
-class Memory:
-    """All that is known; what the database holds, if nothing waits to be written."""
+class CampaignSums(NamedTuple):
+    """Sums over all scenarios that are done.
 
-    facts: dict[str, str] = field(default_factory=dict)
-    queued: dict[int, Waiting] = field(default_factory=dict)
-    again: dict[int, tuple[str, Scenario]] = field(default_factory=dict)
-    bins: dict[str, Bin] = field(default_factory=dict)
-    entries: dict[int, Entry] = field(default_factory=dict)
-    findings: dict[str, Finding] = field(default_factory=dict)
-    contracts: dict[str, tuple[int, int]] = field(default_factory=dict)
-    minimums: Counter[tuple[str, str]] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    draft_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    kept: dict[int, Scenario] = field(default_factory=dict)
-    planned: int = 0
+    `contracts`: (scenarios judged, of them failed); `minimums`: by contract and count; `draft_counts`: by draft and
+    count.
+    """
+
+    outcomes: Mapping[str, int]
+    contracts: Mapping[str, tuple[int, int]]
+    minimums: Mapping[tuple[str, str], int]
+    counts: Mapping[str, int]
+    draft_counts: Mapping[tuple[str, str], int]
 
     @property
     def done(self) -> int:
-        return self.outcomes.total()
-
-
-def text(scenario: Scenario) -> str:
-    return msgspec.json.encode(scenario).decode()
-
-
-def load(db: sqlite3.Connection) -> Memory:
-    """All that the tables hold. Raises sqlite3.Error, and msgspec.MsgspecError for rows that are damaged."""
-    memory = Memory(facts=dict(db.execute("SELECT key, value FROM campaign")))
-    for number, hash_, origin, draft, raw in db.execute(
-        "SELECT number, hash, origin, draft, scenario FROM scenarios WHERE state = 'queued' ORDER BY number"
-    ):
-        memory.queued[number] = Waiting(number, msgspec.json.decode(raw, type=Scenario), hash_, origin, draft)
-    for number, sign, raw in db.execute("SELECT number, sign, scenario FROM again ORDER BY number"):
-        memory.again[number] = (sign, msgspec.json.decode(raw, type=Scenario))
-    memory.bins = {row[0]: Bin(*row[1:]) for row in db.execute("SELECT name, hits, first, at FROM bins")}
-    for number, hash_, bins, raw in db.execute("SELECT * FROM entries ORDER BY number"):
-        covered = frozenset(msgspec.json.decode(bins, type=list[str]))
-        memory.entries[number] = Entry(number, hash_, covered, msgspec.json.decode(raw, type=Scenario))
-    for row in db.execute(f"SELECT {', '.join(FINDING)} FROM findings ORDER BY first"):
-        memory.findings[row[0]] = Finding(**dict(zip(FINDING, row, strict=True)))
-    memory.contracts = {row[0]: row[1:] for row in db.execute("SELECT name, judged, failed FROM contracts")}
-    memory.minimums.update({row[:2]: row[2] for row in db.execute("SELECT contract, name, reached FROM minimums")})
-    memory.counts.update(dict(db.execute("SELECT name, value FROM counts")))
-    memory.draft_counts.update({row[:2]: row[2] for row in db.execute("SELECT draft, name, value FROM draft_counts")})
-    done = "SELECT outcome, count(*) FROM scenarios WHERE state = 'done' GROUP BY outcome"
-    memory.outcomes.update({Outcome(name): count for name, count in db.execute(done)})
-    firsts = {finding.first for finding in memory.findings.values()}
-    for number, raw in db.execute("SELECT number, scenario FROM scenarios WHERE state = 'done' AND scenario NOT NULL"):
-        if number in firsts:
-            memory.kept[number] = msgspec.json.decode(raw, type=Scenario)
-    memory.planned = db.execute("SELECT coalesce(max(number) + 1, 0) FROM scenarios").fetchone()[0]
-    return memory
+        return sum(self.outcomes.values())

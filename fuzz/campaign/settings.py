@@ -25,6 +25,13 @@ class CampaignError(DraftproofError, ValueError):
     """A campaign cannot run as asked, or not in this directory; the message says what was expected."""
 
 
+class DiskError(CampaignError):
+    """A file of a campaign cannot be written; all that was kept before is whole."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} cannot be written: {reason}; make room and run the same command again")
+
+
 class Settings(Value, frozen=True, kw_only=True):
     """What stays the same for the life of a campaign; kept in campaign.json.
 
@@ -44,7 +51,7 @@ class Settings(Value, frozen=True, kw_only=True):
     strategies: int = STRATEGIES
 
 
-class Limits(NamedTuple):
+class CampaignLimits(NamedTuple):
     """How long a campaign goes on this time. `time`: seconds from now; `examples`: scenarios in all, over every call;
     `until`: "closure" ends it when no bin that can be covered is missing, "stall" when nothing new came for long."""
 

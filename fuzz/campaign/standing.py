@@ -3,30 +3,65 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from draftproof.fuzz.campaign.events import Facts
-from draftproof.fuzz.campaign.schema import Memory
-from draftproof.fuzz.campaign.settings import Limits
+from draftproof.fuzz.campaign.settings import CampaignLimits
+from draftproof.fuzz.campaign.store import Store
+from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.verdict import Outcome
 
 LEAST_STALL, STALL_SHARE = 300, 0.25
-"""A campaign stalls after so many scenarios, and that share of all so far, without a new bin."""
+"""A campaign stalls after this many scenarios, and this share of all so far, without a new bin."""
 _RECENT = 30.0
+_QUIET = 30.0
+_MOST_TROUBLES = 1000
+
+
+class CampaignStatus(NamedTuple):
+    """How a campaign stands: what the live screen shows and a row of the table of progress says.
+
+    `at` are the campaign's seconds, `left` those of this call. `rate` is scenarios a second of late, `stability` the
+    share of second runs that were as the first (1.0 before any). `last_new` is a bin's name, `since` the seconds since.
+    """
+
+    at: float
+    left: float
+    scenarios: int
+    rate: float
+    hit: int
+    possible: int
+    last_new: str
+    since: float
+    findings: int
+    crashes: int
+    hangs: int
+    errors: int
+    stability: float
+    stability_runs: int
+    troubles: int
+    replaced: int
+    workers: int
+    corpus: int
+    doing: str
 
 
 class Standing:
-    """Of one call, from the moment that this is made. `possible` are the bins that can be covered at all."""
+    """Clock, coverage and pace of one call, from the moment that this is made.
 
-    def __init__(self, memory: Memory, limits: Limits, possible: Sequence[str]) -> None:
-        self._memory, self._limits, self._possible = memory, limits, tuple(possible)
+    `possible` are the bins that can be covered at all.
+    """
+
+    def __init__(self, store: Store, limits: CampaignLimits, possible: Sequence[str]) -> None:
+        self._store, self._limits, self._possible = store, limits, tuple(possible)
         self._within = frozenset(possible)
         self._started = time.monotonic()
-        self._before = float(memory.facts.get("seconds", 0))
-        found = [(known.first, known.at, name) for name, known in memory.bins.items() if name in self._within]
-        self._hit = len(found)
-        self._last_new = max(found, default=(-1, 0.0, ""))
+        self._before = float(store.facts().get("seconds", 0))
+        reached = [(first, at, name) for name, _, first, at in store.bins() if name in self._within]
+        self._hit = len(reached)
+        self._last_new = max(reached, default=(-1, 0.0, ""))
+        self._outcomes = Counter(store.sums().outcomes)
         self._recent: deque[tuple[float, int]] = deque()
 
     @property
@@ -40,25 +75,32 @@ class Standing:
         return self._before + self.elapsed
 
     @property
+    def done(self) -> int:
+        """Scenarios that are done, those of earlier calls among them."""
+        return self._outcomes.total()
+
+    @property
     def hit(self) -> int:
         """Bins that can be covered and are."""
         return self._hit
 
     @property
     def holes(self) -> tuple[str, ...]:
-        return tuple(name for name in self._possible if name not in self._memory.bins)
+        reached = {name for name, *_ in self._store.bins()}
+        return tuple(name for name in self._possible if name not in reached)
 
-    def add(self, number: int, new: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Bins that a scenario was the first to reach: (those that can be covered, those that were said not to be)."""
+    def add(self, answer: Answer, new: Sequence[str]) -> list[str]:
+        """Count an answer; return those of its new bins that were declared impossible."""
+        self._outcomes[answer.outcome.value] += 1
         ours = [name for name in new if name in self._within]
         if ours:
             self._hit += len(ours)
-            self._last_new = max(self._last_new, (number, self.at, ours[-1]))
-        return ours, sorted(set(new) - self._within)
+            self._last_new = max(self._last_new, (answer.number, self.at, ours[-1]))
+        return sorted(set(new) - self._within)
 
     def over(self) -> str:
-        """Why the call ends now: time, examples, closure or stall; "" if it goes on."""
-        limits, done = self._limits, self._memory.done
+        """Return why the call ends now: time, examples, closure or stall; "" if it goes on."""
+        limits, done = self._limits, self.done
         if self.elapsed >= limits.time:
             return "time"
         if limits.examples is not None and done >= limits.examples:
@@ -70,37 +112,54 @@ class Standing:
         return ""
 
     def rate(self) -> float:
-        """Scenarios a second in the last half minute."""
+        """Return scenarios a second in the last half minute."""
         now, recent = time.monotonic(), self._recent
-        recent.append((now, self._memory.done))
+        recent.append((now, self.done))
         while len(recent) > 2 and now - recent[1][0] > _RECENT:
             recent.popleft()
         (then, before), (last, done) = recent[0], recent[-1]
         return (done - before) / (last - then) if last > then else 0.0
 
-    def facts(self, *, doing: str, workers: int, replaced: int, troubles: int, unwritten: int) -> Facts:
-        """What is told of it; the arguments are what others know."""
-        memory, at = self._memory, self.at
-        runs = memory.counts["stability_runs"]
-        return Facts(
+    def status(self, *, doing: str, workers: int, replaced: int, troubles: int) -> CampaignStatus:
+        """Return how the campaign stands; the arguments are what others know."""
+        at, counts = self.at, self._store.counts()
+        runs = counts.get("stability_runs", 0)
+        return CampaignStatus(
             at=round(at, 3),
             left=round(max(0.0, self._limits.time - self.elapsed), 3),
-            scenarios=memory.done,
+            scenarios=self.done,
             rate=round(self.rate(), 3),
             hit=self._hit,
             possible=len(self._possible),
             last_new=self._last_new[2],
             since=round(at - self._last_new[1], 3),
-            findings=sum(not one.merged for one in memory.findings.values()),
-            crashes=memory.outcomes[Outcome.CRASH],
-            hangs=memory.outcomes[Outcome.HANG],
-            errors=memory.outcomes[Outcome.ERROR],
-            stability=memory.counts["stability_same"] / runs if runs else 1.0,
+            findings=self._store.count("findings WHERE merged = ''"),
+            crashes=self._outcomes[Outcome.CRASH.value],
+            hangs=self._outcomes[Outcome.HANG.value],
+            errors=self._outcomes[Outcome.ERROR.value],
+            stability=counts.get("stability_same", 0) / runs if runs else 1.0,
             stability_runs=runs,
             troubles=troubles,
             replaced=replaced,
             workers=workers,
-            corpus=len(memory.entries),
-            unwritten=unwritten,
+            corpus=self._store.count("entries"),
             doing=doing,
         )
+
+
+class Troubles:
+    """What goes wrong beside the subject. The same again within half a minute is one."""
+
+    def __init__(self, store: Store, standing: Standing) -> None:
+        self._store, self._standing = store, standing
+        self._last: dict[str, float] = {}
+        self.kept: list[str] = []
+
+    def add(self, what: str) -> None:
+        """Keep a trouble. Raises DiskError if it can be kept for this call only."""
+        now = time.monotonic()
+        if now - self._last.get(what, -_QUIET) < _QUIET or len(self.kept) >= _MOST_TROUBLES:
+            return
+        self._last[what] = now
+        self.kept.append(what)
+        self._store.add("troubles", self._standing.at, what)

@@ -1,9 +1,8 @@
-"""What a campaign knows: in memory, and in SQLite after each step of it.
+"""What a campaign knows: an SQLite database, and nothing beside it.
 
-Every change is one transaction, made in memory at once and written right after. What cannot be written (a full disk)
-is kept and tried again in its order. The journal is a WAL with synchronous=NORMAL: what a transaction wrote is with the
-kernel when it returns, so a killed process loses none; only with the power could the last ones go, whole and from the
-end, and their scenarios would then run again.
+Every step is one transaction. The journal is a WAL with synchronous=NORMAL: what a transaction wrote is with the kernel
+when it returns, so a killed process loses none; only with the power could the last ones go, whole and from the end, and
+their scenarios would then run again. A full disk ends the campaign; the same command resumes it.
 
 The order in which answers come in does not matter: a bin belongs to the scenario with the lowest number that reached
 it, whichever was answered first.
@@ -13,234 +12,286 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple, replace
 
-from draftproof.fuzz.campaign.schema import FINDING, SCHEMA, Bin, Entry, Finding, Memory, Waiting, load, text
-from draftproof.fuzz.campaign.settings import CampaignError
+from draftproof.fuzz.campaign.schema import (
+    FINDING,
+    SCHEMA,
+    CampaignFinding,
+    CampaignSums,
+    CorpusEntry,
+    QueuedScenario,
+    SecondRun,
+)
+from draftproof.fuzz.campaign.settings import CampaignError, DiskError
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.scenario import Scenario
 
-# What may pass: a disk that is full or away for a while, or another process that reads.
-_MAY_PASS = ("full", "disk i/o error", "locked", "unable to open", "readonly", "busy")
-Statement = tuple[str, Sequence[Sequence[Any]]]
+# Causes outside of this process: the disk, or another process that holds the file.
+_OUTSIDE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_LOCKED")
 
 
 class Store:
-    """Memory and database of one campaign. Raises CampaignError for a database that is damaged."""
+    """The database of one campaign.
 
-    def __init__(self, path: Path, trouble: Callable[[str], None] = lambda _what: None) -> None:
+    Raises CampaignError for a database that is damaged. Every method that writes raises DiskError if it cannot, and
+    has changed nothing then.
+    """
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._trouble = trouble
-        self._waiting: list[list[Statement]] = []
         try:
-            self._db = self._opened()
-            self.memory: Memory = load(self._db)
+            self._db = _open(path)
+            # Damaged rows are found now, not in the middle of a campaign.
+            self.queued(), self.second_runs(), self.entries(), self.findings()
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
-            said = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise CampaignError(
-                f"{path} cannot be used: {said}; expected a whole database (move it away to begin again; the findings "
-                "and the corpus beside it stay readable)"
+                f"{path} cannot be used: {reason}; expected a whole database (move it away to begin again; the "
+                "findings and the corpus beside it stay readable)"
             ) from None
-
-    def _opened(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=10, isolation_level=None)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
-        said = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if said != "ok":
-            raise sqlite3.DatabaseError(said)
-        return db
-
-    def write(self, *statements: Statement) -> bool:
-        """One transaction, after all that waits; whether it and they are in the database now."""
-        self.later(*statements)
-        return self.retry()
-
-    def later(self, *statements: Statement) -> None:
-        """A transaction for the next time that something is written."""
-        self._waiting.append(list(statements))
-
-    def retry(self) -> bool:
-        """Write what waits, oldest first; whether nothing is left. Raises sqlite3.Error for what cannot pass."""
-        while self._waiting:
-            try:
-                self._transaction(self._waiting[0])
-            except sqlite3.OperationalError as error:
-                if not any(word in str(error).lower() for word in _MAY_PASS):
-                    raise
-                self._trouble(f"{self.path.name} cannot be written: {error}; it is tried again later")
-                return False
-            del self._waiting[0]
-        return True
-
-    def _transaction(self, statements: Iterable[Statement]) -> None:
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            for sql, rows in statements:
-                db.executemany(sql, rows)
-            db.execute("COMMIT")
-        except BaseException:
-            # SQLite has rolled back itself where the disk was full.
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
-
-    @property
-    def unwritten(self) -> int:
-        """Transactions that wait."""
-        return len(self._waiting)
 
     def close(self) -> None:
         self._db.close()
 
-    def fact(self, **facts: object) -> Statement:
-        """The statement that keeps facts of the campaign, which memory has at once."""
-        self.memory.facts.update({key: str(value) for key, value in facts.items()})
-        return "INSERT OR REPLACE INTO campaign VALUES(?, ?)", [(key, str(value)) for key, value in facts.items()]
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._roll_back()
+            if getattr(error, "sqlite_errorname", "").startswith(_OUTSIDE):
+                raise DiskError(self.path.name, str(error)) from None
+            raise
+        except BaseException:
+            self._roll_back()
+            raise
 
-    def queue(self, block: int, waiting: Sequence[Waiting]) -> bool:
-        """Scenarios to run, all of them or none; `block` is the number of the last block among them."""
-        memory = self.memory
-        memory.queued.update({one.number: one for one in waiting})
-        memory.planned += len(waiting)
+    def _roll_back(self) -> None:
+        # SQLite has rolled back itself where the disk was full.
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def facts(self) -> dict[str, str]:
+        """Return what is known of the campaign as a whole."""
+        return dict(self._db.execute("SELECT key, value FROM campaign"))
+
+    def keep_facts(self, **facts: object) -> None:
+        with self._transaction() as db:
+            _keep_facts(db, facts)
+
+    @property
+    def planned(self) -> int:
+        """The number of the next scenario to be planned."""
+        return int(self._db.execute("SELECT coalesce(max(number) + 1, 0) FROM scenarios").fetchone()[0])
+
+    def queued(self) -> list[QueuedScenario]:
+        asked = "SELECT number, scenario, hash, origin, draft FROM scenarios WHERE state = 'queued' ORDER BY number"
+        return [QueuedScenario(number, _scenario(raw), *rest) for number, raw, *rest in self._db.execute(asked)]
+
+    def is_done(self, numbers: range) -> bool:
+        """Return True if none of these scenarios is queued."""
+        asked = "SELECT 1 FROM scenarios WHERE state = 'queued' AND number BETWEEN ? AND ? LIMIT 1"
+        return self._db.execute(asked, (numbers.start, numbers.stop - 1)).fetchone() is None
+
+    def second_runs(self) -> list[SecondRun]:
+        """Return the second runs that are due."""
+        asked = "SELECT number, sign, scenario FROM again ORDER BY number"
+        return [SecondRun(number, sign, _scenario(raw)) for number, sign, raw in self._db.execute(asked)]
+
+    def bins(self) -> list[tuple[str, int, int, float]]:
+        """Return (name, hits, first scenario, seconds) of every bin that was reached."""
+        return self._db.execute("SELECT name, hits, first, at FROM bins").fetchall()
+
+    def entries(self) -> list[CorpusEntry]:
+        """Return the corpus in the order of its numbers."""
+        return [
+            CorpusEntry(number, name, frozenset(msgspec.json.decode(bins, type=list[str])), _scenario(raw))
+            for number, name, bins, raw in self._db.execute("SELECT * FROM entries ORDER BY number")
+        ]
+
+    def count(self, table: str) -> int:
+        return int(self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def findings(self, condition: str = "1", *values: object) -> list[CampaignFinding]:
+        """Return the findings that meet a condition, by the scenario that hit them first."""
+        asked = f"SELECT {', '.join(FINDING)} FROM findings WHERE {condition} ORDER BY first, rowid"
+        return [_finding(row) for row in self._db.execute(asked, values)]
+
+    def finding(self, identity: str) -> CampaignFinding | None:
+        return next(iter(self.findings("identity = ?", identity)), None)
+
+    def scenario(self, number: int) -> Scenario | None:
+        """Return a scenario that is queued, or with which a finding begins; others are let go of."""
+        row = self._db.execute("SELECT scenario FROM scenarios WHERE number = ?", (number,)).fetchone()
+        return _scenario(row[0]) if row and row[0] else None
+
+    def sums(self) -> CampaignSums:
+        done = "SELECT outcome, count(*) FROM scenarios WHERE state = 'done' GROUP BY outcome"
+        return CampaignSums(
+            outcomes=Counter(dict(self._db.execute(done))),
+            contracts={name: (judged, failed) for name, judged, failed in self._db.execute("SELECT * FROM contracts")},
+            minimums={(of, name): value for of, name, value in self._db.execute("SELECT * FROM minimums")},
+            counts=self.counts(),
+            draft_counts={(of, name): value for of, name, value in self._db.execute("SELECT * FROM draft_counts")},
+        )
+
+    def counts(self) -> Mapping[str, int]:
+        return Counter(dict(self._db.execute("SELECT name, value FROM counts")))
+
+    def queue(self, block: int, waiting: Sequence[QueuedScenario]) -> None:
+        """Keep scenarios to run, all of them or none; `block` is the number of the last block among them."""
         rows = [(one.number, one.hash, one.origin, one.draft, text(one.scenario)) for one in waiting]
-        sql = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"
-        before, batch = memory.facts.get("begin", 0), int(memory.facts.get("batch", -1)) + 1
-        return self.write((sql, rows), self.fact(block=block, batch=batch, before=before, begin=waiting[0].number))
+        facts = self.facts()
+        before, batch = facts.get("begin", 0), int(facts.get("batch", -1)) + 1
+        with self._transaction() as db:
+            db.executemany(_QUEUE, rows)
+            _keep_facts(db, {"block": block, "batch": batch, "before": before, "begin": waiting[0].number})
 
-    def done(self, answer: Answer, at: float, *, sign: str = "", finding: Finding | None = None) -> list[str]:
-        """An answer to a queued scenario: everything that it says, at once. The names of bins that are new.
+    def done(self, answer: Answer, at: float, *, sign: str = "", finding: CampaignFinding | None = None) -> list[str]:
+        """Keep all that an answer says; return the names of bins that are new.
 
         `sign`: the scenario is to run again, to be compared with this; `finding` is what it hit. Raises KeyError if the
         scenario is not queued: it would count twice.
         """
-        memory = self.memory
-        waiting = memory.queued.pop(answer.number)
-        new, statements = self._bins(answer, waiting, at)
-        memory.outcomes[answer.outcome] += 1
-        identity = answer.identity.text if answer.identity else ""
-        row = (answer.outcome.value, identity, answer.seconds, len(new), at, answer.number)
-        statements.append((_DONE, [row]))
-        statements += self._tallies(answer, waiting.draft)
-        if sign:
-            memory.again[answer.number] = (sign, waiting.scenario)
-            statements.append(("INSERT INTO again VALUES(?, ?, ?)", [(answer.number, sign, text(waiting.scenario))]))
-        if finding is not None:
-            statements += self.hit(finding, waiting.scenario)
-        else:
-            statements.append((_DROP, [(answer.number,)]))
-        self.write(*statements, self.fact(seconds=round(at, 3)))
+        number = answer.number
+        with self._transaction() as db:
+            asked = "SELECT hash, draft, scenario FROM scenarios WHERE number = ? AND state = 'queued'"
+            row = db.execute(asked, (number,)).fetchone()
+            if row is None:
+                raise KeyError(number)
+            hash_, draft, raw = row
+            new = _reach(db, answer, hash_, raw, at)
+            identity = answer.identity.text if answer.identity else ""
+            db.execute(_DONE, (answer.outcome.value, identity, answer.seconds, len(new), at, number))
+            _add_sums(db, answer, draft)
+            if sign:
+                db.execute("INSERT INTO again VALUES(?, ?, ?)", (number, sign, raw))
+            if finding is not None:
+                self._hit(finding, raw)
+            db.execute(_RELEASE, (number,))
+            _keep_facts(db, {"seconds": round(at, 3)})
         return new
 
-    def _bins(self, answer: Answer, waiting: Waiting, at: float) -> tuple[list[str], list[Statement]]:
-        """Bins go to the lowest number; a scenario that loses its last one leaves the corpus."""
-        memory, number = self.memory, answer.number
-        new, won, losers = [], False, set()
-        for name in answer.bins:
-            known = memory.bins.get(name)
-            if known is None:
-                memory.bins[name] = Bin(1, number, at)
-                new.append(name)
-                continue
-            known.hits += 1
-            if number < known.first:
-                losers.add(known.first)
-                known.first, won = number, True
-        rows = [(name, number, at) for name in answer.bins]
-        statements: list[Statement] = [(_BIN, rows)] if rows else []
-        if new or won:
-            statements.append(self.enter(Entry(number, waiting.hash, frozenset(answer.bins), waiting.scenario)))
-        firsts = {known.first for known in memory.bins.values()} if losers else set()
-        statements += [self.leave(sorted(losers - firsts))] if losers - firsts else []
-        return new, statements
+    def _hit(self, finding: CampaignFinding, raw: str) -> None:
+        """Keep a new finding, or one more hit of a known one, which keeps the scenario of its lowest number."""
+        known = self.finding(finding.identity)
+        row = finding
+        if known is not None:
+            row = replace(known, hits=known.hits + 1)
+            if known.state == "new" and finding.first <= known.first:
+                names = ("first", "divergence", "place", "detail", "requests", "rounds")
+                row = replace(row, **{name: getattr(finding, name) for name in names})
+        self._db.execute(_KEEP_FINDING, astuple(row))
+        if row.first == finding.first:
+            self._db.execute("UPDATE scenarios SET scenario = ? WHERE number = ?", (raw, row.first))
+        if known is not None:
+            self._db.execute(_RELEASE, (known.first,))
 
-    def enter(self, entry: Entry) -> Statement:
-        self.memory.entries[entry.number] = entry
-        row = (entry.number, entry.hash, msgspec.json.encode(sorted(entry.bins)).decode(), text(entry.scenario))
-        return "INSERT OR REPLACE INTO entries VALUES(?, ?, ?, ?)", [row]
+    def compared(self, number: int, finding: CampaignFinding | None) -> None:
+        """Keep what a second run came to: as the first (None), or a finding. Raises KeyError if none is due."""
+        with self._transaction() as db:
+            row = db.execute("DELETE FROM again WHERE number = ? RETURNING scenario", (number,)).fetchall()
+            if not row:
+                raise KeyError(number)
+            db.executemany(_COUNT, [("stability_runs", 1), ("stability_same", int(finding is None))])
+            if finding is not None:
+                self._hit(finding, row[0][0])
 
-    def leave(self, numbers: Iterable[int]) -> Statement:
-        gone = [number for number in numbers if self.memory.entries.pop(number, None)]
-        return "DELETE FROM entries WHERE number = ?", [(number,) for number in gone]
+    def keep(self, *findings: CampaignFinding) -> None:
+        with self._transaction() as db:
+            db.executemany(_KEEP_FINDING, map(astuple, findings))
 
-    def _tallies(self, answer: Answer, draft: str) -> list[Statement]:
-        memory = self.memory
-        failed = frozenset(answer.failed)
-        for name in answer.judged:
-            judged, wrong = memory.contracts.get(name, (0, 0))
-            memory.contracts[name] = (judged + 1, wrong + (name in failed))
-        counts = {name: value for name, value in answer.counts.items() if value}
-        memory.counts.update(counts)
-        memory.draft_counts.update({(draft, name): value for name, value in counts.items()})
-        reached = _reached(answer)
-        memory.minimums.update({(contract, name): value for contract, name, value in reached})
-        return [
-            (_CONTRACT, [(name, int(name in failed)) for name in answer.judged]),
-            (_COUNT, list(counts.items())),
-            (_DRAFT_COUNT, [(draft, name, value) for name, value in counts.items()]),
-            (_MINIMUM, reached),
-        ]
+    def leave(self, numbers: Iterable[int]) -> None:
+        """Let scenarios go from the corpus."""
+        with self._transaction() as db:
+            db.executemany("DELETE FROM entries WHERE number = ?", [(number,) for number in numbers])
 
-    def counted(self, **counts: int) -> Statement:
-        """Add to counts of the campaign itself."""
-        self.memory.counts.update(counts)
-        return _COUNT, list(counts.items())
+    def settle(self, numbers: range) -> None:
+        """Once a batch is done: how many bins each of its scenarios brought, in whatever order they were answered."""
+        with self._transaction() as db:
+            db.execute(_SETTLE, (numbers.start, numbers.stop - 1))
 
-    def hit(self, finding: Finding, scenario: Scenario) -> list[Statement]:
-        """A failure: a new finding, or one more hit of a known one, which keeps the scenario of its lowest number."""
-        memory = self.memory
-        known = memory.findings.get(finding.identity)
-        if known is None:
-            memory.findings[finding.identity] = finding
-            memory.kept[finding.first] = scenario
-            return [self.keep(finding), (_KEEP, [(text(scenario), finding.first)])]
-        known.hits += 1
-        drop: Statement = (_DROP, [(finding.first,)])
-        if known.state != "new" or finding.first > known.first:
-            return [self.keep(known)] if self._needed(finding.first) else [self.keep(known), drop]
-        before = known.first
-        for name in ("first", "divergence", "place", "detail", "requests", "rounds"):
-            setattr(known, name, getattr(finding, name))
-        memory.kept[known.first] = scenario
-        statements = [self.keep(known), (_KEEP, [(text(scenario), known.first)])]
-        return statements if self._needed(before) else [*statements, (_DROP, [(before,)])]
-
-    def _needed(self, number: int) -> bool:
-        """Whether a finding begins with this scenario; it is let go of otherwise."""
-        needed = any(finding.first == number for finding in self.memory.findings.values())
-        if not needed:
-            self.memory.kept.pop(number, None)
-        return needed
-
-    def keep(self, finding: Finding) -> Statement:
-        return f"INSERT OR REPLACE INTO findings VALUES({', '.join('?' * len(FINDING))})", [finding.row]
-
-    def compared(self, number: int, finding: Finding | None) -> bool:
-        """What the second run of a scenario came to: as the first, or a finding. Raises KeyError if none is due."""
-        _, scenario = self.memory.again.pop(number)
-        statements: list[Statement] = [("DELETE FROM again WHERE number = ?", [(number,)])]
-        statements.append(self.counted(stability_runs=1, stability_same=int(finding is None)))
-        if finding is not None:
-            statements += self.hit(finding, scenario)
-        return self.write(*statements)
-
-    def settle(self, numbers: Sequence[int]) -> Statement:
-        """Once a block is done: how many bins each of its scenarios brought, in whatever order they were answered."""
-        brought = Counter(known.first for known in self.memory.bins.values())
-        return "UPDATE scenarios SET new_bins = ? WHERE number = ?", [(brought[number], number) for number in numbers]
+    def add(self, table: str, *row: object) -> None:
+        """Add a row to the progress or the troubles."""
+        with self._transaction() as db:
+            db.execute(f"INSERT OR REPLACE INTO {table} VALUES({', '.join('?' * len(row))})", row)
 
 
+def text(scenario: Scenario) -> str:
+    return msgspec.json.encode(scenario).decode()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=NORMAL")
+    db.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
+    found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(found)
+    return db
+
+
+def _scenario(raw: str) -> Scenario:
+    return msgspec.json.decode(raw, type=Scenario)
+
+
+def _finding(row: Sequence[Any]) -> CampaignFinding:
+    return CampaignFinding(**dict(zip(FINDING, row, strict=True)))
+
+
+def _keep_facts(db: sqlite3.Connection, facts: Mapping[str, object]) -> None:
+    rows = [(key, str(value)) for key, value in facts.items()]
+    db.executemany("INSERT OR REPLACE INTO campaign VALUES(?, ?)", rows)
+
+
+def _reach(db: sqlite3.Connection, answer: Answer, hash_: str, raw: str, at: float) -> list[str]:
+    """Give bins to the lowest number; a scenario that loses its last one leaves the corpus."""
+    number, bins = answer.number, msgspec.json.encode(sorted(answer.bins)).decode()
+    known = dict(db.execute("SELECT name, first FROM bins WHERE name IN (SELECT value FROM json_each(?))", (bins,)))
+    losers = {first for first in known.values() if number < first}
+    new = [name for name in answer.bins if name not in known]
+    db.executemany(_BIN, [(name, number, at) for name in answer.bins])
+    if new or losers:
+        db.execute("INSERT OR REPLACE INTO entries VALUES(?, ?, ?, ?)", (number, hash_, bins, raw))
+    gone = "DELETE FROM entries WHERE number = ? AND NOT EXISTS (SELECT 1 FROM bins WHERE first = number)"
+    db.executemany(gone, [(loser,) for loser in losers])
+    return new
+
+
+def _add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
+    failed = frozenset(answer.failed)
+    counts = [(name, value) for name, value in answer.counts.items() if value]
+    db.executemany(_CONTRACT, [(name, int(name in failed)) for name in answer.judged])
+    db.executemany(_COUNT, counts)
+    db.executemany(_DRAFT_COUNT, [(draft, name, value) for name, value in counts])
+    db.executemany(_MINIMUM, _reached(answer))
+
+
+def _reached(answer: Answer) -> Iterator[tuple[str, str, int]]:
+    """Yield what a scenario adds to the minimum of each contract that judged it."""
+    for contract in answer.judged:
+        asked: Mapping[str, int] = BY_NAME[contract].minimum if contract in BY_NAME else {}
+        yield from ((contract, name, answer.counts.get(name, 0)) for name in asked)
+
+
+_QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"
 _DONE = """UPDATE scenarios SET state = 'done', outcome = ?, identity = ?, seconds = ?, new_bins = ?, at = ?
  WHERE number = ? AND state = 'queued'"""
-_KEEP = "UPDATE scenarios SET scenario = ? WHERE number = ?"
-_DROP = "UPDATE scenarios SET scenario = NULL WHERE number = ?"
+_RELEASE = """UPDATE scenarios SET scenario = NULL WHERE number = ? AND state = 'done'
+ AND NOT EXISTS (SELECT 1 FROM findings WHERE first = number)"""
+_SETTLE = """UPDATE scenarios SET new_bins = (SELECT count(*) FROM bins WHERE first = number)
+ WHERE number BETWEEN ? AND ?"""
 _BIN = """INSERT INTO bins VALUES(?, 1, ?, ?) ON CONFLICT(name) DO UPDATE SET hits = hits + 1,
  first = min(first, excluded.first)"""
 _CONTRACT = """INSERT INTO contracts VALUES(?, 1, ?) ON CONFLICT(name) DO UPDATE SET judged = judged + 1,
@@ -250,12 +301,5 @@ _DRAFT_COUNT = """INSERT INTO draft_counts VALUES(?, ?, ?)
  ON CONFLICT(draft, name) DO UPDATE SET value = value + excluded.value"""
 _MINIMUM = """INSERT INTO minimums VALUES(?, ?, ?)
  ON CONFLICT(contract, name) DO UPDATE SET reached = reached + excluded.reached"""
-
-
-def _reached(answer: Answer) -> list[tuple[str, str, int]]:
-    """What a scenario adds to the minimum of each contract that judged it."""
-    found = []
-    for contract in answer.judged:
-        asked: Mapping[str, int] = BY_NAME[contract].minimum if contract in BY_NAME else {}
-        found += [(contract, name, answer.counts.get(name, 0)) for name in asked]
-    return found
+_KEEP_FINDING = f"""INSERT INTO findings({", ".join(FINDING)}) VALUES({", ".join("?" * len(FINDING))})
+ ON CONFLICT(identity) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in FINDING)}"""

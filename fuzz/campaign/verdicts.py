@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.fuzz.campaign.schema import Memory
+from draftproof.fuzz.campaign.schema import CampaignSums
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.harness.check import RUNS, WORK
 from draftproof.properties.contracts.base import Contract
@@ -18,42 +18,42 @@ from draftproof.properties.values.verdict import Outcome, Verdict, worst
 _BROKEN = (Outcome.ERROR, Outcome.CRASH, Outcome.HANG)
 
 
-def verdicts(memory: Memory, settings: Settings) -> tuple[Verdict, ...]:
+def verdicts(sums: CampaignSums, settings: Settings) -> tuple[Verdict, ...]:
     """`runs`, one `runs.<draft>` each, and one a contract, as `check` gives them: FAIL, INCONCLUSIVE where a minimum
     was not reached or nothing was judged, PASS, and SKIP for what no scenario of these drafts can show."""
-    each = [_of_draft(name, memory) for name in settings.drafts]
-    return (_runs(memory, settings), *each, *(_contract(contract, memory, settings) for contract in ALL))
+    each = [_of_draft(name, sums) for name in settings.drafts]
+    return (_runs(sums, settings), *each, *(_contract(contract, sums, settings) for contract in ALL))
 
 
-def _runs(memory: Memory, settings: Settings) -> Verdict:
+def _runs(sums: CampaignSums, settings: Settings) -> Verdict:
     """Whether every scenario ran to its end, and whether there was work in them."""
-    broken = {outcome: memory.outcomes[outcome] for outcome in _BROKEN if memory.outcomes[outcome]}
+    broken = {outcome: sums.outcomes[outcome] for outcome in _BROKEN if sums.outcomes[outcome]}
     if broken:
         told = ", ".join(f"{count} {outcome}" for outcome, count in broken.items())
-        reason = f"{told} of {memory.done}"
-        return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=memory.done, reason=reason)
+        reason = f"{told} of {sums.done}"
+        return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=sums.done, reason=reason)
     beyond = _beyond(settings)
-    missing = _missing(dict.fromkeys(WORK, 1), memory.counts, beyond)
-    verdict = Outcome.INCONCLUSIVE if missing or not memory.done else Outcome.PASS
-    return Verdict(name=RUNS, verdict=verdict, scenarios=memory.done, missing=missing)
+    missing = _missing(dict.fromkeys(WORK, 1), sums.counts, beyond)
+    verdict = Outcome.INCONCLUSIVE if missing or not sums.done else Outcome.PASS
+    return Verdict(name=RUNS, verdict=verdict, scenarios=sums.done, missing=missing)
 
 
-def _of_draft(name: Algorithm, memory: Memory) -> Verdict:
+def _of_draft(name: Algorithm, sums: CampaignSums) -> Verdict:
     """Whether the scenarios of one draft reached what proves something of it."""
-    counts = {count: value for (draft, count), value in memory.draft_counts.items() if draft == name}
+    counts = {count: value for (draft, count), value in sums.draft_counts.items() if draft == name}
     missing = _missing(dict.fromkeys((*COMMON, *BY_NAME[name].minimum), 1), counts, _beyond_draft(name))
     verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=f"{RUNS}.{name}", verdict=verdict, scenarios=counts.get("scenarios", 0), missing=missing)
 
 
-def _contract(contract: Contract, memory: Memory, settings: Settings) -> Verdict:
-    judged, failed = memory.contracts.get(contract.name, (0, 0))
+def _contract(contract: Contract, sums: CampaignSums, settings: Settings) -> Verdict:
+    judged, failed = sums.contracts.get(contract.name, (0, 0))
     if failed:
         reason = f"{failed} of {judged}"
         return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=judged, reason=reason)
     if not judged and (why := _silent(contract, settings)):
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=why)
-    reached = {name: value for (of, name), value in memory.minimums.items() if of == contract.name}
+    reached = {name: value for (of, name), value in sums.minimums.items() if of == contract.name}
     missing = _missing(contract.minimum, reached, _beyond(settings))
     if not judged:
         missing = missing or ("scenarios >= 1",)

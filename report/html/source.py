@@ -92,11 +92,12 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
 
 def _source(path: Path, settings: Settings, store: sqlite3.Connection) -> Source:
     rows = {name: _rows(store, name) for name in _TABLES}
+    facts = {str(row["key"]): str(row["value"]) for row in _rows(store, "campaign")}
     return Source(
         path=path,
         settings=settings,
-        workers=_workers(path / "events.jsonl"),
-        facts={str(row["key"]): str(row["value"]) for row in _rows(store, "campaign")},
+        workers=int(facts["workers"]) if facts.get("workers", "").isdigit() else None,
+        facts=facts,
         outcomes=_outcomes(store),
         contracts=rows["contracts"],
         minimums=rows["minimums"],
@@ -117,33 +118,6 @@ def _rows(store: sqlite3.Connection, table: str) -> tuple[Row, ...]:
 def _outcomes(store: sqlite3.Connection) -> dict[str, int]:
     asked = "SELECT outcome AS name, COUNT(*) AS count FROM scenarios WHERE state = 'done' GROUP BY outcome"
     return {str(row["name"]): int(row["count"]) for row in store.execute(asked)}
-
-
-def _workers(events: Path) -> int | None:
-    """Return how many workers the last call had: only its events know."""
-    last = None
-    try:
-        with events.open("rb") as lines:
-            for line in lines:
-                event = _event(line)
-                if event is not None and event.kind == "start" and event.workers is not None:
-                    last = event.workers
-    except OSError:
-        return None
-    return last
-
-
-class _Event(msgspec.Struct):
-    kind: str = ""
-    workers: int | None = None
-
-
-def _event(line: bytes) -> _Event | None:
-    """Return None for a line that cannot be read: it may be cut off, where the disk was full."""
-    try:
-        return msgspec.json.decode(line, type=_Event)
-    except ValueError:
-        return None
 
 
 def _found(path: Path, row: Row) -> Found:

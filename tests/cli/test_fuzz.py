@@ -14,13 +14,13 @@ from rich.console import Console
 
 from draftproof.cli import live
 from draftproof.cli.app import run
-from draftproof.fuzz.campaign.events import Facts
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked
+from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.properties.values.case import read_case
 
 FAULT = "draft-positions-advanced-early"
-FACTS = Facts(
+STATUS = CampaignStatus(
     at=75.2,
     left=3725.0,
     scenarios=412,
@@ -39,7 +39,6 @@ FACTS = Facts(
     replaced=2,
     workers=4,
     corpus=77,
-    unwritten=0,
     doing="running",
 )
 
@@ -138,7 +137,7 @@ def test_a_healthy_engine_has_no_finding(tmp_path: Path, capsys):
     code = run(["fuzz", "--run", str(folder), "--time", "5m", "--workers", "2", "--examples", "7", "--json", str(path)])
     said, out = report(path), capsys.readouterr().out
     assert code == 125
-    assert (said["verdict"], said["reason"], said["findings"], said["lost"]) == ("INCONCLUSIVE", "examples", [], "")
+    assert (said["verdict"], said["reason"], said["findings"]) == ("INCONCLUSIVE", "examples", [])
     assert states(folder) == [(number, "PASS") for number in range(7)]
     assert 100 < said["bins"] < said["possible"]
     assert len(said["holes"]) == said["possible"] - said["bins"]
@@ -180,7 +179,7 @@ def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys)
 
 def test_the_screen_says_how_it_stands():
     out = io.StringIO()
-    Console(file=out, width=120).print(live.table(FACTS))
+    Console(file=out, width=120).print(live.table(STATUS))
     shown = " ".join(out.getvalue().split())
     for part in (
         "1 min 15 s, 1:02:05 h left",
@@ -193,8 +192,9 @@ def test_the_screen_says_how_it_stands():
         "4, replaced 2",
     ):
         assert part in shown
-    assert "not written" not in shown
-    assert live.line(FACTS).startswith("1 min 15 s running, 412 scenarios (5.3/s), bins 300/400, 1 findings, 2 crashes")
+    assert live.line(STATUS).startswith(
+        "1 min 15 s running, 412 scenarios (5.3/s), bins 300/400, 1 findings, 2 crashes"
+    )
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then(capsys, monkeypatch):
@@ -202,5 +202,5 @@ def test_without_a_terminal_there_is_a_line_now_and_then(capsys, monkeypatch):
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
     with live.watching() as watch:
         for now[0] in (100.0, 110.0, 129.9, 130.1, 131.0):
-            watch(FACTS)
+            watch(STATUS)
     assert len(capsys.readouterr().err.splitlines()) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import json
 import os
 import random
 import sqlite3
@@ -16,11 +15,20 @@ import msgspec
 import pytest
 
 from draftproof.fuzz.campaign.corpus import Corpus, cover, name_of
-from draftproof.fuzz.campaign.events import Events, Troubles
-from draftproof.fuzz.campaign.findings import finding_of
-from draftproof.fuzz.campaign.rundir import Files, RunDir
-from draftproof.fuzz.campaign.schema import Waiting
-from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings, fresh, memory, resumed
+from draftproof.fuzz.campaign.finding_rows import finding_of
+from draftproof.fuzz.campaign.rundir import RunDir
+from draftproof.fuzz.campaign.schema import QueuedScenario
+from draftproof.fuzz.campaign.settings import (
+    Asked,
+    CampaignError,
+    CampaignLimits,
+    DiskError,
+    Settings,
+    fresh,
+    memory,
+    resumed,
+)
+from draftproof.fuzz.campaign.standing import Standing, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.strategies.scenarios import generate
@@ -33,8 +41,8 @@ SCENARIOS = generate(5, 12)
 TABLES = ("bins", "contracts", "minimums", "counts", "draft_counts", "entries", "findings", "again")
 
 
-def waiting() -> list[Waiting]:
-    return [Waiting(place, one, name_of(one), "test", "eagle") for place, one in enumerate(SCENARIOS)]
+def waiting() -> list[QueuedScenario]:
+    return [QueuedScenario(place, one, name_of(one), "test", "eagle") for place, one in enumerate(SCENARIOS)]
 
 
 def answer_to(number: int) -> Answer:
@@ -57,7 +65,7 @@ def filled(path: Path, numbers: list[int]) -> Store:
     store.queue(0, waiting())
     for number in numbers:
         take(store, number)
-    store.write(store.settle(range(len(SCENARIOS))))
+    store.settle(range(len(SCENARIOS)))
     return store
 
 
@@ -75,13 +83,13 @@ def test_the_order_of_answers_changes_nothing(tmp_path: Path):
 def test_what_is_read_again_is_what_was_known(tmp_path: Path):
     store = filled(tmp_path / "one.sqlite", [0, 1, 2, 3, 5, 9])
     store.close()
-    again = Store(tmp_path / "one.sqlite").memory
-    assert sorted(again.queued) == [4, 6, 7, 8, 10, 11]
-    assert [again.queued[number].scenario for number in sorted(again.queued)] == [
-        SCENARIOS[number] for number in sorted(again.queued)
-    ]
-    assert again == store.memory
-    assert list(again.kept) == [1]
+    again = Store(tmp_path / "one.sqlite")
+    assert again.queued() == [waiting()[number] for number in (4, 6, 7, 8, 10, 11)]
+    assert again.planned == 12
+    assert again.sums().done == 6
+    assert {entry.scenario for entry in again.entries()} <= set(SCENARIOS)
+    assert [one.hits for one in again.findings()] == [3]
+    assert [again.scenario(number) for number in (0, 1, 2)] == [None, SCENARIOS[1], None]
 
 
 def test_an_answer_counts_once(tmp_path: Path):
@@ -92,43 +100,49 @@ def test_an_answer_counts_once(tmp_path: Path):
     with pytest.raises(KeyError):
         store.done(msgspec.structs.replace(answer_to(0), number=99), 1.0)
     assert rows(store.path, "counts") == before
-    assert store.memory.done == 1
+    assert store.sums().done == 1
 
 
 def test_a_passing_scenario_is_let_go_of_and_a_failing_one_kept(tmp_path: Path):
     store = filled(tmp_path / "one.sqlite", list(range(12)))
     kept = {row[0] for row in rows(store.path, "scenarios") if row[-1] is not None}
     assert kept == {1}
-    assert store.memory.kept == {1: SCENARIOS[1]}
+    assert store.scenario(1) == SCENARIOS[1]
 
 
 def test_an_answer_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = filled(tmp_path / "one.sqlite", [0])
     before = {table: rows(store.path, table) for table in (*TABLES, "scenarios")}
-    monkeypatch.setattr(Store, "hit", lambda *_: [("INSERT INTO nowhere VALUES(?)", [(1,)])])
+    monkeypatch.setattr(Store, "_hit", lambda own, *_: own._db.execute("INSERT INTO nowhere VALUES(1)"))
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
         take(store, 1)
     assert {table: rows(store.path, table) for table in (*TABLES, "scenarios")} == before
 
 
-def test_a_full_disk_is_told_and_everything_is_written_later(tmp_path: Path):
-    told: list[str] = []
-    store = Store(tmp_path / "one.sqlite", told.append)
+def test_a_full_disk_is_an_error_that_changes_nothing(tmp_path: Path):
+    path = tmp_path / "one.sqlite"
+    store = Store(path)
     store.queue(0, waiting())
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
-    for number in range(12):
+
+    def fill() -> None:
+        for number in range(12):
+            take(store, number)
+
+    with pytest.raises(DiskError, match=r"one\.sqlite cannot be written: .* full; make room and run the same command"):
+        fill()
+    taken = store.sums().done
+    assert 0 < taken < 12
+    assert [one.number for one in store.queued()] == list(range(taken, 12))
+    store.close()
+    store = Store(path)
+    for number in range(taken, 12):
         take(store, number)
-    assert "full" in told[0]
-    assert store.unwritten
-    assert store.memory.done == 12
-    assert not store.retry()
-    store._db.execute("PRAGMA max_page_count = 100000")
-    assert store.retry()
-    store.write(store.settle(range(12)))
+    store.settle(range(12))
     filled(tmp_path / "other.sqlite", list(range(12))).close()
     for table in (*TABLES, "scenarios"):
-        assert rows(store.path, table) == rows(tmp_path / "other.sqlite", table), table
+        assert rows(path, table) == rows(tmp_path / "other.sqlite", table), table
 
 
 @pytest.mark.parametrize("damage", ["garbage", "header", "middle", "row"])
@@ -163,24 +177,6 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
             write_whole(path, "second\n")
     assert path.read_text() == "first\n"
     assert os.listdir(path.parent) == ["one.json"]
-
-
-def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    told: list[str] = []
-    files = Files(told.append)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        files.write(tmp_path / "one.json", "1")
-        files.write(tmp_path / "two.json", "2")
-    assert files.waiting == (tmp_path / "one.json", tmp_path / "two.json")
-    assert "one.json cannot be written: No space left on device" in told[0]
-    files.retry()
-    assert not files.waiting
-    assert (tmp_path / "two.json").read_text() == "2"
 
 
 def test_two_campaigns_in_one_directory_are_refused(tmp_path: Path):
@@ -263,39 +259,33 @@ def test_a_cover_covers_and_is_small(seed: int):
     assert cover(dict(reversed(entries.items()))) == chosen
 
 
-def corpus_of(folder: Path, told: list[str]) -> tuple[Store, Corpus]:
+def corpus_of(folder: Path) -> tuple[Store, Corpus]:
     store = Store(folder / "one.sqlite")
-    if not store.memory.done:
+    if not store.sums().done:
         store.queue(0, waiting())
         for number in range(12):
             take(store, number)
-    return store, Corpus(folder / "corpus", store, Files(told.append))
+    return store, Corpus(folder / "corpus", store)
 
 
 def test_corpus_files_are_copies_of_what_the_database_holds(tmp_path: Path):
-    told: list[str] = []
-    store, corpus = corpus_of(tmp_path, told)
+    store, corpus = corpus_of(tmp_path)
     assert corpus.check() == []
     corpus.sync()
     files = {path.stem: path.read_text() for path in (tmp_path / "corpus").iterdir()}
-    assert files == {entry.hash: encode(entry.scenario) + "\n" for entry in store.memory.entries.values()}
-    covered = {name for entry in store.memory.entries.values() for name in entry.bins}
-    gone = corpus.minimise()
-    if gone is not None:
-        store.write(gone)
+    assert files == {entry.hash: encode(entry.scenario) + "\n" for entry in store.entries()}
+    covered = {name for entry in store.entries() for name in entry.bins}
+    corpus.minimise()
     corpus.sync()
-    assert {name for entry in store.memory.entries.values() for name in entry.bins} == covered
-    assert {path.stem for path in (tmp_path / "corpus").iterdir()} == {
-        entry.hash for entry in store.memory.entries.values()
-    }
-    assert corpus.minimise() is None
-    store.close()
-    assert Store(tmp_path / "one.sqlite").memory.entries == store.memory.entries
+    assert {name for entry in store.entries() for name in entry.bins} == covered
+    assert {path.stem for path in (tmp_path / "corpus").iterdir()} == {entry.hash for entry in store.entries()}
+    least_ = store.entries()
+    corpus.minimise()
+    assert store.entries() == least_
 
 
 def test_a_damaged_or_missing_corpus_file_is_made_again(tmp_path: Path):
-    told: list[str] = []
-    store, corpus = corpus_of(tmp_path, told)
+    store, corpus = corpus_of(tmp_path)
     corpus.sync()
     store.close()
     damaged, missing, *_ = sorted((tmp_path / "corpus").iterdir())
@@ -303,7 +293,7 @@ def test_a_damaged_or_missing_corpus_file_is_made_again(tmp_path: Path):
     damaged.write_bytes(b"\xff{")
     missing.unlink()
     (tmp_path / "corpus" / "mine.json").write_text("{}")
-    _, again = corpus_of(tmp_path, told)
+    _, again = corpus_of(tmp_path)
     wrong = again.check()
     again.sync()
     assert [line.split(" ")[0] for line in wrong] == sorted([f"corpus/{damaged.name}", "corpus/mine.json"])
@@ -317,21 +307,10 @@ def test_a_name_is_the_scenarios():
     assert name_of(again) == name_of(SCENARIOS[0])
 
 
-def test_events_begin_on_a_line_of_their_own(tmp_path: Path):
-    path = tmp_path / "events.jsonl"
-    path.write_text('{"kind": "start"}\n{"kind": "prog')
-    events = Events(path, at=2.0)
-    events.say("end", verdict="PASS")
-    lines = path.read_text().splitlines()
-    assert lines[1] == '{"kind": "prog'
-    assert json.loads(lines[2])["verdict"] == "PASS"
-    assert json.loads(lines[2])["at"] == 2.0
-
-
 def test_the_same_trouble_is_one(tmp_path: Path):
-    troubles = Troubles(Events(tmp_path / "none" / "events.jsonl"))
+    store = Store(tmp_path / "one.sqlite")
+    troubles = Troubles(store, Standing(store, CampaignLimits(1.0), ()))
     for what in ("full", "full", "empty"):
-        troubles.say(what)
-    assert [what for _, what in troubles.kept] == ["full", "empty"]
-    assert troubles.take() == troubles.kept
-    assert troubles.take() == []
+        troubles.add(what)
+    assert troubles.kept == ["full", "empty"]
+    assert [what for _, what in sorted(rows(store.path, "troubles"))] == ["full", "empty"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from draftproof.fuzz.campaign.drive import Campaign
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, Limits
+from draftproof.fuzz.campaign.settings import Asked, CampaignLimits
 from draftproof.harness.workers.messages import Answer, Order
 from tests.harness.doubles import POSSIBLE, Plain, Pool, failing, passing
 
@@ -48,7 +48,7 @@ def end(folder: Path, examples: int, *, slow: bool) -> None:
         with RunDir(folder) as directory:
             settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
             pool = Pool(lambda order: _answer(order, slow))
-            limits = Limits(120, None, examples)
+            limits = CampaignLimits(120, None, examples)
             Campaign(directory, settings, limits, pool, Plain(3), possible=POSSIBLE, width=2).go()
         engine = [name for name in sys.modules if name.startswith(("draftproof.engine", "draftproof.kernels"))]
         code = 3 if engine else 0

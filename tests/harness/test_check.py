@@ -17,6 +17,7 @@ from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
 
@@ -49,6 +50,20 @@ def test_a_wrong_position_fails_its_contract_and_is_kept_once(tmp_path: Path):
     assert script == solved(scenario).script
     identities = [one.identity for one in report.findings]
     assert len(identities) == len(set(identities))
+
+
+class Refusing(Altered):
+    """Refuses every scenario."""
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        raise InvalidScenarioError("max_batch is 9: expected at most 4")
+
+
+def test_a_refusal_of_a_scenario_of_our_own_is_a_crash(tmp_path: Path):
+    report = Checker(Refusing(as_it_is), cases=tmp_path).check(SCENARIOS[:2], 3)
+    assert report.verdict is Outcome.CRASH
+    (found,) = report.findings
+    assert read_case(Path(found.case))[0] == SCENARIOS[0]
 
 
 def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):

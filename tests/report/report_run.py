@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 from collections.abc import Iterable
@@ -18,8 +17,8 @@ from draftproof.faults.baseline import Baseline
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, spread, totals
 from draftproof.faults.strategy_changes import Change
 from draftproof.faults.trial import FaultOutcome
+from draftproof.fuzz.campaign.schema import FINDING, SCHEMA
 from draftproof.fuzz.campaign.settings import Settings
-from draftproof.fuzz.campaign.store import FINDING, SCHEMA
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage import universe
 from draftproof.properties.diagnosis.timeline import Timeline, timeline
@@ -123,8 +122,6 @@ def make(
     settings = settings or Settings(seed=5, device="cuda")
     path.mkdir(parents=True, exist_ok=True)
     (path / "campaign.json").write_text(encode(settings) + "\n")
-    lines = [{"kind": "start", "time": 1, "at": 0, "workers": 4}, {"kind": "start", "time": 2, "at": 1, "workers": 2}]
-    (path / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "start", "wo')
     findings = tuple(findings)
     for row in findings:
         _folder(path, dict(zip(FINDING, row, strict=True)))

@@ -1,0 +1,77 @@
+"""Plan a campaign: batches of scenarios, each before the one before it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from draftproof.fuzz.campaign.corpus import Corpus, name_of
+from draftproof.fuzz.campaign.schema import QueuedScenario
+from draftproof.fuzz.campaign.store import Store
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.scenario import Scenario
+
+_MINIMISE_EVERY = 4
+_WORKERS_A_BLOCK = 8
+
+
+class Proposal(Protocol):
+    """A scenario, and why it is tried."""
+
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def origin(self) -> str: ...
+
+
+class BlockPlanner(Protocol):
+    """Plans blocks: a function of its seed and the arguments only."""
+
+    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> Sequence[Proposal]: ...
+
+
+class Batches:
+    """The batch that runs, and the one after it, which is planned and kept. `width`: how many workers there are."""
+
+    def __init__(self, planner: BlockPlanner, store: Store, corpus: Corpus, width: int) -> None:
+        self._planner, self._store, self._corpus = planner, store, corpus
+        self._blocks = max(1, round(width / _WORKERS_A_BLOCK))
+        facts = store.facts()
+        begin = int(facts.get("begin", 0))
+        self._current = range(int(facts.get("before", 0)), begin)
+        queued = store.queued()
+        self.left = [one for one in queued if one.number < begin]
+        """What an earlier call left of the batch that ran."""
+        self._ahead = [one for one in queued if one.number >= begin]
+
+    def begin(self) -> list[QueuedScenario]:
+        """Return the batch that runs now."""
+        if not self._ahead:
+            self.plan()
+        self._current = range(self._ahead[0].number, self._ahead[-1].number + 1)
+        return self._ahead
+
+    def plan(self) -> None:
+        """Plan the next batch; it is kept before any of it is handed out."""
+        begin = int(self._store.facts().get("block", -1)) + 1
+        blocks = range(begin, begin + self._blocks)
+        seen, corpus = {name: hits for name, hits, *_ in self._store.bins()}, self._corpus.scenarios
+        proposed = [one for number in blocks for one in self._planner.block(number, seen, corpus)]
+        if not proposed:
+            raise RuntimeError(f"block {begin} is empty: expected at least one scenario")
+        self._ahead = [
+            QueuedScenario(place, one.scenario, name_of(one.scenario), one.origin, algorithm(one.scenario.draft))
+            for place, one in enumerate(proposed, start=self._store.planned)
+        ]
+        self._store.queue(blocks[-1], self._ahead)
+
+    def settle(self) -> None:
+        """Count what the batch that ran brought, and now and then make the corpus small. A second time does nothing."""
+        if self._current:
+            self._store.settle(self._current)
+        # The last batch that was planned has not begun.
+        done = int(self._store.facts().get("batch", -1))
+        if self._current and done > 0 and not done % _MINIMISE_EVERY and self._store.is_done(self._current):
+            self._corpus.minimise()
+        self._current = range(0)
+        self._corpus.sync()

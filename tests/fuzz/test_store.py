@@ -235,7 +235,7 @@ def test_scenarios_of_another_version_are_refused():
 def test_sizes():
     assert [memory(text) for text in ("4G", "900M", None)] == [4 << 30, 900 << 20, None]
     for text in ("4", "1M", "4GB", "-1G"):
-        with pytest.raises(CampaignError, match="--memory is"):
+        with pytest.raises(CampaignError, match="invalid --memory"):
             memory(text)
 
 

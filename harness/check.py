@@ -46,7 +46,7 @@ REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
 Progress = Callable[[], None]
 
 
-class Finding(Value, frozen=True, kw_only=True):
+class CheckFinding(Value, frozen=True, kw_only=True):
     """A failing scenario that was kept: what noticed it, and the file that replays it."""
 
     identity: str
@@ -67,14 +67,14 @@ class CheckReport(Value, frozen=True, kw_only=True):
     counts: dict[str, int]
     drafts: dict[str, dict[str, int]]
     contracts: tuple[Verdict, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckFinding, ...] = ()
 
 
 @dataclass
-class _Tally:
+class _CheckTally:
     judgements: list[Judgement] = field(default_factory=list)
     counts: list[dict[str, int]] = field(default_factory=list)
-    findings: dict[Identity, Finding] = field(default_factory=dict)
+    findings: dict[Identity, CheckFinding] = field(default_factory=dict)
     broken: list[Answer] = field(default_factory=list)
     drafts: set[str] = field(default_factory=set)
 
@@ -106,7 +106,7 @@ class Checker:
         self, scenarios: Iterable[Scenario], seed: int, progress: Callable[[], None] = lambda: None
     ) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
-        tally = _Tally()
+        tally = _CheckTally()
         executor = Executor(
             self.subject,
             contracts=self.contracts,
@@ -139,7 +139,7 @@ class Checker:
             findings=tuple(tally.findings.values()),
         )
 
-    def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _Tally) -> None:
+    def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _CheckTally) -> None:
         """Save the first scenario of each identity."""
         if tally.is_known(identity) or len(tally.findings) >= MOST_CASES:
             return
@@ -148,7 +148,7 @@ class Checker:
         case = Case(scenario=scenario, script=self.reference(scenario).script, origin=origin)
         path = self.cases / f"seed{seed}-{answer.number}-{slug(label.split(':')[0])}.json"
         write_whole(path, encode(case) + "\n")
-        tally.findings[identity] = Finding(
+        tally.findings[identity] = CheckFinding(
             identity=label,
             verdict=answer.outcome,
             scenario=answer.number,
@@ -165,12 +165,12 @@ def check(
     return Checker(subject).check(scenarios, seed, progress)
 
 
-def _of_draft(name: str, tally: _Tally) -> dict[str, int]:
+def _of_draft(name: str, tally: _CheckTally) -> dict[str, int]:
     """The counts of the scenarios with this draft that ran to their end."""
     return total(own for one, own in zip(tally.judgements, tally.counts, strict=True) if one.draft == name)
 
 
-def _runs(tally: _Tally, work: Sequence[str]) -> Verdict:
+def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
     """Whether every scenario ran to its end, and whether there was work in them."""
     scenarios = len(tally.judgements) + len(tally.broken)
     if tally.broken:

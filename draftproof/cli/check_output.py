@@ -14,7 +14,7 @@ from draftproof.report.text import block, line
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from draftproof.harness.check import CheckReport, Finding
+    from draftproof.harness.check import CheckFinding, CheckReport
 
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
@@ -81,7 +81,7 @@ def _main_counts(counts: dict[str, int]) -> str:
     return f"exercised: {shown}; all {len(counts)} counts with --verbose"
 
 
-def _show_finding(finding: Finding) -> None:
+def _show_finding(finding: CheckFinding) -> None:
     replay = command("replay", finding.case)
     screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all:")
     if finding.first is not None:

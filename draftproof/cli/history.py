@@ -15,7 +15,7 @@ from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.fuzz.bisect.history import HistoryReport, Search
-    from draftproof.fuzz.bisect.revision import Seen
+    from draftproof.fuzz.bisect.revision import RevisionResult
 
 TIMEOUT = 120.0
 
@@ -87,7 +87,7 @@ def _factory(name: str | None) -> str:
     return name or ""
 
 
-def _tell(tested: Seen) -> None:
+def _tell(tested: RevisionResult) -> None:
     """Print one line for a commit as soon as it is tested."""
     from draftproof.fuzz.bisect.revision import named
 

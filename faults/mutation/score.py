@@ -46,7 +46,7 @@ class Fate(StrEnum):
 KILLED = (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG)
 
 
-class Judged(Value, frozen=True, kw_only=True):
+class JudgedMutant(Value, frozen=True, kw_only=True):
     """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage."""
 
     id: str
@@ -69,7 +69,7 @@ class Score(Value, frozen=True, kw_only=True):
     equivalent: int
     score: float | None
     by_kind: dict[str, tuple[int, int]]
-    mutants: tuple[Judged, ...]
+    mutants: tuple[JudgedMutant, ...]
 
 
 class Phase(Value, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ def judge_all(
     """Run every mutant through its phases. `models` are scenarios of real checkpoints. Raises RuntimeError for errors
     of our own, and if unmutated code does not pass."""
     sources = read_sources()
-    fates: dict[str, Judged] = {}
+    fates: dict[str, JudgedMutant] = {}
     phases = (
         Phase(name="interpreted", interpreted=True, ops=True),
         Phase(name="kernels", ops=True),
@@ -129,7 +129,7 @@ def judge_all(
 
 
 def _tasks(
-    mutants: Iterable[Mutant], sources: Mapping[str, str], folder: Path, fates: dict[str, Judged]
+    mutants: Iterable[Mutant], sources: Mapping[str, str], folder: Path, fates: dict[str, JudgedMutant]
 ) -> Iterable[tuple[str, Task]]:
     for mutant in mutants:
         try:
@@ -140,7 +140,7 @@ def _tasks(
         yield mutant.id, Task(id=mutant.id, folder=copy.folder, hunks=copy.hunks, expected=Expectation())
 
 
-def _goes_on(mutant: Mutant, fates: Mapping[str, Judged]) -> bool:
+def _goes_on(mutant: Mutant, fates: Mapping[str, JudgedMutant]) -> bool:
     return mutant.id not in fates or fates[mutant.id].fate in (Fate.SURVIVED, Fate.UNREACHED)
 
 
@@ -185,7 +185,7 @@ _FATES = {
 }
 
 
-def _judged(mutant: Mutant, result: TaskResult, before: Judged | None) -> Judged:
+def _judged(mutant: Mutant, result: TaskResult, before: JudgedMutant | None) -> JudgedMutant:
     seed = result.seeds[0]
     if seed.outcome in _FATES:
         by = seed.divergence.contract if seed.divergence else seed.detail
@@ -194,8 +194,8 @@ def _judged(mutant: Mutant, result: TaskResult, before: Judged | None) -> Judged
     return _row(mutant, Fate.SURVIVED if reached else Fate.UNREACHED)
 
 
-def _row(mutant: Mutant, fate: Fate, by: str = "") -> Judged:
-    return Judged(
+def _row(mutant: Mutant, fate: Fate, by: str = "") -> JudgedMutant:
+    return JudgedMutant(
         id=mutant.id,
         path=mutant.path,
         line=mutant.line,
@@ -219,7 +219,7 @@ def triaged() -> Triage:
     return msgspec.convert(tomllib.loads(TRIAGE.read_text(encoding="utf-8")), Triage)
 
 
-def scored(seed: int, judged: Sequence[Judged], triage: Triage | None = None) -> Score:
+def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = None) -> Score:
     """The score, with survivors taken for equivalent where a triage says why."""
     known = triaged() if triage is None else triage
     rows = tuple(_triage(one, known) for one in judged)
@@ -241,7 +241,7 @@ def scored(seed: int, judged: Sequence[Judged], triage: Triage | None = None) ->
     )
 
 
-def _triage(one: Judged, known: Triage) -> Judged:
+def _triage(one: JudgedMutant, known: Triage) -> JudgedMutant:
     if one.fate not in (Fate.SURVIVED, Fate.UNREACHED):
         return one
     key = f"{one.path} | {one.before} | {one.after}"

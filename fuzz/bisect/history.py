@@ -18,8 +18,8 @@ from typing import Literal
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.fuzz.bisect.revision import Plan, Seen, named, records, troubles
-from draftproof.fuzz.bisect.worktree import OPTIONS, Commit, GitError, attempt, commit, environment, git, worktree
+from draftproof.fuzz.bisect.revision import Plan, RevisionResult, named, records, troubles
+from draftproof.fuzz.bisect.worktree import OPTIONS, GitError, Revision, attempt, commit, environment, git, worktree
 from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import encode, read_case
@@ -30,7 +30,7 @@ _FIRST_BAD = re.compile(r"^# (?:possible )?first bad commit: \[([0-9a-f]+)\]", r
 _MARKED = re.compile(r"^git bisect (good|bad|skip) ([0-9a-f]+)$", re.MULTILINE)
 _LOOK = 0.1
 _PATIENCE = 10.0
-Progress = Callable[[Seen], None]
+Progress = Callable[[RevisionResult], None]
 
 
 class HistoryError(DraftproofError, ValueError):
@@ -59,17 +59,17 @@ class HistoryReport(Value, frozen=True, kw_only=True):
     """
 
     verdict: Outcome
-    candidates: tuple[Commit, ...]
+    candidates: tuple[Revision, ...]
     identity: Identity
-    bad: Seen
+    bad: RevisionResult
     between: int
     tested: int
     skipped: int
-    revisions: tuple[Seen, ...]
-    ends: tuple[Seen, Seen]
+    revisions: tuple[RevisionResult, ...]
+    ends: tuple[RevisionResult, RevisionResult]
 
     @property
-    def first(self) -> Commit | None:
+    def first(self) -> Revision | None:
         """The first bad commit, if there is no doubt."""
         return self.candidates[0] if len(self.candidates) == 1 else None
 
@@ -90,7 +90,7 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
             return _Bisection(search, scenario, work, tree, progress).run(good, bad)
 
 
-def _ends(repository: Path, search: Search) -> tuple[Commit, Commit]:
+def _ends(repository: Path, search: Search) -> tuple[Revision, Revision]:
     """The two revisions. Raises HistoryError."""
     if not repository.is_dir() or attempt(repository, "rev-parse", "--git-dir").returncode:
         raise HistoryError(f"invalid --repo '{search.repository}': expected a folder in a git repository")
@@ -102,7 +102,7 @@ def _ends(repository: Path, search: Search) -> tuple[Commit, Commit]:
     return good, bad
 
 
-def _resolve(repository: Path, option: str, name: str) -> Commit:
+def _resolve(repository: Path, option: str, name: str) -> Revision:
     found = attempt(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if found.returncode or not name:
         raise HistoryError(f"invalid --{option} {name!r}: expected a revision of {repository}")
@@ -128,7 +128,7 @@ class _Bisection:
             timeout=search.timeout,
         )
 
-    def run(self, good: Commit, bad: Commit) -> HistoryReport:
+    def run(self, good: Revision, bad: Revision) -> HistoryReport:
         at_bad = self._bad_end(bad)
         at_good = self._good_end(good)
         assert at_bad.identity is not None
@@ -150,7 +150,7 @@ class _Bisection:
             ends=(at_good, at_bad),
         )
 
-    def _bad_end(self, bad: Commit) -> Seen:
+    def _bad_end(self, bad: Revision) -> RevisionResult:
         tested = self._test(bad)
         if tested.said == "good":
             raise HistoryError(
@@ -160,7 +160,7 @@ class _Bisection:
             raise HistoryError(f"invalid --bad {_shown(bad, self._search.bad)}: it cannot be tested: {tested.reason}")
         return tested
 
-    def _good_end(self, good: Commit) -> Seen:
+    def _good_end(self, good: Revision) -> RevisionResult:
         tested = self._test(good)
         shown = _shown(good, self._search.good)
         if tested.said == "bad":
@@ -171,7 +171,7 @@ class _Bisection:
             raise HistoryError(f"invalid --good {shown}: it cannot be tested: {tested.reason}")
         return tested
 
-    def _test(self, end: Commit) -> Seen:
+    def _test(self, end: Revision) -> RevisionResult:
         """Test one commit, outside of any bisection."""
         before = len(self._seen())
         git(self._tree, "checkout", "--quiet", "--detach", end.hash)
@@ -181,7 +181,7 @@ class _Bisection:
             raise RuntimeError(f"the test of a revision said nothing: {self._output()}")
         return seen[-1]
 
-    def _bisect(self, good: Commit, bad: Commit) -> tuple[Commit, ...]:
+    def _bisect(self, good: Revision, bad: Revision) -> tuple[Revision, ...]:
         """The first bad commit, or all that it may be."""
         git(self._tree, "bisect", "start", bad.hash, good.hash)
         if not self._found():
@@ -236,10 +236,10 @@ class _Bisection:
     def _output(self) -> str:
         return (self._work / "output.log").read_text(encoding="utf-8", errors="replace").strip()[-2000:]
 
-    def _seen(self) -> list[Seen]:
+    def _seen(self) -> list[RevisionResult]:
         path = records(self._work)
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
-        return [msgspec.json.decode(line, type=Seen) for line in whole.splitlines()]
+        return [msgspec.json.decode(line, type=RevisionResult) for line in whole.splitlines()]
 
     def _tell(self) -> None:
         for tested in self._seen()[self._told :]:
@@ -247,7 +247,7 @@ class _Bisection:
             self._progress(tested)
 
 
-def _shown(end: Commit, name: str) -> str:
+def _shown(end: Revision, name: str) -> str:
     return f"{name} ({end.hash[:12]} {end.subject})"
 
 

@@ -58,7 +58,7 @@ class Plan(Value, frozen=True, kw_only=True):
     expected: Identity | None = None
 
 
-class Seen(Value, frozen=True, kw_only=True):
+class RevisionResult(Value, frozen=True, kw_only=True):
     """What was seen of a commit: of `runs` runs `failing` failed. `reason` says why it was skipped.
 
     `identity`, `first` and `detail` are of the failure that decided, or that was another one.
@@ -81,7 +81,7 @@ class UntestableError(DraftproofError):
 
 
 def records(work: Path) -> Path:
-    """Where the program leaves what it saw: one Seen a line."""
+    """Where the program leaves what it saw: one RevisionResult a line."""
     return work / "tested.jsonl"
 
 
@@ -90,10 +90,10 @@ def troubles(work: Path) -> Path:
     return work / "error.txt"
 
 
-def examine(plan: Plan, folder: Path) -> Seen:
+def examine(plan: Plan, folder: Path) -> RevisionResult:
     """Test the commit that is checked out in `folder`. Raises what is an error of our own."""
     started, here = time.monotonic(), commit(folder, "HEAD")
-    blank = Seen(commit=here.hash, subject=here.subject, said="skip")
+    blank = RevisionResult(commit=here.hash, subject=here.subject, said="skip")
     try:
         _set_up(plan, folder)
         seen = _decide(plan, _answers(plan, _spec(plan, folder), here.hash), blank)
@@ -241,7 +241,7 @@ def _expected(plan: Plan, answer: Answer) -> bool:
     return identity is not None and (plan.expected is None or plan.expected.is_same(identity, SAME))
 
 
-def _decide(plan: Plan, answers: list[Answer], blank: Seen) -> Seen:
+def _decide(plan: Plan, answers: list[Answer], blank: RevisionResult) -> RevisionResult:
     """Good, bad, or skipped as another failure hides what is looked for."""
     failing = [answer for answer in answers if answer.failing]
     seen = msgspec.structs.replace(blank, runs=len(answers), failing=len(failing))
@@ -261,7 +261,7 @@ def _decide(plan: Plan, answers: list[Answer], blank: Seen) -> Seen:
     return msgspec.structs.replace(found, reason=f"another failure: {named(shown.identity)}")
 
 
-def _nothing(seen: Seen) -> Seen:
+def _nothing(seen: RevisionResult) -> RevisionResult:
     return msgspec.structs.replace(seen, reason="inconclusive: no contract could be judged")
 
 

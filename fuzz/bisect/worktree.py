@@ -29,7 +29,7 @@ class GitError(DraftproofError, RuntimeError):
     """A git command that must not fail did; the message has the command and what it said."""
 
 
-class Commit(Value, frozen=True, kw_only=True):
+class Revision(Value, frozen=True, kw_only=True):
     """A commit: its whole hash, the first line of its message, and the author's date (ISO 8601)."""
 
     hash: str
@@ -63,10 +63,10 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def commit(folder: Path, name: str) -> Commit:
+def commit(folder: Path, name: str) -> Revision:
     """Raises GitError."""
     hash_, date, subject = git(folder, "show", "--no-patch", "--format=%H%n%aI%n%s", name).split("\n", 2)
-    return Commit(hash=hash_, subject=subject, date=date)
+    return Revision(hash=hash_, subject=subject, date=date)
 
 
 def clean(worktree: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from draftproof.harness.workers.journal import Entry
+from draftproof.harness.workers.journal import JournalEntry
 from draftproof.harness.workers.messages import Answer, AnyOrder, Place
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.verdict import Outcome
@@ -17,30 +17,30 @@ OUTSIDE = ("SIGKILL", "SIGTERM")
 _OURS = ("order", "reference", "judge")
 
 
-class End(NamedTuple):
+class WorkerEnd(NamedTuple):
     """`how` it ended ("SIGSEGV", "exit 70", or one of BY_PARENT), the journal's last entry, the end of the log.
 
     `ran`: how many orders it had answered before; `seconds`: how long it had the last one.
     """
 
     how: str
-    entry: Entry | None
+    entry: JournalEntry | None
     log: str
     ran: int
     seconds: float
 
 
-def begun(end: End) -> bool:
+def begun(end: WorkerEnd) -> bool:
     """Whether the worker got to its order at all: one whose device broke in the order before does not."""
     return end.entry is not None or end.how != f"exit {BROKEN_DEVICE}"
 
 
-def doubtful(end: End) -> bool:
+def doubtful(end: WorkerEnd) -> bool:
     """Whether the order need not be what ended the worker: a second worker tells."""
     return end.entry is None or end.how in OUTSIDE or (end.how == MEMORY and end.ran > 0)
 
 
-def verdict(order: AnyOrder, end: End, *, again: bool) -> Answer:
+def verdict(order: AnyOrder, end: WorkerEnd, *, again: bool) -> Answer:
     """What a worker's end means for its order. A hang in our own code is an error of ours, not one of the subject.
 
     `again`: it was tried before, with a like end.

@@ -19,7 +19,7 @@ SIZE = _FIELDS.size + _CHECK.size
 """Bytes of a record: number, step, run, launch, and a checksum over them."""
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """The order in hand, and how far it is."""
 
     number: int
@@ -72,7 +72,7 @@ class Journal:
             self.lost += 1
 
 
-def read(path: Path) -> Entry | None:
+def read(path: Path) -> JournalEntry | None:
     """What was last written; None if nothing is in hand, or the record is torn, or there is none."""
     try:
         record = path.read_bytes()
@@ -84,7 +84,7 @@ def read(path: Path) -> Entry | None:
     if zlib.crc32(fields) != check or not any(fields):
         return None
     number, step, run, launch = _FIELDS.unpack(fields)
-    return Entry(number, Place(run=_text(run), step=step, launch=_text(launch)))
+    return JournalEntry(number, Place(run=_text(run), step=step, launch=_text(launch)))
 
 
 def _text(field: bytes) -> str:

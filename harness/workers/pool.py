@@ -19,7 +19,17 @@ from typing import Self
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, End, begun, doubtful, verdict
+from draftproof.harness.workers.ends import (
+    BY_PARENT,
+    DEADLINE,
+    GARBLED,
+    MEMORY,
+    OUTSIDE,
+    WorkerEnd,
+    begun,
+    doubtful,
+    verdict,
+)
 from draftproof.harness.workers.messages import Answer, AnyOrder, Order, Ready, SubjectSpec
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawn
@@ -275,7 +285,7 @@ class Pool:
             worker.process.dump()
         self._hear(worker)
         seconds = round(time.monotonic() - worker.since, 3)
-        end = End(how, worker.process.entry, worker.process.log(), worker.ran, seconds)
+        end = WorkerEnd(how, worker.process.entry, worker.process.log(), worker.ran, seconds)
         self._selector.unregister(worker.process.fileno())
         worker.process.kill()
         if worker.task:
@@ -285,7 +295,7 @@ class Pool:
         self._replaced += 1
         return self._start(index, () if worker.ready else worker.warm)
 
-    def _settle(self, index: int, task: _Task, end: End) -> None:
+    def _settle(self, index: int, task: _Task, end: WorkerEnd) -> None:
         """Try an order again, or say what became of it."""
         if not begun(end):
             self._queue.appendleft(task)
@@ -296,7 +306,7 @@ class Pool:
             answer = msgspec.structs.replace(answer, worker=index)
             self._done.append((task.ticket, _with_kernels(self._workers[index], answer)))
 
-    def _failed_start(self, end: End) -> None:
+    def _failed_start(self, end: WorkerEnd) -> None:
         self._failures += 1
         if self._failures >= (MOST_START_KILLS if end.how in OUTSIDE else MOST_START_FAILURES):
             raise WorkerStartError(f"a worker could not start ({end.how}), {self._failures} times in a row:\n{end.log}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from draftproof.harness.workers.journal import Entry, read
+from draftproof.harness.workers.journal import JournalEntry, read
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.start import Start, spawn
 from draftproof.properties.values.base import Value
@@ -93,7 +93,7 @@ class WorkerProcess:
             return 0
 
     @property
-    def entry(self) -> Entry | None:
+    def entry(self) -> JournalEntry | None:
         """What the journal says is in hand."""
         return read(self._journal)
 

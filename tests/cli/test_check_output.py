@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from draftproof.cli.check_output import show
-from draftproof.harness.check import CheckReport, Finding
+from draftproof.harness.check import CheckFinding, CheckReport
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.harness.doubles import diverging
 
@@ -16,7 +16,7 @@ def verdict(name: str, outcome: Outcome = Outcome.PASS, **more) -> Verdict:
     return Verdict(name=name, verdict=outcome, scenarios=7, **more)
 
 
-def report(*verdicts: Verdict, outcome: Outcome, findings: tuple[Finding, ...] = ()) -> CheckReport:
+def report(*verdicts: Verdict, outcome: Outcome, findings: tuple[CheckFinding, ...] = ()) -> CheckReport:
     counts = {"rounds": 12, "accept_all": 3, "rare_thing": 1}
     return CheckReport(
         verdict=outcome, seed=1, examples=7, contracts=verdicts, counts=counts, drafts={}, findings=findings
@@ -64,7 +64,7 @@ def test_every_exception_is_listed(printed):
 
 def test_a_failure_has_a_line_for_each_of_its_sides(printed):
     failing = verdict("draft.positions", Outcome.FAIL, divergence=FIRST)
-    finding = Finding(identity="x", verdict=Outcome.FAIL, scenario=3, case="a case.json", first=FIRST)
+    finding = CheckFinding(identity="x", verdict=Outcome.FAIL, scenario=3, case="a case.json", first=FIRST)
     lines = printed(verdict("draft.ids"), failing, outcome=Outcome.FAIL, findings=(finding,))
     assert [line.split(maxsplit=1) for line in lines if line.startswith("draft ")] == [["draft", "1 FAIL, 1 PASS"]]
     assert [line for line in lines if line.startswith("FAIL draft.positions: draft step 1, request 0, round 1")]

@@ -182,7 +182,7 @@ def test_the_screen_says_how_it_stands():
     Console(file=out, width=120).print(live.table(STATUS))
     shown = " ".join(out.getvalue().split())
     for part in (
-        "1 min 15 s, 1:02:05 h left",
+        "1 min 15 s, 1 h 2 min left",
         "412, 5.3 a second, corpus of 77",
         "300 of 400 bins (75.0 %)",
         "4 s ago: draft x end",

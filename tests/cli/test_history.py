@@ -12,8 +12,8 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.cli.history import show
 from draftproof.fuzz.bisect.history import HistoryReport
-from draftproof.fuzz.bisect.revision import Seen
-from draftproof.fuzz.bisect.worktree import Commit
+from draftproof.fuzz.bisect.revision import RevisionResult
+from draftproof.fuzz.bisect.worktree import Revision
 from draftproof.harness.identity import Identity
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
@@ -115,9 +115,11 @@ def test_wrong_input_is_named(tmp_path, case, capsys):
 
 def test_a_crash_is_shown_with_its_detail(capsys):
     crash = Identity(contract="crash", channel="SIGSEGV")
-    bad = Seen(commit="b" * 40, subject="Two", said="bad", identity=crash, detail="SIGSEGV in base, engine step 3")
-    good = Seen(commit="a" * 40, subject="One", said="good")
-    one = Commit(hash="b" * 40, subject="Two", date="2023-11-14T22:13:20+00:00")
+    bad = RevisionResult(
+        commit="b" * 40, subject="Two", said="bad", identity=crash, detail="SIGSEGV in base, engine step 3"
+    )
+    good = RevisionResult(commit="a" * 40, subject="One", said="good")
+    one = Revision(hash="b" * 40, subject="Two", date="2023-11-14T22:13:20+00:00")
     show(
         HistoryReport(
             verdict=Outcome.PASS,

@@ -59,7 +59,8 @@ def test_the_parts_that_it_takes_are_told(case, answers, capsys):
         "It takes: graphs + kernel gdn_verify.",
         "Not needed together: greedy_accept, kv_write, rope.",
         "Stays on: taps; without them draft.positions has nothing to judge.",
-        "draft step 1, request 0, round 1: expected position 5, got 6 (one ahead)",
+        "where      draft step 1, request 0, round 1",
+        "got        position 6 (one ahead)",
         f"FAIL. Again: draftproof bisect parts {case} --device cpu",
     ):
         assert told in out

@@ -15,7 +15,7 @@ from draftproof.faults.catalogue import read_sources
 from draftproof.faults.mutation.mutant import LEFT_OUT, diff, mutable
 from draftproof.faults.mutation.mutants import sample, spots
 from draftproof.faults.mutation.operators import OURS, operators
-from draftproof.faults.mutation.score import Fate, Judged, Triage, judge_all, ops_of, phases_of, scored, triaged
+from draftproof.faults.mutation.score import Fate, JudgedMutant, Triage, judge_all, ops_of, phases_of, scored, triaged
 from draftproof.faults.patching import apply, parse
 
 EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
@@ -85,8 +85,8 @@ def test_functions_are_left_out_by_name():
     assert {spot.line for spot in spots(path, text)} == {2, 6}
 
 
-def row(fate: Fate, after: str = "b") -> Judged:
-    return Judged(id=after, path="engine/x.py", line=1, kind="boundary", before="a", after=after, fate=fate)
+def row(fate: Fate, after: str = "b") -> JudgedMutant:
+    return JudgedMutant(id=after, path="engine/x.py", line=1, kind="boundary", before="a", after=after, fate=fate)
 
 
 def test_the_score_leaves_out_what_is_equivalent_and_what_is_no_python():

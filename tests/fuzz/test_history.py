@@ -20,7 +20,7 @@ import pytest
 
 from draftproof.fuzz.bisect import history, revision
 from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
-from draftproof.fuzz.bisect.revision import Plan, Seen, examine, load
+from draftproof.fuzz.bisect.revision import Plan, RevisionResult, examine, load
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
@@ -355,7 +355,7 @@ def plan(tmp_path: Path, case: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     return Plan(case=str(case), work=str(tmp_path / "work"), home=str(tmp_path), subject="thing:Thing")
 
 
-def seen(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> Seen:
+def seen(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> RevisionResult:
     monkeypatch.setattr(Answers, "answers", answers)
     if not folder.exists():
         repository(folder, ["Thing = None\n"], "thing.py")
@@ -413,7 +413,7 @@ def test_exit_codes_are_those_of_git(plan, tmp_path, monkeypatch):
         assert revision.main([str(file)]) == code
     assert "the disk is full" in revision.troubles(Path(plan.work)).read_text()
     lines = revision.records(Path(plan.work)).read_bytes().splitlines()
-    said = [msgspec.json.decode(line, type=Seen).said for line in lines]
+    said = [msgspec.json.decode(line, type=RevisionResult).said for line in lines]
     assert said == ["good", "bad", "skip", "skip"]
 
 

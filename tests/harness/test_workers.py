@@ -20,8 +20,8 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.faults.catalogue import catalogue, read_sources
 from draftproof.faults.patched_sources import write_copy
 from draftproof.harness.execute import kind_of
-from draftproof.harness.workers.ends import DEADLINE, End, begun, doubtful, verdict
-from draftproof.harness.workers.journal import SIZE, Entry, Journal, read
+from draftproof.harness.workers.ends import DEADLINE, WorkerEnd, begun, doubtful, verdict
+from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
 from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
@@ -325,10 +325,14 @@ def test_a_journal_says_what_is_in_hand(tmp_path: Path) -> None:
     journal = Journal(path)
     assert read(path) is None
     journal.begin(41)
-    assert read(path) == Entry(41, Place(run="order"))
+    assert read(path) == JournalEntry(41, Place(run="order"))
     journal.enter("variant")
     journal.announce(7, "extend_prompt")
-    assert read(path) == Entry(41, journal.place) == Entry(41, Place(run="variant", step=7, launch="extend_prompt"))
+    assert (
+        read(path)
+        == JournalEntry(41, journal.place)
+        == JournalEntry(41, Place(run="variant", step=7, launch="extend_prompt"))
+    )
     assert str(journal.place) == "variant, engine step 7, extend_prompt"
     journal.clear()
     assert read(path) is None
@@ -377,8 +381,8 @@ def test_the_engine_announces_every_launch_it_makes(scenario: Scenario) -> None:
     assert told[0][1] in ("plan", "capture")
 
 
-def _end(how: str, run: str = "base", ran: int = 0) -> End:
-    return End(how, Entry(1, Place(run=run)) if run else None, "log", ran, 1.0)
+def _end(how: str, run: str = "base", ran: int = 0) -> WorkerEnd:
+    return WorkerEnd(how, JournalEntry(1, Place(run=run)) if run else None, "log", ran, 1.0)
 
 
 def test_what_an_end_means(scenario: Scenario) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -141,3 +142,16 @@ def refreshed(file: FaultFile, sources: dict[str, str]) -> str | None:
     head, _ = _split(text)
     front = f"{FENCE}\n{head}{FENCE}\n" if head else ""
     return front + render(anchored)
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """A change of what is generated, and the fault that was missed before."""
+
+    fault: str
+    text: str
+
+
+def changes(files: Iterable[FaultFile]) -> tuple[Change, ...]:
+    """The changes that these faults forced, by fault."""
+    found = {file.fault.id: " ".join(file.fault.strategies.split()) for file in files}
+    return tuple(Change(fault=fault, text=text) for fault, text in sorted(found.items()) if text)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.strategy_changes import Change
+from draftproof.faults.catalogue import Change
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.base import Value

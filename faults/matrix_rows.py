@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from draftproof.faults.baseline import Baseline, compare
 from draftproof.faults.catalogue import Fault, FaultFile
@@ -40,17 +40,18 @@ def _clean(result: TaskResult) -> Outcome:
 def untried(fault: Fault, outcome: FaultOutcome, why: str, seeds: int) -> FaultResult:
     """The row of a fault that did not run, and why."""
     return FaultResult(
-        id=fault.id,
-        outcome=outcome,
+        **_header(fault),
         contract=fault.contract,
         channel=fault.channel,
-        draft=fault.draft,
-        patches=fault.patches,
+        outcome=outcome,
         examples_to_detect=(None,) * seeds,
         clean_twin=Outcome.SKIP,
         detail=why,
-        explained=fault.explained,
     )
+
+
+def _header(fault: Fault) -> dict[str, Any]:
+    return {name: getattr(fault, name) for name in ("id", "draft", "patches", "explained")}
 
 
 def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
@@ -64,12 +65,10 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
     examples = spread(counts)
     twins = [_clean(one.twin) for one in (met, whole) if one is not None]
     return FaultResult(
-        id=fault.id,
+        **_header(fault),
         outcome=_outcome(outcomes, file, result),
         contract=fault.contract or (found.contract if found else ""),
         channel=fault.channel or (found.channel if found else ""),
-        draft=fault.draft,
-        patches=fault.patches,
         examples_to_detect=counts,
         clean_twin=worst(twins),
         outcomes=outcomes,
@@ -82,7 +81,6 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
         inert_hunks=result.inert,
         divergence=found,
         detail=shown.detail,
-        explained=fault.explained,
         seconds=result.seconds,
     )
 

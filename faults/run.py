@@ -16,13 +16,12 @@ from typing import Any
 import msgspec
 
 from draftproof.faults.baseline import unsteered
-from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources, validate_names
+from draftproof.faults.catalogue import Fault, FaultFile, catalogue, changes, read_sources, validate_names
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
 from draftproof.faults.orders import Batch, Task, TaskResult
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
-from draftproof.faults.strategy_changes import changes
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
@@ -220,10 +219,9 @@ def run_batch(batch: Batch, interpreted: bool) -> Iterator[TaskResult]:
 
 @contextmanager
 def _started(command: list[str], environment: dict[str, str]) -> Iterator[Any]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.wait()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()

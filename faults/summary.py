@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from draftproof.faults.catalogue import FaultFile
+from msgspec.structs import asdict
+
+from draftproof.faults.catalogue import Fault, FaultFile
 from draftproof.faults.patching import StalePatchError, apply
 from draftproof.properties.values.base import Value
 
 
-class FaultSummary(Value, frozen=True, kw_only=True):
+class FaultSummary(Fault, frozen=True, kw_only=True):
     """One fault as `faults list` shows it; `applies` is False for a stale one."""
 
-    id: str
-    patches: str
-    contract: str
-    channel: str
-    draft: str
-    source: str
-    mechanism: str
-    strategies: str
-    smoke: bool
-    explained: str
     applies: bool
 
 
@@ -31,20 +23,9 @@ class FaultList(Value, frozen=True, kw_only=True):
 
 def summary(file: FaultFile, sources: dict[str, str]) -> FaultSummary:
     """Return a fault as it is listed, and whether it applies to `sources`."""
-    fault = file.fault
-    return FaultSummary(
-        id=fault.id,
-        patches=fault.patches,
-        contract=fault.contract,
-        channel=fault.channel,
-        draft=fault.draft,
-        source=fault.source,
-        mechanism=" ".join(fault.mechanism.split()),
-        strategies=fault.strategies,
-        smoke=fault.smoke,
-        explained=fault.explained,
-        applies=_applies(file, sources),
-    )
+    fault = asdict(file.fault)
+    mechanism = " ".join(file.fault.mechanism.split())
+    return FaultSummary(**{**fault, "mechanism": mechanism}, applies=_applies(file, sources))
 
 
 def _applies(file: FaultFile, sources: dict[str, str]) -> bool:

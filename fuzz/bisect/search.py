@@ -150,9 +150,11 @@ class _Bisect:
 
     def _minimal(self, names: Sequence[str], beside: Parts) -> tuple[str, ...]:
         """The smallest set of these parts, with those of `beside` on as well."""
-        spread = lambda on: self._closed(self._spread(on) | beside)  # noqa: E731
-        asked = lambda sets: self._fails([spread(on) for on in sets])  # noqa: E731
-        return ddmin(names, asked, needs=self._within(names), width=self._width)
+
+        def fails(sets: Sequence[Parts]) -> list[bool]:
+            return self._fails([self._closed(self._spread(on) | beside) for on in sets])
+
+        return ddmin(names, fails, needs=self._within(names), width=self._width)
 
     def _within(self, names: Sequence[str]) -> Needs:
         """What parts need, where all kernels may be one part."""

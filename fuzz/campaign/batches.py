@@ -15,7 +15,7 @@ _MINIMISE_EVERY = 4
 _WORKERS_A_BLOCK = 8
 
 
-class Proposal(Protocol):
+class PlannedScenario(Protocol):
     """A scenario, and why it is tried."""
 
     @property
@@ -27,7 +27,7 @@ class Proposal(Protocol):
 class BlockPlanner(Protocol):
     """Plans blocks: a function of its seed and the arguments only."""
 
-    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> Sequence[Proposal]: ...
+    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> Sequence[PlannedScenario]: ...
 
 
 class Batches:

@@ -9,11 +9,10 @@ import pytest
 
 from draftproof.cli.app import run
 from draftproof.faults.baseline import Baseline
-from draftproof.faults.catalogue import Fault, FaultFile, catalogue
+from draftproof.faults.catalogue import Change, Fault, FaultFile, catalogue, changes
 from draftproof.faults.lanes import Lanes
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, Spread, spread, totals, versions
 from draftproof.faults.matrix_rows import verdict_of
-from draftproof.faults.strategy_changes import Change, changes
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.case import decode, encode

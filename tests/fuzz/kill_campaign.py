@@ -101,7 +101,7 @@ def _kill_worker(process: subprocess.Popen[bytes], draw: random.Random) -> int:
     """Kill one worker that is up, some time after it is; 1 if one was."""
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
-        workers = [one for one in _children(process.pid) if "draftproof.harness.workers.worker" in one.cmdline()]
+        workers = [one for one in _children(process.pid) if _is_worker(one)]
         if workers:
             time.sleep(draw.uniform(2.0, 12.0))
             victim = draw.choice(workers)
@@ -110,6 +110,14 @@ def _kill_worker(process: subprocess.Popen[bytes], draw: random.Random) -> int:
                 return 1
         time.sleep(0.2)
     return 0
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "draftproof.harness.workers.worker" in process.cmdline()
+    except psutil.Error:
+        # It ended in this moment.
+        return False
 
 
 def _children(pid: int) -> list[psutil.Process]:

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from draftproof.faults.baseline import Baseline
+from draftproof.faults.catalogue import Change
 from draftproof.faults.matrix import FaultReport, FaultResult, Made, spread, totals
-from draftproof.faults.strategy_changes import Change
 from draftproof.faults.trial import FaultOutcome
 from draftproof.fuzz.campaign.schema import FINDING, SCHEMA
 from draftproof.fuzz.campaign.settings import Settings

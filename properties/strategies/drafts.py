@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 
@@ -48,9 +49,9 @@ def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
         scenario = _lasting(with_steps(scenario, 1))
     if kind.proposes == "chain" and turn % 3 == 1:
         # Chunks shorter than what a chain of four layers and more makes again.
-        scenario = msgspec.structs.replace(scenario, schedule=msgspec.structs.replace(scenario.schedule, chunk=2))
+        scenario = put_in(scenario, "schedule", chunk=2)
     made = {field: _value(field, kind, scenario, turn) for field in SPECS[name].__struct_fields__}
-    return validate(msgspec.structs.replace(scenario, draft=SPECS[name](**made)))
+    return validate(replace(scenario, draft=SPECS[name](**made)))
 
 
 def _turn(options: Sequence[T], turn: int) -> T:
@@ -97,24 +98,24 @@ def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
     once is likely to follow again, and matches are accepted. These have no stop tokens, which would come at once.
     """
     vocab = _turn(_SMALL_VOCABS, turn)
-    model = msgspec.structs.replace(scenario.model, vocab=vocab)
+    model = replace(scenario.model, vocab=vocab)
     scenario = repeating(scenario, turn, vocab)
     if turn % _LONG == 1 and not scenario.dynamic:
         scenario = _with_a_long_history(scenario)
     if turn % 3 != 2:
-        model = msgspec.structs.replace(model, logit_bits=1, agreement=0)
-        endless = tuple(msgspec.structs.replace(request, stop_at=-1) for request in scenario.requests)
-        scenario = msgspec.structs.replace(scenario, requests=endless)
-    return msgspec.structs.replace(scenario, model=model)
+        model = replace(model, logit_bits=1, agreement=0)
+        endless = tuple(replace(request, stop_at=-1) for request in scenario.requests)
+        scenario = replace(scenario, requests=endless)
+    return replace(scenario, model=model)
 
 
 def _with_a_long_history(scenario: Scenario) -> Scenario:
     """Let the first request go on for longer, with pages for it."""
     first, memory = scenario.requests[0], scenario.memory
-    first = msgspec.structs.replace(first, budget=first.budget + _MORE_TOKENS, stop_at=-1)
+    first = replace(first, budget=first.budget + _MORE_TOKENS, stop_at=-1)
     more = -(-_MORE_TOKENS // memory.page_size) + 1
-    memory = msgspec.structs.replace(memory, max_len=memory.max_len + _MORE_TOKENS, pages=memory.pages + more)
-    return msgspec.structs.replace(scenario, requests=(first, *scenario.requests[1:]), memory=memory)
+    memory = replace(memory, max_len=memory.max_len + _MORE_TOKENS, pages=memory.pages + more)
+    return replace(scenario, requests=(first, *scenario.requests[1:]), memory=memory)
 
 
 def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
@@ -123,13 +124,13 @@ def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
         _unforced_at_times(_narrowed(request, vocab, turn + number), number, scenario)
         for number, request in enumerate(scenario.requests)
     )
-    return msgspec.structs.replace(scenario, requests=requests)
+    return replace(scenario, requests=requests)
 
 
 def _narrowed(request: Request, vocab: int, turn: int) -> Request:
     period = _turn(_PERIODS, turn) or len(request.prompt)
     prompt = tuple(request.prompt[place % period] % vocab for place in range(len(request.prompt)))
-    return msgspec.structs.replace(request, prompt=prompt)
+    return replace(request, prompt=prompt)
 
 
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
@@ -146,7 +147,7 @@ def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Req
         RoundPlan(drafts=scenario.steps if plan.drafts else 0, accept=-1) if place in chosen else plan
         for place, plan in enumerate(rounds)
     )
-    return msgspec.structs.replace(request, rounds=plans)
+    return replace(request, rounds=plans)
 
 
 def with_steps(scenario: Scenario, steps: int) -> Scenario:
@@ -163,18 +164,17 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
         if adaptive.initial < max(adaptive.steps) and initial == steps:
             # It could rise, and still should.
             initial = max(1, steps - 1)
-        adaptive = msgspec.structs.replace(adaptive, initial=initial, candidates=candidates)
+        adaptive = replace(adaptive, initial=initial, candidates=candidates)
     requests = tuple(
-        msgspec.structs.replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds))
-        for request in scenario.requests
+        replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds)) for request in scenario.requests
     )
-    return msgspec.structs.replace(scenario, steps=min(scenario.steps, steps), adaptive=adaptive, requests=requests)
+    return replace(scenario, steps=min(scenario.steps, steps), adaptive=adaptive, requests=requests)
 
 
 def _lasting(scenario: Scenario) -> Scenario:
     """Return the scenario with a first request that no stop token ends: it lasts for some rounds."""
     first, *others = scenario.requests
-    return msgspec.structs.replace(scenario, requests=(msgspec.structs.replace(first, stop_at=-1), *others))
+    return replace(scenario, requests=(replace(first, stop_at=-1), *others))
 
 
 def _cut(plan: RoundPlan, steps: int) -> RoundPlan:

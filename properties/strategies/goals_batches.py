@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
@@ -44,8 +44,8 @@ def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
             changes["budget"] = _LONG if index < draw(st.integers(1, 2)) else _SHORT
         else:
             changes["budget"] = max(request.budget, 8)
-        requests[index] = msgspec.structs.replace(request, **changes)
-    schedule = msgspec.structs.replace(scenario.schedule, max_batch=count, chunk=16)
+        requests[index] = replace(request, **changes)
+    schedule = replace(scenario.schedule, max_batch=count, chunk=16)
     return _with_sizes(draw, _serving(scenario, requests, schedule=schedule), wanted, count)
 
 
@@ -68,11 +68,11 @@ def copies(scenario: Scenario, count: int) -> list[Request]:
 
 
 def _shifted(request: Request, shift: int, vocab: int) -> Request:
-    return msgspec.structs.replace(request, prompt=tuple((token + shift) % vocab for token in request.prompt))
+    return replace(request, prompt=tuple((token + shift) % vocab for token in request.prompt))
 
 
 def _serving(scenario: Scenario, requests: list[Request], **changes: Any) -> Scenario:
-    return msgspec.structs.replace(scenario, requests=tuple(requests), **changes)
+    return replace(scenario, requests=tuple(requests), **changes)
 
 
 def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Scenario:
@@ -90,7 +90,7 @@ def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Sc
     }
     fitting = sizes[rows] if rows else sizes["exact"] + sizes["padded"]
     made = tuple(sorted(set(draw(st.sampled_from(fitting)))))
-    return msgspec.structs.replace(scenario, graphs=Graphs(sizes=made))
+    return replace(scenario, graphs=Graphs(sizes=made))
 
 
 def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -101,10 +101,10 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if reuse == {"fresh"}:
         return _serving(scenario, copies(scenario, draw(st.integers(1, 2))))
     long, short = sorted(copies(scenario, 2), key=lambda one: len(one.prompt), reverse=True)
-    long, short = (msgspec.structs.replace(one, budget=budget, stop_at=-1) for one, budget in ((long, 9), (short, 3)))
+    long, short = (replace(one, budget=budget, stop_at=-1) for one, budget in ((long, 9), (short, 3)))
     order = [short, long] if "after shorter" in reuse else [long, short]
     late = 40 if wanted.get("waited") == "no" else 1
-    requests = [msgspec.structs.replace(one, arrival=index * late) for index, one in enumerate(order)]
+    requests = [replace(one, arrival=index * late) for index, one in enumerate(order)]
     return _serving(scenario, requests, **_slots(scenario, 1))
 
 
@@ -112,21 +112,21 @@ def _overtaken(scenario: Scenario) -> Scenario:
     """Let two requests of one page end together; of two that wait, the first takes both pages."""
     first = copies(scenario, 1)[0]
     vocab, chunk = scenario.model.vocab, 16
-    short = msgspec.structs.replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
-    longer = msgspec.structs.replace(first, prompt=tuple(range(min(vocab, 4))) * 3, budget=4, stop_at=-1, arrival=1)
+    short = replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
+    longer = replace(first, prompt=tuple(range(min(vocab, 4))) * 3, budget=4, stop_at=-1, arrival=1)
     requests = [short, _shifted(short, 1, vocab), longer, _shifted(short, 2, vocab)]
-    requests[3] = msgspec.structs.replace(requests[3], arrival=1)
+    requests[3] = replace(requests[3], arrival=1)
     changes = _slots(scenario, 2)
-    changes["schedule"] = msgspec.structs.replace(changes["schedule"], chunk=chunk)
-    changes["memory"] = msgspec.structs.replace(changes["memory"], page_size=5)
+    changes["schedule"] = replace(changes["schedule"], chunk=chunk)
+    changes["memory"] = replace(changes["memory"], page_size=5)
     return _serving(scenario, requests, **changes)
 
 
 def _slots(scenario: Scenario, count: int) -> dict[str, Any]:
     """Return the changes that make room for `count` requests at a time."""
     return {
-        "schedule": msgspec.structs.replace(scenario.schedule, max_batch=count, draft_batch=0),
-        "memory": msgspec.structs.replace(scenario.memory, request_slots=count),
+        "schedule": replace(scenario.schedule, max_batch=count, draft_batch=0),
+        "memory": replace(scenario.memory, request_slots=count),
     }
 
 
@@ -134,9 +134,9 @@ def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Let a request arrive when another one decodes already, or none."""
     joins = wanted.get("beside") == "prefill" or wanted.get("joined") == "beside decode"
     requests = copies(scenario, 2 if joins else draw(st.integers(1, 2)))
-    requests[0] = msgspec.structs.replace(requests[0], arrival=0, budget=12, stop_at=-1)
+    requests[0] = replace(requests[0], arrival=0, budget=12, stop_at=-1)
     if len(requests) > 1:
         late = draw(st.integers(2, 4)) if joins else 0
-        requests[1] = msgspec.structs.replace(requests[1], arrival=late)
-    schedule = msgspec.structs.replace(scenario.schedule, max_batch=2)
+        requests[1] = replace(requests[1], arrival=late)
+    schedule = replace(scenario.schedule, max_batch=2)
     return _with_sizes(draw, _serving(scenario, requests, schedule=schedule), wanted, 2)

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from draftproof.properties.coverage.points import drafts_with
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.models import models
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm, kind_of
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, States, pages_needed
 from draftproof.properties.variants import NEED_SIZES
 
@@ -49,21 +49,16 @@ def fitted(scenario: Scenario, *, tight: bool = False) -> Scenario:
     """Make room for everything: pages for all at once, or only for the one that needs most."""
     memory, requests = scenario.memory, scenario.requests
     most = max(memory.max_len, max(len(request.prompt) for request in requests) + 1)
-    scenario = msgspec.structs.replace(scenario, memory=msgspec.structs.replace(memory, max_len=most))
+    scenario = replace(scenario, memory=replace(memory, max_len=most))
     needs = [pages_needed(scenario, request) for request in requests]
     arrivals = [request.arrival for request in requests]
     at_once = max(arrivals.count(step) for step in arrivals)
-    made: Memory = msgspec.structs.replace(
+    made: Memory = replace(
         scenario.memory,
         pages=max(needs) if tight else max(sum(needs), memory.pages),
         request_slots=max(memory.request_slots, at_once, scenario.schedule.max_batch),
     )
-    return msgspec.structs.replace(scenario, memory=made)
-
-
-def _replace(scenario: Scenario, part: str, **changes: Any) -> Scenario:
-    made = msgspec.structs.replace(getattr(scenario, part), **changes)
-    return msgspec.structs.replace(scenario, **{part: made})
+    return replace(scenario, memory=made)
 
 
 def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
@@ -73,7 +68,7 @@ def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
         made = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
     else:
         made = draw(models(False))[1]
-    return msgspec.structs.replace(scenario, draft=made)
+    return replace(scenario, draft=made)
 
 
 def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -81,20 +76,20 @@ def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     need = layers in ("snapshot", "replay") or bool({"checkpoint", "state", "start"} & set(wanted))
     hybrid = scenario.model.linear is not None  # type: ignore[union-attr]  # a probe's
     if need != hybrid and (need or layers == "dense"):
-        model = msgspec.structs.replace(draw(models(need))[0], vocab=scenario.model.vocab)
+        model = replace(draw(models(need))[0], vocab=scenario.model.vocab)
         states = States(checkpoint=draw(st.sampled_from((2, 3, 0)))) if need else States()
-        scenario = msgspec.structs.replace(scenario, model=model, states=states)
+        scenario = replace(scenario, model=model, states=states)
     if layers in ("snapshot", "replay"):
-        scenario = _replace(scenario, "states", commit=layers)
+        scenario = put_in(scenario, "states", commit=layers)
     linear = scenario.model.linear  # type: ignore[union-attr]  # a probe's
     if "start" in wanted and linear is not None:
-        linear = msgspec.structs.replace(linear, start=wanted["start"] == "other")
-        scenario = _replace(scenario, "model", linear=linear)
+        linear = replace(linear, start=wanted["start"] == "other")
+        scenario = put_in(scenario, "model", linear=linear)
     if "checkpoint" in wanted:
         every = {"off": (0,), "two and more": (1,), "one": (2, 3), "none yet": (16,), "kept": (7,)}[
             wanted["checkpoint"]
         ]
-        scenario = _replace(scenario, "states", checkpoint=draw(st.sampled_from(every)))
+        scenario = put_in(scenario, "states", checkpoint=draw(st.sampled_from(every)))
     return scenario
 
 
@@ -103,13 +98,13 @@ def _control(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     asked = wanted.get("control") or _needed_control(wanted)
     if asked is None:
         return scenario
-    scenario = _replace(scenario, "schedule", draft_batch=1 if "draft batch" in asked else 0)
+    scenario = put_in(scenario, "schedule", draft_batch=1 if "draft batch" in asked else 0)
     if "adaptive" not in asked:
-        return msgspec.structs.replace(scenario, adaptive=None)
+        return replace(scenario, adaptive=None)
     initial = 3 if wanted.get("switch") == "down" else 1
     candidates = draw(st.sampled_from(((1, 3), (1, 2, 3))))
     made = Adaptive(initial=initial, candidates=candidates, alpha=0.75, interval=1, warmup=0, down=0.0, up=0.0)
-    return msgspec.structs.replace(with_steps(scenario, 3), adaptive=made, steps=3)
+    return replace(with_steps(scenario, 3), adaptive=made, steps=3)
 
 
 def _needed_control(wanted: Wanted) -> str | None:
@@ -127,7 +122,7 @@ def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if wanted.get("chain") == "one layer":
         return with_steps(scenario, 1)
     least = max(_least(draw, wanted), scenario.steps)
-    return msgspec.structs.replace(scenario, steps=least)
+    return replace(scenario, steps=least)
 
 
 def _least(draw: Draw, wanted: Wanted) -> int:
@@ -148,7 +143,7 @@ def _memory(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         crossing = {"more": (1, 2), "none": (3, 4, 5)}.get(wanted.get("crossing", ""), (scenario.memory.page_size,))
         size = draw(st.sampled_from(sizes.get(wanted.get("page", ""), crossing)))
     poison = int(wanted.get("poison", scenario.memory.poison))
-    return _replace(scenario, "memory", page_size=size, poison=poison)
+    return put_in(scenario, "memory", page_size=size, poison=poison)
 
 
 def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -156,30 +151,30 @@ def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     variant = wanted.get("variant", scenario.variant)
     dense = scenario.model.linear is None  # type: ignore[union-attr]  # a probe's
     if variant == "other_commit" and dense and "variant" in wanted:
-        model = msgspec.structs.replace(draw(models(True))[0], vocab=scenario.model.vocab)
-        scenario = msgspec.structs.replace(scenario, model=model)
+        model = replace(draw(models(True))[0], vocab=scenario.model.vocab)
+        scenario = replace(scenario, model=model)
     elif variant == "other_commit" and dense:
         variant = "none"
     taps = wanted.get("taps", "on")
     variant = {"off": "none", "on and off": "taps_off"}.get(taps, variant)
     if variant in NEED_SIZES and "variant" in wanted and not scenario.graphs.sizes:
-        scenario = msgspec.structs.replace(scenario, graphs=Graphs(sizes=(scenario.schedule.max_batch + 1,)))
-    return msgspec.structs.replace(scenario, variant=variant, taps=taps != "off")
+        scenario = replace(scenario, graphs=Graphs(sizes=(scenario.schedule.max_batch + 1,)))
+    return replace(scenario, variant=variant, taps=taps != "off")
 
 
 def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:
     """Set how alike logits are, and how often a head is right; a draft may bring both along."""
     model = scenario.model
     if "tie" in wanted:
-        model = msgspec.structs.replace(model, logit_bits=2 if wanted["tie"] == "yes" else 23)
+        model = replace(model, logit_bits=2 if wanted["tie"] == "yes" else 23)
     lookup = kind_of(scenario.draft).proposes == "lookup"
     if lookup and (wanted.get("end", "").startswith("stop") or wanted.get("cut") == "stop"):
         # More tokens, so that the one to stop at does not come at once.
-        model = msgspec.structs.replace(model, vocab=37, logit_bits=23, agreement=192)
+        model = replace(model, vocab=37, logit_bits=23, agreement=192)
     own = {"all": 256, "none": 0, "partial": 128}.get(wanted.get("accept", ""))
     if wanted.get("proposals") == "own" and own is not None and not lookup:
-        model = msgspec.structs.replace(model, agreement=own)
-    return msgspec.structs.replace(scenario, model=model)
+        model = replace(model, agreement=own)
+    return replace(scenario, model=model)
 
 
 def _any_turn(_turn: int) -> bool:

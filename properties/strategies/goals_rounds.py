@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
 
 Draw = st.DrawFn
@@ -28,10 +29,6 @@ class _Round(NamedTuple):
     plan: RoundPlan
     before: RoundPlan | None
 
-    @property
-    def first(self) -> bool:
-        return self.before is None
-
 
 def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Set plans, then prompts, then ends."""
@@ -41,13 +38,10 @@ def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     requests = []
     for index, request in enumerate(scenario.requests):
         rounds = _rounds(aimed, index, wanted, scenario)
-        request = msgspec.structs.replace(
-            request, rounds=rounds, stop_at=-1, budget=max(request.budget, _lasting(rounds))
-        )
+        request = replace(request, rounds=rounds, stop_at=-1, budget=max(request.budget, _lasting(rounds)))
         requests.append(_prompted(draw, scenario, request, aimed, wanted))
-    chunk = _chunk(wanted, scenario.schedule.chunk)
-    schedule = msgspec.structs.replace(scenario.schedule, chunk=chunk)
-    made = msgspec.structs.replace(scenario, requests=tuple(requests), schedule=schedule)
+    chunk = 3 if "chunks" in wanted else scenario.schedule.chunk
+    made = put_in(replace(scenario, requests=tuple(requests)), "schedule", chunk=chunk)
     return _ended(draw, made, aimed, wanted)
 
 
@@ -115,7 +109,7 @@ def _lasting(rounds: tuple[RoundPlan, ...]) -> int:
 def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, wanted: Wanted) -> Request:
     """Cut the prompt to the length at which the round begins where it is to begin."""
     length = _length(draw, scenario, len(request.prompt), aimed, wanted)
-    return msgspec.structs.replace(request, prompt=(request.prompt * length)[:length])
+    return replace(request, prompt=(request.prompt * length)[:length])
 
 
 def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: Wanted) -> int:
@@ -145,29 +139,23 @@ def _offset(draw: Draw, size: int, drafts: int, wanted: Wanted) -> int | None:
     return 0 if crossing == "none" else (size - 1 if crossing == "more" or drafts <= size else 0)
 
 
-def _chunk(wanted: Wanted, chunk: int) -> int:
-    return 3 if "chunks" in wanted else chunk
-
-
 def _ended(draw: Draw, scenario: Scenario, aimed: _Round, wanted: Wanted) -> Scenario:
     """Set budgets, stop tokens and the longest length."""
     changes = _end(draw, aimed, wanted)
     room = changes.pop("room", None)
-    requests = tuple(msgspec.structs.replace(request, **changes) for request in scenario.requests)
+    requests = tuple(replace(request, **changes) for request in scenario.requests)
     memory = scenario.memory
     longest = max(len(request.prompt) for request in requests)
     if room is not None:
         # Prompts of one length, so that each of them is as near to the longest length.
-        requests = tuple(msgspec.structs.replace(one, prompt=(one.prompt * longest)[:longest]) for one in requests)
-        memory = msgspec.structs.replace(memory, max_len=max(4, longest + room))
+        requests = tuple(replace(one, prompt=(one.prompt * longest)[:longest]) for one in requests)
+        memory = replace(memory, max_len=max(4, longest + room))
         short = max(0, 4 - longest - room)
-        requests = tuple(
-            msgspec.structs.replace(one, prompt=(*one.prompt, *one.prompt[:1] * short)) for one in requests
-        )
+        requests = tuple(replace(one, prompt=(*one.prompt, *one.prompt[:1] * short)) for one in requests)
     else:
         totals = [len(request.prompt) + request.budget for request in requests]
-        memory = msgspec.structs.replace(memory, max_len=max(memory.max_len, max(totals) + scenario.steps))
-    return msgspec.structs.replace(scenario, requests=requests, memory=memory)
+        memory = replace(memory, max_len=max(memory.max_len, max(totals) + scenario.steps))
+    return replace(scenario, requests=requests, memory=memory)
 
 
 def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
@@ -189,7 +177,7 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
     if wanted.get("cut") == "stop":
         return {"stop_at": draw(st.integers(1, max(1, right)))}
     if wanted.get("cut") == "max_len":
-        return {"room": drafts + 1 + (0 if aimed.first else max(aimed.before.accept, 0) + 1), "budget": 20}  # type: ignore[union-attr]
+        return {"room": drafts + 1 + (0 if aimed.before is None else max(aimed.before.accept, 0) + 1), "budget": 20}
     if limit == "found" and stage in ("only", "last"):
         # Whoever found fewer than there was room for ends with a stop token, or in the very last place.
         return {"stop_at": draw(st.integers(1, 2) if stage == "only" else st.integers(3, 7)), "budget": 20}

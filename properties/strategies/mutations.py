@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
 Draw = st.DrawFn
@@ -21,35 +22,30 @@ def mutated(draw: Draw, scenario: Scenario) -> Scenario:
     return scenario
 
 
-def _part(scenario: Scenario, part: str, **changes: Any) -> Scenario:
-    made = msgspec.structs.replace(getattr(scenario, part), **changes)
-    return msgspec.structs.replace(scenario, **{part: made})
-
-
 def _request(draw: Draw, scenario: Scenario, change: Callable[[Request], dict[str, Any]]) -> Scenario:
     """Change one of the requests."""
     index = draw(st.integers(0, len(scenario.requests) - 1))
     requests = list(scenario.requests)
-    requests[index] = msgspec.structs.replace(requests[index], **change(requests[index]))
-    return msgspec.structs.replace(scenario, requests=tuple(requests))
+    requests[index] = replace(requests[index], **change(requests[index]))
+    return replace(scenario, requests=tuple(requests))
 
 
 def _seeds(draw: Draw, scenario: Scenario) -> Scenario:
-    scenario = _part(scenario, "schedule", row_seed=draw(st.integers(0, 3)))
-    return _part(scenario, "memory", page_seed=draw(st.integers(0, 3)), poison=draw(st.integers(0, 1)))
+    scenario = put_in(scenario, "schedule", row_seed=draw(st.integers(0, 3)))
+    return put_in(scenario, "memory", page_seed=draw(st.integers(0, 3)), poison=draw(st.integers(0, 1)))
 
 
 def _page(draw: Draw, scenario: Scenario) -> Scenario:
-    return _part(scenario, "memory", page_size=draw(st.integers(1, 6)))
+    return put_in(scenario, "memory", page_size=draw(st.integers(1, 6)))
 
 
 def _chunk(draw: Draw, scenario: Scenario) -> Scenario:
-    return _part(scenario, "schedule", chunk=draw(st.sampled_from((2, 3, 4, 5, 16))))
+    return put_in(scenario, "schedule", chunk=draw(st.sampled_from((2, 3, 4, 5, 16))))
 
 
 def _sizes(draw: Draw, scenario: Scenario) -> Scenario:
     most = scenario.schedule.max_batch + 2
-    return msgspec.structs.replace(scenario, graphs=Graphs(sizes=tuple(sorted(draw(st.sets(st.integers(1, most)))))))
+    return replace(scenario, graphs=Graphs(sizes=tuple(sorted(draw(st.sets(st.integers(1, most)))))))
 
 
 def _prompt(draw: Draw, scenario: Scenario) -> Scenario:
@@ -77,20 +73,18 @@ def _stop(draw: Draw, scenario: Scenario) -> Scenario:
 
 def _plans(_draw: Draw, scenario: Scenario) -> Scenario:
     """Let all requests begin one plan later."""
-    requests = tuple(msgspec.structs.replace(one, rounds=(*one.rounds[1:], one.rounds[0])) for one in scenario.requests)
-    return msgspec.structs.replace(scenario, requests=requests)
+    requests = tuple(replace(one, rounds=(*one.rounds[1:], one.rounds[0])) for one in scenario.requests)
+    return replace(scenario, requests=requests)
 
 
 def _another(_draw: Draw, scenario: Scenario) -> Scenario:
     """Add the last request once more, a little later."""
     last = scenario.requests[-1]
-    return msgspec.structs.replace(
-        scenario, requests=(*scenario.requests[:3], msgspec.structs.replace(last, arrival=last.arrival + 1))
-    )
+    return replace(scenario, requests=(*scenario.requests[:3], replace(last, arrival=last.arrival + 1)))
 
 
 def _fewer(_draw: Draw, scenario: Scenario) -> Scenario:
-    return msgspec.structs.replace(scenario, requests=scenario.requests[:-1] or scenario.requests)
+    return replace(scenario, requests=scenario.requests[:-1] or scenario.requests)
 
 
 _CHANGES: tuple[Change, ...] = (

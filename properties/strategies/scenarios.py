@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import examples
@@ -128,13 +128,13 @@ def _in_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
             variant = "other_commit"
         else:
             turn += 1
-        yield _varied(scenario, variant, msgspec.structs.replace(scenario.states, commit=commit))
+        yield _varied(scenario, variant, replace(scenario.states, commit=commit))
 
 
 def _varied(scenario: Scenario, variant: Variant, states: States) -> Scenario:
     if variant == "taps_off":
         scenario = unforced(scenario)
-    return validate(msgspec.structs.replace(scenario, variant=variant, states=states))
+    return validate(replace(scenario, variant=variant, states=states))
 
 
 def unforced(scenario: Scenario) -> Scenario:
@@ -145,11 +145,11 @@ def unforced(scenario: Scenario) -> Scenario:
     """
     requests, model = scenario.requests, scenario.model
     if scenario.adaptive is None or kind_of(scenario.draft).proposes == "lookup":
-        requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
+        requests = tuple(replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
     else:
-        requests = tuple(msgspec.structs.replace(one, rounds=(_own(scenario),)) for one in requests)
-        model = msgspec.structs.replace(model, agreement=256)
-    return msgspec.structs.replace(scenario, model=model, requests=requests)
+        requests = tuple(replace(one, rounds=(_own(scenario),)) for one in requests)
+        model = replace(model, agreement=256)
+    return replace(scenario, model=model, requests=requests)
 
 
 def _hybrid(scenario: Scenario) -> bool:
@@ -259,8 +259,8 @@ def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Gra
 def _alike(request: Request, shift: int, vocab: int) -> Request:
     """Return a request alike in all but tokens: such end together, and a batch shrinks by several rows."""
     prompt = tuple((token + shift) % vocab for token in request.prompt)
-    rounds = tuple(msgspec.structs.replace(plan, accept=max(0, plan.accept)) for plan in request.rounds)
-    return msgspec.structs.replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
+    rounds = tuple(replace(plan, accept=max(0, plan.accept)) for plan in request.rounds)
+    return replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
 
 
 def _shape(profile: Profile) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.goals_models import fitted
@@ -25,17 +25,17 @@ def widened(scenario: Scenario, turn: int) -> Scenario:
     requests = tuple(_wide(request, index) for index, request in enumerate(copies(scenario, _LONG + _SHORT)))
     adaptive = (None, _rising(0.75, 0.0), None, _rising(1.0, 0.5))[turn % 4]
     longest = max(len(request.prompt) for request in requests)
-    memory = msgspec.structs.replace(scenario.memory, request_slots=len(requests), max_len=longest + _BUDGET + STEPS)
+    memory = replace(scenario.memory, request_slots=len(requests), max_len=longest + _BUDGET + STEPS)
     sizes = tuple(sorted({*scenario.graphs.sizes, _CAPTURED})) if scenario.graphs.sizes else ()
     return fitted(
-        msgspec.structs.replace(
+        replace(
             scenario,
             steps=STEPS,
             adaptive=adaptive,
             requests=requests,
             memory=memory,
-            graphs=msgspec.structs.replace(scenario.graphs, sizes=sizes),
-            schedule=msgspec.structs.replace(scenario.schedule, max_batch=len(requests), draft_batch=0),
+            graphs=replace(scenario.graphs, sizes=sizes),
+            schedule=replace(scenario.schedule, max_batch=len(requests), draft_batch=0),
         )
     )
 
@@ -47,4 +47,4 @@ def _rising(alpha: float, up: float) -> Adaptive:
 def _wide(request: Request, index: int) -> Request:
     rounds = tuple(RoundPlan(drafts=drafts, accept=accept) for drafts, accept in _PLANS[index:] + _PLANS[:index])
     budget = _BUDGET if index < _LONG else 1
-    return msgspec.structs.replace(request, arrival=min(index // 3, 1), budget=budget, stop_at=-1, rounds=rounds)
+    return replace(request, arrival=min(index // 3, 1), budget=budget, stop_at=-1, rounds=rounds)

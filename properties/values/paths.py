@@ -23,6 +23,11 @@ def put(value: T, path: str, new: Any) -> T:
     return msgspec.structs.replace(value, **{name: put(getattr(value, name), rest, new) if rest else new})
 
 
+def put_in(value: T, part: str, **fields: Any) -> T:
+    """Return the value with fields of one of its parts replaced."""
+    return msgspec.structs.replace(value, **{part: msgspec.structs.replace(getattr(value, part), **fields)})
+
+
 def lower(value: int, least: int) -> Iterator[int]:
     """Yield what to try in place of a number: the least, half way, three quarters, one less."""
     for one in dict.fromkeys((least, (value + least) // 2, (3 * value + least) // 4, value - 1)):

@@ -7,13 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from draftproof.properties.values.checkpoint_config.base import (
-    Count,
-    DecoderConfig,
-    Even,
-    Whole,
-    invalid,
-)
+from draftproof.properties.values.checkpoint_config.base import Count, DecoderConfig, Even, Whole, invalid
 
 
 class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):

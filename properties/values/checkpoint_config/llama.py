@@ -54,11 +54,7 @@ class Qwen3Config(LlamaConfig, frozen=True, kw_only=True):
 
 
 def eagle_layer(
-    target: TargetConfig,
-    num_key_value_heads: int,
-    head_dim: int,
-    intermediate_size: int,
-    field: str = "head_dim",
+    target: TargetConfig, num_key_value_heads: int, head_dim: int, intermediate_size: int, field: str = "head_dim"
 ) -> Qwen3Config:
     """Return the configuration of a made-up EAGLE head: a Qwen3 layer, rotated whole by the target's base.
 

@@ -69,11 +69,11 @@ def contract(
     partial: Iterable[str] = (),
     concerns: Concerns = _always,
     cites: str,
-    **minimum: int,
+    minimum: Iterable[str],
 ) -> Contract:
-    """Return a contract with its channels as names and its minimum as keywords."""
+    """Return a contract with one as the least of each count in `minimum`."""
     sets = [frozenset(channels) for channels in (needs, reads, partial)]
-    return Contract(name, sets[0], minimum, differences, *sets[1:], concerns, cites=cites)
+    return Contract(name, sets[0], dict.fromkeys(minimum, 1), differences, *sets[1:], concerns, cites=cites)
 
 
 def listed(
@@ -87,14 +87,14 @@ def listed(
     return contract(name, differences, needs, **rest)
 
 
-def equals(name: str, *channels: str, cites: str = "", **minimum: int) -> Contract:
+def equals(name: str, *channels: str, cites: str, minimum: Iterable[str] = ()) -> Contract:
     """Return the contract that every value of these channels is the reference's, none missing and none too many."""
 
     def differences(evidence: Evidence) -> Differences:
         for channel in channels:
             yield first_divergence(name, channel, *evidence.pair(channel), near=evidence.near(channel))
 
-    return contract(name, differences, channels, cites=cites, scenarios=1, **minimum)
+    return contract(name, differences, channels, cites=cites, minimum=("scenarios", *minimum))
 
 
 def explained(one: Contract, explain: Callable[[Evidence, Divergence, Key], Relation | None]) -> Contract:

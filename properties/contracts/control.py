@@ -38,15 +38,20 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
 
 
-_SWITCHES = {"step_switches_up": 1, "step_switches_down": 1}
+_SWITCHES = ("step_switches_up", "step_switches_down")
 CONTRACTS = (
     replace(
-        equals("control.steps", "control.steps", cites="S-ADAPT-1, S-ADAPT-3", adaptive_scenarios=1, **_SWITCHES),
+        equals(
+            "control.steps", "control.steps", cites="S-ADAPT-1, S-ADAPT-3", minimum=("adaptive_scenarios", *_SWITCHES)
+        ),
         concerns=_adaptive,
     ),
     replace(
         equals(
-            "control.average", "control.average", cites="S-ADAPT-1, S-ADAPT-2", adaptive_scenarios=1, step_switches_up=1
+            "control.average",
+            "control.average",
+            cites="S-ADAPT-1, S-ADAPT-2",
+            minimum=("adaptive_scenarios", "step_switches_up"),
         ),
         concerns=_adaptive,
     ),
@@ -57,9 +62,6 @@ CONTRACTS = (
         partial=("round.rows",),
         concerns=_known,
         cites="S-LIMIT-4, S-ADAPT-3, S-ADAPT-4",
-        decode_rounds=1,
-        **_SWITCHES,
-        batches_too_large_for_drafts=1,
-        drafts_after_batch_without=1,
+        minimum=("decode_rounds", *_SWITCHES, "batches_too_large_for_drafts", "drafts_after_batch_without"),
     ),
 )

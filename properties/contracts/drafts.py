@@ -6,7 +6,7 @@ A subject is held to what its draft has: a trace declares no channel of another 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from draftproof.properties.contracts.base import Contract, Differences, equals, explained
@@ -21,14 +21,14 @@ from draftproof.properties.values.verdict import Divergence
 Values = Mapping[Key, Datum]
 
 
-def _chained(name: str, channel: str, cites: str, **minimum: int) -> Contract:
+def _chained(name: str, channel: str, cites: str, minimum: Iterable[str]) -> Contract:
     """Judge an extend channel in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
     def differences(evidence: Evidence) -> Differences:
         expected, got = map(_later, evidence.pair(channel))
         yield first_divergence(name, channel, expected, got, near=evidence.near(channel))
 
-    whole = equals(name, channel, cites=cites, **minimum)
+    whole = equals(name, channel, cites=cites, minimum=minimum)
     return replace(whole, differences=differences, partial=whole.needs, concerns=_takes_turns)
 
 
@@ -97,23 +97,20 @@ def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | N
 
 CONTRACTS = (
     equals("draft.needs", "config.draft", cites="S-HEAD-1"),
-    equals("draft.positions", "draft.step.positions", cites="S-EAGLE-3, S-STANDALONE-2", draft_steps=1),
-    equals("draft.ids", "draft.step.ids", cites="S-EAGLE-3, S-STANDALONE-2", draft_steps=1),
-    equals("draft.hidden", "draft.step.hidden_in", cites="S-EAGLE-3", draft_steps=1, second_draft_steps=1),
-    equals("draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-STANDALONE-2", draft_steps=1),
-    equals("block.ids", "draft.block.ids", cites="S-DFLASH-2", blocks=1, blocks_cut=1),
-    equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", blocks=1, blocks_cut=1),
-    equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", blocks=1, blocks_cut=1),
-    equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", blocks=1, all_accepted_then_draft=1),
+    equals("draft.positions", "draft.step.positions", cites="S-EAGLE-3, S-STANDALONE-2", minimum=("draft_steps",)),
+    equals("draft.ids", "draft.step.ids", cites="S-EAGLE-3, S-STANDALONE-2", minimum=("draft_steps",)),
+    equals("draft.hidden", "draft.step.hidden_in", cites="S-EAGLE-3", minimum=("draft_steps", "second_draft_steps")),
+    equals("draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-STANDALONE-2", minimum=("draft_steps",)),
+    equals("block.ids", "draft.block.ids", cites="S-DFLASH-2", minimum=("blocks", "blocks_cut")),
+    equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", minimum=("blocks", "blocks_cut")),
+    equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=("blocks", "blocks_cut")),
+    equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum=("blocks", "all_accepted_then_draft")),
     explained(
         equals(
             "draft.match",
             "propose.match",
             cites="S-NGRAM-1",
-            matches=1,
-            no_matches=1,
-            matches_after_partial=1,
-            matches_of_fewer=1,
+            minimum=("matches", "no_matches", "matches_after_partial", "matches_of_fewer"),
         ),
         _mismatch,
     ),
@@ -121,19 +118,15 @@ CONTRACTS = (
         "draft.proposed",
         "propose.tokens",
         cites="S-ROUND-2, S-PLAN-5",
-        rounds_with_drafts=1,
-        rounds_without_drafts=1,
-        unsteered_rounds=1,
+        minimum=("rounds_with_drafts", "rounds_without_drafts", "unsteered_rounds"),
     ),
-    explained(_chained("chain.ids", "extend.ids", cites="S-MTP-2, S-MTP-5", guesses_replaced=1), _handed_on),
+    explained(_chained("chain.ids", "extend.ids", cites="S-MTP-2, S-MTP-5", minimum=("guesses_replaced",)), _handed_on),
     explained(
         _chained(
             "chain.hidden",
             "extend.hidden_in",
             cites="S-MTP-3, S-MTP-5",
-            layers_chained=1,
-            layers_unchained=1,
-            guesses_replaced=1,
+            minimum=("layers_chained", "layers_unchained", "guesses_replaced"),
         ),
         _handed_on,
     ),
@@ -141,16 +134,14 @@ CONTRACTS = (
         "extend.positions",
         "extend.positions",
         cites="S-EAGLE-1, S-MTP-1, S-STANDALONE-3",
-        decode_rounds=1,
-        accept_partial=1,
+        minimum=("decode_rounds", "accept_partial"),
     ),
     explained(
         equals(
             "extend.ids",
             "extend.ids",
             cites="S-EAGLE-2, S-EAGLE-4, S-STANDALONE-3",
-            decode_rounds=1,
-            chunked_prefills=1,
+            minimum=("decode_rounds", "chunked_prefills"),
         ),
         _handed_on,
     ),
@@ -159,8 +150,7 @@ CONTRACTS = (
             "extend.hidden",
             "extend.hidden_in",
             cites="S-EAGLE-2, S-EAGLE-4, S-DFLASH-3",
-            decode_rounds=1,
-            accept_partial=1,
+            minimum=("decode_rounds", "accept_partial"),
         ),
         _feature,
     ),
@@ -168,8 +158,9 @@ CONTRACTS = (
         "extend.kv",
         "extend.kv",
         cites="S-EAGLE-5, S-MTP-5, S-DFLASH-3, S-STANDALONE-3",
-        decode_rounds=1,
-        all_accepted_then_draft=1,
+        minimum=("decode_rounds", "all_accepted_then_draft"),
     ),
-    equals("extend.proposal", "extend.proposal", cites="S-EAGLE-4, S-MTP-4", decode_rounds=1, accept_partial=1),
+    equals(
+        "extend.proposal", "extend.proposal", cites="S-EAGLE-4, S-MTP-4", minimum=("decode_rounds", "accept_partial")
+    ),
 )

@@ -132,7 +132,7 @@ def _kept(evidence: Evidence) -> Differences:
     yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
 
 
-_COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "scenarios": 1, "slot_reuses": 1}
+_COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": ("scenarios", "slot_reuses")}
 CONTRACTS = (
     contract(
         "draft.kept",
@@ -140,10 +140,16 @@ CONTRACTS = (
         ("pool.drafts",),
         reads=_READS | {"round.table"},
         cites="S-NGRAM-2, S-LIMIT-10",
-        scenarios=1,
-        slot_reuses=1,
+        minimum=("scenarios", "slot_reuses"),
     ),
     contract("pool.ownership", _ownership, ("round.table", "pool.owners"), reads=_READS | {"commit.length"}, **_COMMON),
     contract("pool.balance", _balance, ("pool.owners",), reads=_READS, **_COMMON),
-    contract("memory.guards", _guards, ("pool.guards",), reads=_READS, cites="S-BATCH-1", scenarios=1, decode_rounds=1),
+    contract(
+        "memory.guards",
+        _guards,
+        ("pool.guards",),
+        reads=_READS,
+        cites="S-BATCH-1",
+        minimum=("scenarios", "decode_rounds"),
+    ),
 )

@@ -44,10 +44,10 @@ def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
 
 
 CONTRACTS = (
-    equals("verify.positions", "verify.positions", cites="S-ROUND-3", decode_rounds=1, accept_partial=1),
-    equals("verify.ids", "verify.ids", cites="S-ROUND-3", decode_rounds=1),
-    equals("verify.hidden", "verify.hidden", cites="S-ROUND-3", decode_rounds=1, accept_partial=1),
-    equals("verify.choice", "verify.choice", cites="S-ROUND-3", decode_rounds=1),
+    equals("verify.positions", "verify.positions", cites="S-ROUND-3", minimum=("decode_rounds", "accept_partial")),
+    equals("verify.ids", "verify.ids", cites="S-ROUND-3", minimum=("decode_rounds",)),
+    equals("verify.hidden", "verify.hidden", cites="S-ROUND-3", minimum=("decode_rounds", "accept_partial")),
+    equals("verify.choice", "verify.choice", cites="S-ROUND-3", minimum=("decode_rounds",)),
     explained(
         equals(
             "accept.greedy",
@@ -56,25 +56,19 @@ CONTRACTS = (
             "accept.bonus",
             "accept.emitted",
             cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8",
-            accept_none=1,
-            accept_partial=1,
-            accept_all=1,
-            rounds_without_drafts=1,
+            minimum=("accept_none", "accept_partial", "accept_all", "rounds_without_drafts"),
         ),
         _bonus,
     ),
-    equals("commit.kv", "commit.kv", cites="S-ROUND-5", decode_rounds=1, accept_partial=1, page_crossings=1),
-    equals("commit.length", "commit.length", cites="S-ROUND-5, S-LIMIT-9", decode_rounds=1, accept_partial=1),
+    equals("commit.kv", "commit.kv", cites="S-ROUND-5", minimum=("decode_rounds", "accept_partial", "page_crossings")),
+    equals("commit.length", "commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=("decode_rounds", "accept_partial")),
     replace(
         contract(
             "output.lossless",
             _lossless,
             ("accept.emitted",),
             cites="S-ROUND-7",
-            scenarios=1,
-            tokens_emitted=1,
-            accept_partial=1,
-            accept_all=1,
+            minimum=("scenarios", "tokens_emitted", "accept_partial", "accept_all"),
         ),
         by_round=False,
     ),

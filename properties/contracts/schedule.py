@@ -101,10 +101,6 @@ CONTRACTS = (
         _illegal,
         ("round.rows",),
         cites="S-ROUND-8, S-LIMIT-4",
-        scenarios=1,
-        batch_shrinks=1,
-        batch_grows=1,
-        mixed_draft_counts=1,
-        chunked_prefills=1,
+        minimum=("scenarios", "batch_shrinks", "batch_grows", "mixed_draft_counts", "chunked_prefills"),
     ),
 )

@@ -6,7 +6,7 @@ delta rule's matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -172,11 +172,11 @@ def _bounds(evidence: Evidence) -> Differences:
         yield first_of("state.bounds", places)
 
 
-def _computed(name: str, *more: str, cites: str, concerns: Concerns = _hybrid, **minimum: int) -> Contract:
+def _computed(name: str, *more: str, cites: str, concerns: Concerns = _hybrid, minimum: Iterable[str]) -> Contract:
     """Return the contract that a channel of states, and `more` besides, equal the reference's."""
     channels = (name, *more)
     check = partial(_equals, name, channels)
-    return contract(name, check, channels, concerns=concerns, cites=cites, hybrid_scenarios=1, **minimum)
+    return contract(name, check, channels, concerns=concerns, cites=cites, minimum=("hybrid_scenarios", *minimum))
 
 
 _BOUNDED = ("round.state", "commit.step_index", "commit.pending")
@@ -184,47 +184,42 @@ CONTRACTS = (
     _computed(
         "commit.step_index",
         cites="S-STATE-7, S-LIMIT-9",
-        states_committed_none=1,
-        states_committed_partial=1,
-        states_committed_all=1,
+        minimum=("states_committed_none", "states_committed_partial", "states_committed_all"),
     ),
     _computed(
         "commit.state",
         cites="S-STATE-1, S-STATE-6",
-        states_committed_none=1,
-        states_committed_partial=1,
-        states_committed_all=1,
-        states_committed_without_drafts=1,
-        states_alternating=1,
-        state_slot_reuses=1,
-        states_started=1,
-        hybrid_padded_replays=1,
+        minimum=(
+            "states_committed_none",
+            "states_committed_partial",
+            "states_committed_all",
+            "states_committed_without_drafts",
+            "states_alternating",
+            "state_slot_reuses",
+            "states_started",
+            "hybrid_padded_replays",
+        ),
     ),
     _computed(
         "commit.intermediate",
         cites="S-STATE-4",
         concerns=partial(_commits, "snapshot"),
-        snapshot_rounds=1,
-        states_committed_partial=1,
+        minimum=("snapshot_rounds", "states_committed_partial"),
     ),
     _computed(
         "commit.pending",
         "commit.base",
         cites="S-STATE-5",
         concerns=partial(_commits, "replay"),
-        replays_folded=1,
-        states_committed_partial=1,
+        minimum=("replays_folded", "states_committed_partial"),
     ),
     _computed(
         "commit.checkpoint",
         cites="S-STATE-8",
         concerns=_checkpoints,
-        checkpoints_snapshot=1,
-        checkpoints_replay=1,
-        checkpoints_two_at_once=1,
-        checkpoints_kept=1,
+        minimum=("checkpoints_snapshot", "checkpoints_replay", "checkpoints_two_at_once", "checkpoints_kept"),
     ),
-    _computed("commit.final", "commit.unfolded", cites="S-STATE-9", finals=1, finals_flushed=1),
+    _computed("commit.final", "commit.unfolded", cites="S-STATE-9", minimum=("finals", "finals_flushed")),
     contract(
         "state.ownership",
         _slots,
@@ -232,8 +227,7 @@ CONTRACTS = (
         reads=("round.rows",),
         concerns=_hybrid,
         cites="S-STATE-2",
-        hybrid_scenarios=1,
-        state_slot_reuses=1,
+        minimum=("hybrid_scenarios", "state_slot_reuses"),
     ),
     contract(
         "state.balance",
@@ -242,8 +236,7 @@ CONTRACTS = (
         reads=("round.rows",),
         concerns=_hybrid,
         cites="S-STATE-2",
-        hybrid_scenarios=1,
-        state_slot_reuses=1,
+        minimum=("hybrid_scenarios", "state_slot_reuses"),
     ),
     contract(
         "state.bounds",
@@ -252,7 +245,6 @@ CONTRACTS = (
         partial=_BOUNDED,
         concerns=_hybrid,
         cites="S-STATE-2, S-STATE-7",
-        hybrid_scenarios=1,
-        replays_folded=1,
+        minimum=("hybrid_scenarios", "replays_folded"),
     ),
 )

@@ -78,7 +78,7 @@ def _drawn(variant: Variant, evidence: Evidence) -> bool:
 
 
 # Without taps, a draft is seen only through proposals that are verified.
-_MORE: Mapping[Variant, Mapping[str, int]] = {"taps_off": {"taps_off_long_proposals": 1}}
+_MORE: Mapping[Variant, tuple[str, ...]] = {"taps_off": ("taps_off_long_proposals",)}
 
 _CITES: Mapping[Variant, str] = {
     "graph_vs_eager": "S-BATCH-3",
@@ -98,7 +98,7 @@ CONTRACTS = tuple(
             unchanged(variant),
             concerns=partial(_drawn, variant),
             cites=_CITES[variant],
-            **{f"variant_{variant}": 1, "decode_rounds": 1, **_MORE.get(variant, {})},
+            minimum=(f"variant_{variant}", "decode_rounds", *_MORE.get(variant, ())),
         ),
         whole=False,
     )

@@ -52,4 +52,5 @@ def _lanes(value: Datum | None) -> np.ndarray | None:
 
 def _close(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Compare lane by lane; to find out where a float came from, one percent is near enough."""
-    return one == other if one.dtype.kind == "u" else np.isclose(one, other, rtol=1e-2, atol=1e-3)
+    near: np.ndarray = one == other if one.dtype.kind == "u" else np.isclose(one, other, rtol=1e-2, atol=1e-3)
+    return near

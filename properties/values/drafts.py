@@ -197,7 +197,7 @@ KINDS: tuple[DraftKind, ...] = (
     ),
 )
 BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in KINDS}
-SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Draft.__args__}  # type: ignore[attr-defined]
+SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Draft.__args__}
 """The specification of each draft, by its tag."""
 
 DraftSet = Algorithm | Literal["all"]

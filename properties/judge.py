@@ -12,7 +12,7 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreachable
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import DRAFTED
-from draftproof.properties.values.channels import PHASES
+from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import Key, Observation

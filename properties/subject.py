@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from draftproof.properties.values.channels import CHANNELS, Channel
+from draftproof.properties.values.channel import Channel
+from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script

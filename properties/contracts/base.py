@@ -72,8 +72,10 @@ def contract(
     minimum: Iterable[str],
 ) -> Contract:
     """Return a contract with one as the least of each count in `minimum`."""
-    sets = [frozenset(channels) for channels in (needs, reads, partial)]
-    return Contract(name, sets[0], dict.fromkeys(minimum, 1), differences, *sets[1:], concerns, cites=cites)
+    least = dict.fromkeys(minimum, 1)
+    return Contract(
+        name, frozenset(needs), least, differences, frozenset(reads), frozenset(partial), concerns, cites=cites
+    )
 
 
 def listed(

@@ -53,7 +53,7 @@ def _explained(evidence: Evidence, found: Divergence, wrong: list[Key]) -> Diver
     expected, got = evidence.pair(found.channel)
     key, step = _first_wrong(evidence, found, wrong)
     at = mismatch(found.channel, key, expected, got)
-    relation = None
+    relation: Relation | None = None
     if not isinstance(at.relation, Missing | Surplus):
         strided = stride(evidence, found.channel, step, got)
         if strided:

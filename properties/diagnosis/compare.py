@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -174,7 +175,7 @@ def classify(channel: str, key: Key, expected: Values, got: Values) -> Relation:
     return Different() if unit == "KV slot" else _elsewhere(key, other, expected)
 
 
-def _tuples(one: tuple, other: tuple) -> Relation | None:
+def _tuples(one: tuple[Any, ...], other: tuple[Any, ...]) -> Relation | None:
     short = min(len(one), len(other))
     if one[:short] == other[:short]:
         return Resized(len(other) - len(one))

@@ -10,7 +10,8 @@ from functools import partial
 from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.channels import CHANNELS, PHASES
+from draftproof.properties.values.channel import PHASES
+from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Divergence

@@ -59,7 +59,7 @@ def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = No
     return buffer
 
 
-def index(draw: Draw, values: Sequence) -> Buffer:
+def index(draw: Draw, values: Sequence[Any]) -> Buffer:
     return place(draw, torch.tensor(values, dtype=torch.int64), INDEX_POISONS)
 
 

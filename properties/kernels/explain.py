@@ -108,7 +108,8 @@ def explain(one: WrongArgument) -> KernelRelation | None:
         return None
     depths = [depth for depth in range(1, len(shape) + 1) if _telling(values) or prod(shape[depth:]) > 1]
     rows = [Rows(one.buffer, depth) for depth in depths]
-    for seek in (_displaced, _taken):
+    seekers: tuple[Callable[[WrongArgument, Rows], RowElsewhere | RowTaken | None], ...] = (_displaced, _taken)
+    for seek in seekers:
         relations = [relation for relation in (seek(one, of) for of in rows) if relation]
         if relations:
             # Of rows and their parts, which are displaced as well, those that show why.

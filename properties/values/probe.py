@@ -22,7 +22,8 @@ def splitmix(x: np.ndarray) -> np.ndarray:
     """Return the SplitMix64 finalizer, elementwise on uint64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: np.ndarray = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 def draw(seed: int, name: str, *shape: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -43,7 +42,6 @@ def _brief(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) and issubclass(kind, Observed) else named(kind)
 
 
-@lru_cache
 def _fields(kind: type[Observed]) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.type) for field in msgspec.structs.fields(kind))
 

@@ -20,8 +20,11 @@ TOLERANCE = 0.05
 
 
 class BaselineRun(Value, frozen=True, kw_only=True):
-    """One engine on unsteered scenarios: how many ran, in how many the output was not that of plain greedy decoding,
-    drafts accepted in how many rounds, and the crash that ended it, "" if none did."""
+    """One engine on unsteered scenarios.
+
+    How many ran, in how many the output was not that of plain greedy decoding, drafts accepted in how many rounds, and
+    the crash that ended it, "" if none did.
+    """
 
     scenarios: int = 0
     changed: int = 0
@@ -52,7 +55,7 @@ class Baseline(Value, frozen=True, kw_only=True):
 
 
 def unsteered(scenario: Scenario) -> Scenario:
-    """The scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant."""
+    """Return the scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant."""
     own = (RoundPlan(drafts=scenario.steps, accept=-1),)
     requests = tuple(msgspec.structs.replace(request, rounds=own) for request in scenario.requests)
     model = scenario.model
@@ -77,7 +80,7 @@ def add(run: BaselineRun, answer: Answer) -> BaselineRun:
 
 
 def compare(run: BaselineRun, twin: BaselineRun) -> Baseline:
-    """What the baseline tests say of a run, given that of the clean twin, whose acceptance is the right one."""
+    """Return what the baseline tests say of a run, given that of the clean twin, whose acceptance is the right one."""
     mean, expected = run.mean, twin.mean
     return Baseline(
         output=bool(run.crash) or run.changed > 0,

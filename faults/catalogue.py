@@ -152,6 +152,6 @@ class Change(Value, frozen=True, kw_only=True):
 
 
 def changes(files: Iterable[FaultFile]) -> tuple[Change, ...]:
-    """The changes that these faults forced, by fault."""
+    """Return the changes that these faults forced, by fault."""
     found = {file.fault.id: " ".join(file.fault.strategies.split()) for file in files}
     return tuple(Change(fault=fault, text=text) for fault, text in sorted(found.items()) if text)

@@ -34,7 +34,7 @@ class _Source:
         }
 
     def statement(self, line: int) -> ast.stmt | None:
-        """The innermost statement that covers a line, decorators included."""
+        """Return the innermost statement that covers a line, decorators included."""
         best: ast.stmt | None = None
         for node in ast.walk(self.tree):
             if isinstance(node, ast.stmt) and _first_line(node) <= line <= (node.end_lineno or node.lineno):
@@ -42,13 +42,13 @@ class _Source:
         return best
 
     def function(self, node: ast.AST | None) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The innermost function around a node, or the node itself."""
+        """Return the innermost function around a node, or the node itself."""
         while node is not None and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node = self.parent.get(node)
         return node
 
     def before(self, node: ast.stmt, line: int, number: int) -> _Insertion:
-        """An insertion point that runs whenever `node` (or, for a changed signature, its body) does."""
+        """Return an insertion point that runs whenever `node` (or, for a changed signature, its body) does."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line < node.body[0].lineno:
             node = node.body[1] if _is_docstring(node.body[0]) and len(node.body) > 1 else node.body[0]
         while not self._starts_its_line(node):
@@ -56,7 +56,7 @@ class _Source:
         return _Insertion(_first_line(node), node.col_offset, number)
 
     def _starts_its_line(self, node: ast.AST) -> bool:
-        """False for `elif`, for the body of a one-line compound, and for what must stay first in a module."""
+        """Return False for `elif`, for the body of a one-line compound, and for what must stay first in a module."""
         if isinstance(node, ast.excepthandler) or not isinstance(node, ast.stmt):
             return False
         before = self.lines[node.lineno - 1].encode()[: node.col_offset]
@@ -67,7 +67,7 @@ class _Source:
 def instrument(
     files: Mapping[str, str], placed: Mapping[str, tuple[Placed, ...]], old: Mapping[str, str]
 ) -> tuple[dict[str, str], int]:
-    """The patched `files` (path -> text) with counters; hunks are numbered from 0 in the order of `placed`.
+    """Return the patched `files` (path -> text) with counters; hunks are numbered from 0 in the order of `placed`.
 
     Returns the files and the number of hunks. Raises SyntaxError if a patched file is not Python.
     """
@@ -101,7 +101,7 @@ def _insertions(
 
 
 def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
-    """A line of the new file where a pure deletion shows: in the cut statement, after it, or before it."""
+    """Return a line of the new file where a pure deletion shows: in the cut statement, after it, or before it."""
     removed = _removed(placed)
 
     def shift(line: int) -> int:
@@ -156,7 +156,7 @@ def _launches(sources: Mapping[str, _Source], name: str, number: int) -> Iterabl
 
 
 def _callers(sources: Mapping[str, _Source], name: str) -> set[str]:
-    """The Triton function and those that call it, however far."""
+    """Return the Triton function and those that call it, however far."""
     names = {name}
     while True:
         more = {

@@ -31,14 +31,14 @@ class Lanes(Value, frozen=True, kw_only=True):
         return totals([self._one(name) for name in self.ids])
 
     def _one(self, name: str) -> FaultResult:
-        """A fault at its worst lane, with what the usual tests saw of it anywhere."""
+        """Return a fault at its worst lane, with what the usual tests saw of it anywhere."""
         found = list(self.of(name).values())
         tried = [one for one in found if one.outcome not in UNTRIED] or found
         least = next((one for one in tried if not one.noticed), tried[0])
         return msgspec.structs.replace(least, baseline=self.baseline(name))
 
     def baseline(self, name: str) -> Baseline | None:
-        """What the usual tests saw of a fault, in the first lane where they ran."""
+        """Return what the usual tests saw of a fault, in the first lane where they ran."""
         return next((one.baseline for one in self.of(name).values() if one.baseline), None)
 
     def of(self, name: str) -> dict[str, FaultResult]:

@@ -30,8 +30,10 @@ class Spread(Value, frozen=True, kw_only=True):
 
 
 class FaultResult(Value, frozen=True, kw_only=True):
-    """One row of the matrix. `examples_to_detect` and `seconds_to_detect` have one number a seed, null where the fault
-    was not noticed; `median` is that of the examples.
+    """One row of the matrix.
+
+    `examples_to_detect` and `seconds_to_detect` have one number a seed, null where the fault was not noticed; `median`
+    is that of the examples.
 
     `divergence` is that of the first seed.
     `baseline`: what the baseline tests saw. `whole`: what became of a kernel's fault in whole scenarios, if it
@@ -66,8 +68,9 @@ class FaultResult(Value, frozen=True, kw_only=True):
 
 
 class Totals(Value, frozen=True, kw_only=True):
-    """How many of the `faults` that were tried ended how: `detected` by the named contract in the named channel,
-    `noticed` in whatever way.
+    """How many of the `faults` that were tried ended how.
+
+    `detected` by the named contract in the named channel, `noticed` in whatever way.
 
     `measured` of them met the usual tests, too: of these `ours` were noticed by us, `output` and `acceptance` by those
     tests, `either` by one of them at least.
@@ -92,8 +95,10 @@ class Made(Value, frozen=True, kw_only=True):
 
 
 class FaultReport(Value, frozen=True, kw_only=True):
-    """The matrix of one lane. `verdict` is PASS if each fault is detected where its header says and the clean twin
-    passes; a fault that is stale or inert is an error.
+    """The matrix of one lane.
+
+    `verdict` is PASS if each fault is detected where its header says and the clean twin passes; a fault that is stale
+    or inert is an error.
 
     `strategies` is the version of what is generated, `changes` what faults made of it.
     """
@@ -127,7 +132,7 @@ def _finite(value: float) -> float | None:
 
 
 def totals(results: Sequence[FaultResult]) -> Totals:
-    """Sums over the faults that were tried."""
+    """Return sums over the faults that were tried."""
     tried = [result for result in results if result.outcome not in UNTRIED]
     measured = [(result, result.baseline) for result in tried if result.baseline is not None]
     return Totals(
@@ -144,7 +149,7 @@ def totals(results: Sequence[FaultResult]) -> Totals:
 
 
 def versions() -> tuple[Made, ...]:
-    """What the matrix is made with here; nothing of the machine."""
+    """Return what the matrix is made with here; nothing of the machine."""
     found = [Made(package="python", version=platform.python_version())]
     for package in _PACKAGES:
         try:

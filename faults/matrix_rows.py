@@ -38,7 +38,7 @@ def _clean(result: TaskResult) -> Outcome:
 
 
 def untried(fault: Fault, outcome: FaultOutcome, why: str, seeds: int) -> FaultResult:
-    """The row of a fault that did not run, and why."""
+    """Return the row of a fault that did not run, and why."""
     return FaultResult(
         **_header(fault),
         contract=fault.contract,
@@ -55,7 +55,7 @@ def _header(fault: Fault) -> dict[str, Any]:
 
 
 def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
-    """The row of a fault; `whole`: what became of a kernel's fault in whole scenarios."""
+    """Return the row of a fault; `whole`: what became of a kernel's fault in whole scenarios."""
     fault, result = file.fault, met.result
     outcomes = tuple(seed.outcome for seed in result.seeds)
     counts = tuple(seed.examples for seed in result.seeds)
@@ -91,13 +91,16 @@ def _baseline(met: Beside) -> Baseline | None:
 
 
 def _shown(seeds: tuple[SeedResult, ...]) -> SeedResult:
-    """The result that a report shows: of the first seed that noticed as the fault's outcome says."""
+    """Return the result that a report shows: of the first seed that noticed as the fault's outcome says."""
     return min(seeds, key=lambda seed: NOTICED.index(seed.outcome) if seed.outcome in NOTICED else len(NOTICED))
 
 
 def _outcome(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: TaskResult) -> FaultOutcome:
-    """A fault counts as what it is at its worst seed; if it never had any effect, it is inert: a crash then is that of
-    a patch which cannot run."""
+    """Return what a fault counts as.
+
+    What it is at its worst seed; if it never had any effect, it is inert: a crash then is that of a patch which cannot
+    run.
+    """
     least = min(outcomes, key=_WORST_FIRST.index)
     all_inert = len(result.inert) == len(file.hunks())
     unnoticed = least in (FaultOutcome.SURVIVED, FaultOutcome.CRASHED, FaultOutcome.HUNG)
@@ -105,7 +108,10 @@ def _outcome(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: TaskRe
 
 
 def verdict_of(results: Sequence[FaultResult]) -> Outcome:
-    """The verdict of a matrix. A stale or inert fault says nothing of the suite, and is an error of the catalogue."""
+    """Return the verdict of a matrix.
+
+    A stale or inert fault says nothing of the suite, and is an error of the catalogue.
+    """
     outcomes = {result.outcome for result in results} - {FaultOutcome.ABSENT}
     if outcomes & {FaultOutcome.STALE, FaultOutcome.INERT}:
         return Outcome.ERROR

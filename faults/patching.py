@@ -55,7 +55,7 @@ class Placed:
 
 
 def parse(diff: str) -> tuple[Hunk, ...]:
-    """The hunks of a unified diff, in its order. Raises PatchError."""
+    """Return the hunks of a unified diff, in its order. Raises PatchError."""
     lines = diff.splitlines()
     hunks: list[Hunk] = []
     path = ""
@@ -106,7 +106,7 @@ def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, 
 
 
 def apply(source: str, hunks: Iterable[Hunk]) -> tuple[str, tuple[Placed, ...]]:
-    """The patched text of one file, and where its hunks are in it. Raises StalePatchError."""
+    """Return the patched text of one file, and where its hunks are in it. Raises StalePatchError."""
     lines = source.splitlines()
     result: list[str] = []
     placed: list[Placed] = []
@@ -153,7 +153,7 @@ def _anchor(hunk: Hunk, lines: list[str]) -> Hunk:
 
 
 def render(hunks: Iterable[Hunk]) -> str:
-    """The hunks as a unified diff with the paths a/... and b/..."""
+    """Return the hunks as a unified diff with the paths a/... and b/..."""
     text: list[str] = []
     path, shift = "", 0
     for hunk in hunks:

@@ -109,7 +109,10 @@ class _Group:
 
 
 def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dict[str, TaskResult]]:
-    """The results of each group, by task. On a GPU, where each task mostly waits, groups share the places that run."""
+    """Return the results of each group, by task.
+
+    On a GPU, where each task mostly waits, groups share the places that run.
+    """
 
     def run(group: _Group, ordered: Batch) -> dict[str, TaskResult]:
         results = {}
@@ -134,7 +137,7 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
 
 
 def _batch(batch: Batch, group: _Group) -> Batch:
-    """The batch of a group: scenarios of its draft, or none for one that meets kernels."""
+    """Return the batch of a group: scenarios of its draft, or none for one that meets kernels."""
     if group.draft is None:
         return msgspec.structs.replace(batch, tasks=group.tasks)
     lists = tuple(tuple(generate(seed, batch.examples, drafts_of(group.draft))) for seed in batch.seeds)
@@ -180,12 +183,12 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str, baseline: bool)
 
 
 def _twin(ops: tuple[str, ...]) -> str:
-    """The id of the clean twin of tasks that meet these kernels, or scenarios."""
+    """Return the id of the clean twin of tasks that meet these kernels, or scenarios."""
     return " ".join((CLEAN, *ops))
 
 
 def _ops(fault: Fault, device: str) -> tuple[str, ...]:
-    """The kernels that a fault is tried on; none: it meets whole scenarios.
+    """Return the kernels that a fault is tried on; none: it meets whole scenarios.
 
     Under the interpreter only kernels run, since it is too slow for an engine.
     """

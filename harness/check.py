@@ -58,8 +58,11 @@ class CheckFinding(Value, frozen=True, kw_only=True):
 
 
 class CheckReport(Value, frozen=True, kw_only=True):
-    """What `check` found. `counts` are what was exercised, `drafts` the same for the scenarios of each draft; the same
-    seed gives the same report."""
+    """What `check` found.
+
+    `counts` are what was exercised, `drafts` the same for the scenarios of each draft; the same seed gives the same
+    report.
+    """
 
     verdict: Outcome
     seed: int
@@ -166,7 +169,7 @@ def check(
 
 
 def _of_draft(name: str, tally: _CheckTally) -> dict[str, int]:
-    """The counts of the scenarios with this draft that ran to their end."""
+    """Return the counts of the scenarios with this draft that ran to their end."""
     return total(own for one, own in zip(tally.judgements, tally.counts, strict=True) if one.draft == name)
 
 

@@ -56,7 +56,7 @@ class Offer(NamedTuple):
 
 
 def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, built_in: bool = False) -> RealDraft:
-    """The named draft for the checkpoint in `path`. Raises ValueError if the directories do not make it.
+    """Return the named draft for the checkpoint in `path`. Raises ValueError if the directories do not make it.
 
     An EAGLE head comes from `folder`, is the checkpoint's own first MTP layer (`built_in`), or is made from the seed; a
     DFlash draft and a smaller model come from `folder`.
@@ -74,8 +74,10 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
 
 
 def every_draft(path: Path, folder: Path | None, seed: int) -> Offer:
-    """Each draft that the checkpoint in `path`, and a draft's directory `folder`, allow. Raises ValueError if the
-    checkpoint is bad, or the directory fits no draft."""
+    """Each draft that the checkpoint in `path`, and a draft's directory `folder`, allow.
+
+    Raises ValueError if the checkpoint is bad, or the directory fits no draft.
+    """
     found = {name: one_draft(path, name, None, seed) for name in read_from("directory or seed")}
     lacking: dict[Algorithm, str] = {}
     for name in ALGORITHMS:
@@ -106,8 +108,10 @@ def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> t
 
 
 def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: int) -> list[Scenario]:
-    """`count` scenarios of a checkpoint directory, in which the drafts take turns; a function of the arguments and of
-    what the directories hold. Raises ValueError if the checkpoint is bad."""
+    """`count` scenarios of a checkpoint directory, in which the drafts take turns.
+
+    A function of the arguments and of what the directories hold. Raises ValueError if the checkpoint is bad.
+    """
     config = read_config(path)
     hybrid = config.has_states
     model = Checkpoint(path=str(path), vocab=config.vocab_size)

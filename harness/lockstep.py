@@ -47,15 +47,17 @@ def solved(scenario: Scenario) -> Solved:
 
 
 def _traced(scenario: Scenario, script: Script, memo: Memo) -> Solved:
-    """The two ways to commit leave different traces; no other variant changes what the reference says."""
+    """Return what the reference says of the variant, which only another way to commit changes."""
     other = varied_scenario(scenario) if scenario.variant == "other_commit" else None
     varied = run(other, script, memo) if other else None
     return Solved(scenario, script, run(scenario, script, memo), varied)
 
 
 def resolved(known: Solved, ran: Trace) -> Solved:
-    """What the reference says of a dynamic scenario, given which requests a subject ran together, and with how many
-    drafts: nothing else is taken from the subject."""
+    """Solve a dynamic scenario for the batches and the numbers of drafts that a subject chose.
+
+    Nothing else is taken from the subject.
+    """
     scenario, memo = known.scenario, known.memo or Memo()
     if not scenario.dynamic:
         return known
@@ -95,7 +97,7 @@ class SubjectCrashedError(DraftproofError):
 
 
 def _where(error: BaseException) -> str:
-    """The innermost frame of ours, as file:line function; the innermost of all if there is none."""
+    """Return the innermost frame of ours, as file:line function; the innermost of all if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "no frame"
@@ -132,8 +134,10 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
 
 
 def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:
-    """A trace has every channel of its subject that the reference has something to say on, so that no run can escape
-    its contracts by silence. Raises SubjectCrashedError."""
+    """Raise SubjectCrashedError for a trace that lacks a channel of its subject that the reference has.
+
+    No run can escape its contracts by silence.
+    """
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
     silent = sorted((subject.channels & applying) - trace.channels)
     if silent:

@@ -22,7 +22,7 @@ def plain_counts(trace: Trace, script: Script) -> dict[str, int]:
 
 
 def _outputs(trace: Trace, script: Script) -> list[tuple[int, ...]]:
-    """What each request emitted, in order of its rounds."""
+    """Return what each request emitted, in order of its rounds."""
     emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
     for key, value in sorted(trace.typed("accept.emitted", TokenIds).items()):
         emitted[key.request] += value

@@ -51,7 +51,7 @@ def use_twins(names: Iterable[str], device: str) -> None:
 
 
 def _on_host(twin: Kernel, op: Any) -> Kernel:
-    """The twin on copies of its tensors; what it may write is copied back."""
+    """Return the twin on copies of its tensors; what it may write is copied back."""
     import torch
 
     written = [place for place, one in enumerate(op._schema.arguments) if one.alias_info and one.alias_info.is_write]

@@ -93,7 +93,7 @@ def _scenarios(path: Path, draft: Path | None, seed: int, count: int) -> list[Sc
 
 
 def described(score: Score, examples: int) -> str:
-    """The score as a document."""
+    """Return the score as a document."""
     share = "none" if score.score is None else f"{100 * score.score:.1f} %"
     judged = score.sampled - score.equivalent
     lines = [

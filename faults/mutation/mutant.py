@@ -35,8 +35,10 @@ LEFT_OUT = {
 
 
 class Mutant(Value, frozen=True, kw_only=True):
-    """One change of one file, its lines counted from 1. `before` and `after` are what stands there, stripped; `text` is
-    the whole file."""
+    """One change of one file, its lines counted from 1.
+
+    `before` and `after` are what stands there, stripped; `text` is the whole file.
+    """
 
     path: str
     kind: str
@@ -68,20 +70,20 @@ def mutable() -> dict[str, str]:
 
 
 def names_left_out(path: str) -> frozenset[str]:
-    """The functions and classes of a file that are not mutated."""
+    """Return the functions and classes of a file that are not mutated."""
     parts = (entry.partition("::") for entry in LEFT_OUT)
     return frozenset(name for file, _, name in parts if file == path and name)
 
 
 def changed(text: str, mutated: str) -> tuple[str, str]:
-    """The lines that differ, stripped and joined."""
+    """Return the lines that differ, stripped and joined."""
     lines = difflib.ndiff(text.splitlines(), mutated.splitlines())
     pairs = [line for line in lines if line[:2] in ("- ", "+ ")]
     return tuple(" ".join(line[2:].strip() for line in pairs if line[0] == sign) for sign in "-+")  # type: ignore[return-value]
 
 
 def diff(mutant: Mutant, sources: Mapping[str, str]) -> str:
-    """The mutant as a unified diff with one line of context."""
+    """Return the mutant as a unified diff with one line of context."""
     old, new = sources[mutant.path].splitlines(), mutant.text.splitlines()
     lines = difflib.unified_diff(old, new, f"a/{mutant.path}", f"b/{mutant.path}", n=1, lineterm="")
     return "\n".join(lines) + "\n"

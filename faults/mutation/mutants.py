@@ -25,8 +25,10 @@ class _Spot(NamedTuple):
 
 
 def sample(seed: int, count: int, sources: Mapping[str, str] | None = None) -> list[Mutant]:
-    """`count` mutants, the same number from each kind and folder as far as there are so many; a function of the seed
-    and of the sources."""
+    """Return `count` mutants, the same number from each kind and folder as far as there are that many.
+
+    A function of the seed and of the sources.
+    """
     sources = mutable() if sources is None else sources
     strata: dict[tuple[str, str], list[_Spot]] = {}
     for path in sorted(sources):
@@ -46,7 +48,7 @@ def sample(seed: int, count: int, sources: Mapping[str, str] | None = None) -> l
 
 
 def _next(left: list[_Spot], sources: Mapping[str, str], seen: set[tuple[str, str]]) -> Mutant | None:
-    """The next mutant of a stratum that is Python and was not made before."""
+    """Return the next mutant of a stratum that is Python and was not made before."""
     while left:
         mutant = make(left.pop(), sources)
         if mutant is not None and (mutant.path, mutant.text) not in seen:
@@ -56,7 +58,7 @@ def _next(left: list[_Spot], sources: Mapping[str, str], seen: set[tuple[str, st
 
 
 def _folder(path: str) -> str:
-    """What takes turns: the engine proper, its models, eager kernels, Triton kernels."""
+    """Return what takes turns: the engine proper, its models, eager kernels, Triton kernels."""
     if path.startswith("kernels/triton"):
         return "triton"
     return "models" if path.startswith("engine/models/") else path.split("/")[0]
@@ -77,7 +79,7 @@ def spots(path: str, text: str) -> Iterator[_Spot]:
 
 
 def make(spot: _Spot, sources: Mapping[str, str]) -> Mutant | None:
-    """The mutant of a spot; None if it changes nothing or is no Python."""
+    """Return the mutant of a spot; None if it changes nothing or is no Python."""
     text = sources[spot.path]
     mutated = mutate_code(text, spot.operator, spot.occurrence)
     if mutated is None or not _is_python(mutated) or ast.dump(ast.parse(mutated)) == ast.dump(ast.parse(text)):
@@ -98,8 +100,11 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 def _quiet(text: str, left_out: frozenset[str] = frozenset()) -> list[Span]:
-    """Where a change means nothing to a healthy run: annotations, decorators, refusals of bad input, which tests hold,
-    what asserts only (`strict` of a zip), blocks that only type checkers read, and what is left out by its name."""
+    """Return the spans in which a change means nothing to a healthy run.
+
+    Annotations, decorators, refusals of bad input, which tests hold, what asserts only (`strict` of a zip), blocks that
+    only type checkers read, and what is left out by its name.
+    """
     found: list[Span] = []
     for node in ast.walk(ast.parse(text)):
         for part in _parts(node, left_out):

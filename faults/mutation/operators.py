@@ -126,7 +126,7 @@ def _droppable(statement: Any) -> bool:
 
 
 def _alike(node: Any) -> list[str]:
-    """The parameters that could be read in place of a name, which must be a parameter, too."""
+    """Return the parameters that could be read in place of a name, which must be a parameter, too."""
     if node.type != "name" or node.parent is None or _named(node):
         return []
     function = node.search_ancestor("funcdef")

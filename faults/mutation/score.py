@@ -91,7 +91,7 @@ def phases_of(path: str) -> tuple[str, ...]:
 
 
 def ops_of(path: str, sources: Mapping[str, str]) -> tuple[str, ...]:
-    """The kernels whose code is in a file; all of them for what several share."""
+    """Return the kernels whose code is in a file; all of them for what several share."""
     own = sorted(OPS.keys() & set(_DEFINED.findall(sources[path])))
     return tuple(own or OPS)
 
@@ -104,8 +104,11 @@ def judge_all(
     progress: Callable[[str], None] = lambda _id: None,
     parallel: int = PARALLEL,
 ) -> Score:
-    """Run every mutant through its phases. `models` are scenarios of real checkpoints. Raises RuntimeError for errors
-    of our own, and if unmutated code does not pass."""
+    """Run every mutant through its phases.
+
+    `models` are scenarios of real checkpoints. Raises RuntimeError for errors of our own, and if unmutated code does
+    not pass.
+    """
     sources = read_sources()
     fates: dict[str, JudgedMutant] = {}
     phases = (
@@ -215,12 +218,12 @@ class Triage(Value, frozen=True, kw_only=True):
 
 
 def triaged() -> Triage:
-    """What is known of survivors."""
+    """Return what is known of survivors."""
     return msgspec.convert(tomllib.loads(TRIAGE.read_text(encoding="utf-8")), Triage)
 
 
 def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = None) -> Score:
-    """The score, with survivors taken for equivalent where a triage says why."""
+    """Return the score, with survivors taken for equivalent where a triage says why."""
     known = triaged() if triage is None else triage
     rows = tuple(_triage(one, known) for one in judged)
     counted = [one for one in rows if one.fate is not Fate.BROKEN]

@@ -40,7 +40,7 @@ class Cached:
 
 
 def closed(parts: Parts, needs: Needs) -> Parts:
-    """The parts of which everything that they need is there."""
+    """Return the parts of which everything that they need is there."""
     while True:
         kept = frozenset(part for part in parts if parts.issuperset(needs.get(part, ())))
         if kept == parts:
@@ -49,7 +49,7 @@ def closed(parts: Parts, needs: Needs) -> Parts:
 
 
 def ddmin(parts: Sequence[str], fails: Fails, *, needs: Needs | None = None, width: int = 1) -> tuple[str, ...]:
-    """A smallest set of parts with which it fails, in their order: without any one of them it does not.
+    """Return a smallest set of parts with which it fails, in their order: without any one of them it does not.
 
     Where more parts never make a failure go away, no smaller set within it fails. `width` sets are asked for at a time.
     Raises NotFailingError if it does not fail with all parts.
@@ -82,7 +82,7 @@ def _options(current: list[str], pieces: int, needs: Needs) -> Iterator[tuple[Pa
 
 
 def _first(options: list[tuple[Parts, int]], fails: Fails, width: int) -> tuple[Parts, int] | None:
-    """The first set that fails."""
+    """Return the first set that fails."""
     for start in range(0, len(options), width):
         some = options[start : start + width]
         for option, failed in zip(some, fails([parts for parts, _ in some]), strict=True):

@@ -38,8 +38,11 @@ class HistoryError(DraftproofError, ValueError):
 
 
 class Search(Value, frozen=True, kw_only=True):
-    """What to look for, and where. `setup` builds a commit, `subject` ("package.module:name") makes what is tested:
-    without it, the engine/ and kernels/ at the root. `repeat` runs a commit; `timeout` seconds for one of them."""
+    """What to look for, and where.
+
+    `setup` builds a commit, `subject` ("package.module:name") makes what is tested: without it, the engine/ and
+    kernels/ at the root. `repeat` runs a commit; `timeout` seconds for one of them.
+    """
 
     repository: str
     good: str
@@ -91,7 +94,7 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
 
 
 def _ends(repository: Path, search: Search) -> tuple[Revision, Revision]:
-    """The two revisions. Raises HistoryError."""
+    """Return the two revisions. Raises HistoryError."""
     if not repository.is_dir() or attempt(repository, "rev-parse", "--git-dir").returncode:
         raise HistoryError(f"invalid --repo '{search.repository}': expected a folder in a git repository")
     good, bad = (_resolve(repository, option, getattr(search, option)) for option in ("good", "bad"))
@@ -182,7 +185,7 @@ class _Bisection:
         return seen[-1]
 
     def _bisect(self, good: Revision, bad: Revision) -> tuple[Revision, ...]:
-        """The first bad commit, or all that it may be."""
+        """Return the first bad commit, or all that it may be."""
         git(self._tree, "bisect", "start", bad.hash, good.hash)
         if not self._found():
             self._follow(["git", *OPTIONS, "bisect", "run", *self._program()], "git bisect run")
@@ -193,14 +196,14 @@ class _Bisection:
         return tuple(commit(self._tree, name) for name in found)
 
     def _agree(self) -> None:
-        """What git has noted is what was seen: to git, a program that does not even start says bad."""
+        """Check that git has noted what was seen: to git, a program that does not even start says bad."""
         said = {(tested.said, tested.commit) for tested in self._seen()}
         for marked in _MARKED.findall(git(self._tree, "bisect", "log")):
             if marked not in said:
                 raise RuntimeError(f"{marked[1]} was called {marked[0]} without being tested: {self._output()}")
 
     def _found(self) -> list[str]:
-        """What git says that it found, if it has."""
+        """Return what git says that it found, if it has."""
         return _FIRST_BAD.findall(git(self._tree, "bisect", "log"))
 
     def _program(self) -> list[str]:
@@ -267,7 +270,7 @@ def _end(running: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """A SIGTERM is an interrupt, so that what was made is removed."""
+    """Take SIGTERM for an interrupt, so that what was made is removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -29,19 +29,19 @@ class Part(NamedTuple):
 
 
 def _eager(scenario: Scenario) -> Scenario:
-    """The same shapes, run eagerly."""
+    """Return the same shapes, run eagerly."""
     return put(scenario, "graphs.capture", False)
 
 
 def _unpadded(scenario: Scenario) -> Scenario:
-    """A captured size for every batch that fitted one."""
+    """Return a captured size for every batch that fitted one."""
     sizes = scenario.graphs.sizes
     top = min(scenario.schedule.max_batch, max(sizes)) if sizes else 0
     return put(scenario, "graphs.sizes", tuple(range(1, top + 1)))
 
 
 def _one_page(scenario: Scenario) -> Scenario:
-    """A page that holds the longest request, and one for each of them."""
+    """Return a page that holds the longest request, and one for each of them."""
     paged = put(scenario, "memory.page_size", scenario.memory.max_len)
     return put(paged, "memory.pages", len(scenario.requests))
 
@@ -59,7 +59,7 @@ def _dense(scenario: Scenario) -> Scenario:
 
 
 def _same_commit(scenario: Scenario) -> Scenario:
-    """A dense target has one way to commit only, and nothing to compare it with."""
+    """Drop the other way to commit, which a dense target does not have."""
     return put(scenario, "variant", "none") if scenario.variant == "other_commit" else scenario
 
 
@@ -72,7 +72,7 @@ def _without_drafts(scenario: Scenario) -> Scenario:
 
 
 def _without_model(scenario: Scenario) -> Scenario:
-    """What was said before in place of what the draft's layers say; they keep entries even of rounds without drafts."""
+    """Put an n-gram draft in place of the draft's layers, which keep entries even of rounds without drafts."""
     return scenario if isinstance(scenario.draft, Ngram) else put(scenario, "draft", Ngram(max_n=1))
 
 
@@ -105,12 +105,15 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
 
 
 def lone_requests(scenario: Scenario) -> list[Scenario]:
-    """The scenario with each of its requests alone."""
+    """Return the scenario with each of its requests alone."""
     return [_only(scenario, number) for number in range(len(scenario.requests))]
 
 
 def present(scenario: Scenario, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts that are on in a scenario and can be turned off: by that it becomes another one, which is valid."""
+    """Return the parts that are on in a scenario and can be turned off.
+
+    By that it becomes another one, which is valid.
+    """
     return tuple(part for part in parts if _switchable(scenario, part))
 
 
@@ -125,7 +128,7 @@ def _switchable(scenario: Scenario, part: Part) -> bool:
 
 
 def with_parts(scenario: Scenario, parts: Sequence[Part], on: frozenset[str]) -> Scenario:
-    """The scenario with all parts off but those named in `on`.
+    """Return the scenario with all parts off but those named in `on`.
 
     What has turned out to be nothing by then stays as it is: with one request left there is nothing to batch.
     """

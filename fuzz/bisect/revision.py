@@ -135,7 +135,7 @@ def _last_line(text: str) -> str:
 
 
 def _spec(plan: Plan, folder: Path) -> SubjectSpec:
-    """What a worker runs of this commit. Raises UntestableError where it is plain that there is no such code."""
+    """Return what a worker runs of this commit. Raises UntestableError where it is plain that there is no such code."""
     root = folder
     if not plan.subject:
         missing = [name for name in LAYOUT if not (folder / name / "__init__.py").is_file()]
@@ -147,7 +147,7 @@ def _spec(plan: Plan, folder: Path) -> SubjectSpec:
 
 
 def _parse(folder: Path) -> None:
-    """Raises UntestableError for a file that is no Python: a worker takes seconds to say so."""
+    """Raise UntestableError for a file that is no Python: a worker takes seconds to say so."""
     for path in sorted(file for name in LAYOUT for file in (folder / name).rglob("*.py")):
         try:
             ast.parse(path.read_bytes(), path.name)
@@ -156,7 +156,10 @@ def _parse(folder: Path) -> None:
 
 
 def _view(plan: Plan, folder: Path) -> Path:
-    """A folder with engine/ and kernels/ of the worktree and nothing else: what judges them stays the installed one."""
+    """Return a folder with engine/ and kernels/ of the worktree and nothing else.
+
+    What judges them stays the installed one.
+    """
     view = Path(plan.work) / "view"
     view.mkdir(exist_ok=True)
     for name in LAYOUT:
@@ -166,7 +169,7 @@ def _view(plan: Plan, folder: Path) -> Path:
 
 
 def _shim(plan: Plan, root: Path) -> str:
-    """The factory of a module that is written where workers will find it."""
+    """Return the factory of a module that is written where workers will find it."""
     place = Path(plan.work) / "shim"
     place.mkdir(exist_ok=True)
     lines = (
@@ -199,7 +202,10 @@ def load(root: str, name: str, device: str) -> Subject:
 
 
 def _named(root: Path, name: str, device: str) -> Subject:
-    """The root of the worktree and its src/ come first. Raises ImportError if the module comes from anywhere else."""
+    """Make a subject from the root of the worktree or its src/.
+
+    Raises ImportError if the module comes from anywhere else.
+    """
     sys.path[:0] = [str(root), str(root / "src")]
     module = name.partition(":")[0]
     file = importlib.import_module(module).__file__
@@ -209,7 +215,10 @@ def _named(root: Path, name: str, device: str) -> Subject:
 
 
 def _answers(plan: Plan, spec: SubjectSpec, name: str) -> list[Answer]:
-    """The runs of the case, until one fails as expected. Raises UntestableError if the code cannot be imported."""
+    """Return the runs of the case, until one fails as expected.
+
+    Raises UntestableError if the code cannot be imported.
+    """
     scenario, _ = read_case(Path(plan.case))
     answers: list[Answer] = []
     # Where a case names a checkpoint, its path is meant from where the user stands.
@@ -224,7 +233,7 @@ def _answers(plan: Plan, spec: SubjectSpec, name: str) -> list[Answer]:
 
 
 def _run(pool: Pool, order: Order) -> Answer:
-    """Raises UntestableError where there is nothing to run, and RuntimeError for an error of our own."""
+    """Raise UntestableError where there is nothing to run, and RuntimeError for an error of our own."""
     try:
         answer = pool.run([order])[0]
     except WorkerStartError as error:
@@ -266,7 +275,7 @@ def _nothing(seen: RevisionResult) -> RevisionResult:
 
 
 def named(identity: Identity | None) -> str:
-    """A failure in a few words."""
+    """Return a failure in a few words."""
     if identity is None:
         return "none"
     return f"{identity.contract} in {identity.channel}" if identity.channel else identity.contract

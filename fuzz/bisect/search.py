@@ -47,8 +47,11 @@ class Alone(StrEnum):
 
 
 class PartResult(Value, frozen=True, kw_only=True):
-    """A part that was on in the case. `alone`: what became of the failure with only this part off; `other` is what
-    failed then instead. `needed`: it is in the smallest set."""
+    """A part that was on in the case.
+
+    `alone`: what became of the failure with only this part off; `other` is what failed then instead. `needed`: it is in
+    the smallest set.
+    """
 
     name: str
     on: str
@@ -58,8 +61,11 @@ class PartResult(Value, frozen=True, kw_only=True):
 
 
 class Bisection(Value, frozen=True, kw_only=True):
-    """The smallest set `needed`, and every part that was on. `fixed` are parts that stay on, with the reason; `notes`
-    say what could not be tried apart. `answer` is that of the case with just the needed parts."""
+    """The smallest set `needed`, and every part that was on.
+
+    `fixed` are parts that stay on, with the reason; `notes` say what could not be tried apart. `answer` is that of the
+    case with just the needed parts.
+    """
 
     identity: Identity
     needed: tuple[str, ...]
@@ -73,7 +79,7 @@ class Bisection(Value, frozen=True, kw_only=True):
 def bisect(
     scenario: Scenario, answer: Answer, kernels: Sequence[str], run: Run, *, device: str = "cpu", width: int = 2
 ) -> Bisection:
-    """The smallest set of parts that must be on for the scenario to fail as `answer` does.
+    """Return the smallest set of parts that must be on for the scenario to fail as `answer` does.
 
     `kernels` are those that the run uses. Raises ValueError if `answer` is no failure, and
     NotFailingError if it does not come again.
@@ -106,7 +112,7 @@ class _Bisect:
         self._fails = Cached(self._ask)
 
     def _lone(self) -> int:
-        """A request that fails on its own; if none does, that of the divergence."""
+        """Return a request that fails on its own; if none does, that of the divergence."""
         scenarios = lone_requests(self._scenario)
         if len(scenarios) > 1:
             for number, answer in enumerate(self._run([((), scenario) for scenario in scenarios])):
@@ -115,7 +121,7 @@ class _Bisect:
         return max(0, self._answer.first.request) if self._answer.first else 0
 
     def _dependencies(self, device: str) -> dict[str, tuple[str, ...]]:
-        """A twin works on the host, so that on a GPU no launch can be captured with one."""
+        """Return what parts need: on a GPU no launch can be captured with a twin, which works on the host."""
         needs: dict[str, tuple[str, ...]] = {"batching": ("requests",)} if "requests" in self._names else {}
         if device == "cuda" and self._kernels:
             needs["graphs"] = self._kernels
@@ -149,7 +155,7 @@ class _Bisect:
         )
 
     def _minimal(self, names: Sequence[str], beside: Parts) -> tuple[str, ...]:
-        """The smallest set of these parts, with those of `beside` on as well."""
+        """Return the smallest set of these parts, with those of `beside` on as well."""
 
         def fails(sets: Sequence[Parts]) -> list[bool]:
             return self._fails([self._closed(self._spread(on) | beside) for on in sets])
@@ -157,7 +163,7 @@ class _Bisect:
         return ddmin(names, fails, needs=self._within(names), width=self._width)
 
     def _within(self, names: Sequence[str]) -> Needs:
-        """What parts need, where all kernels may be one part."""
+        """Return what parts need, where all kernels may be one part."""
         if _KERNELS in names:
             return {
                 name: tuple(dict.fromkeys(_KERNELS if one in self._kernels else one for one in needed))

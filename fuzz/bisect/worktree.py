@@ -38,7 +38,7 @@ class Revision(Value, frozen=True, kw_only=True):
 
 
 def environment() -> dict[str, str]:
-    """The environment of commands in a worktree: no other repository, no translated messages, no prompts.
+    """Return the environment of commands in a worktree: no other repository, no translated messages, no prompts.
 
     No byte code is written: two revisions can have the same size and the same time of change.
     """
@@ -56,7 +56,7 @@ def attempt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What a git command printed. Raises GitError."""
+    """Return what a git command printed. Raises GitError."""
     done = attempt(folder, *arguments)
     if done.returncode:
         raise GitError(f"git {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
@@ -64,7 +64,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def commit(folder: Path, name: str) -> Revision:
-    """Raises GitError."""
+    """Return a commit by its name. Raises GitError."""
     hash_, date, subject = git(folder, "show", "--no-patch", "--format=%H%n%aI%n%s", name).split("\n", 2)
     return Revision(hash=hash_, subject=subject, date=date)
 
@@ -77,7 +77,7 @@ def clean(worktree: Path) -> None:
 
 @contextmanager
 def worktree(repository: Path, path: Path, at: str) -> Iterator[Path]:
-    """A worktree at a commit, detached; it is gone at the end, and with it the state of a bisection in it."""
+    """Make a worktree at a commit, detached; it is gone at the end, and with it the state of a bisection in it."""
     git(repository, "worktree", "add", "--quiet", "--detach", str(path), at)
     try:
         yield path

@@ -18,13 +18,16 @@ from draftproof.properties.values.scenario import Scenario
 
 
 def name_of(scenario: Scenario) -> str:
-    """A scenario's hash: the same scenario has the same, in any process."""
+    """Return a scenario's hash: the same scenario has the same, in any process."""
     return hashlib.sha256(text(scenario).encode()).hexdigest()[:16]
 
 
 def cover(entries: Mapping[int, frozenset[str]]) -> frozenset[int]:
-    """A few of the entries that together cover all that all do: greedily the one with most that is missing, of equal
-    ones the one with the lowest number. A function of the entries only."""
+    """Return a few of the entries that together cover all that all do.
+
+    Greedily the one with most that is missing, of equal ones the one with the lowest number. A function of the entries
+    only.
+    """
     missing = frozenset().union(*entries.values())
     # Gains only shrink, so that one that still is the best after it was counted again is the best of all.
     heap = [(-len(bins), number) for number, bins in entries.items()]

@@ -98,7 +98,7 @@ def _choice(strategies: Sequence[st.SearchStrategy[Proposed]]) -> Callable[[bool
 
 
 def _nearest(wanted: Mapping[str, str], corpus: Sequence[Scenario], number: int) -> list[Scenario]:
-    """A few scenarios that have most of the values already, as far as a scenario shows its own."""
+    """Return a few scenarios that have most of the values already, as far as a scenario shows its own."""
     ranked = list(corpus)
     random.Random(number).shuffle(ranked)
     ranked.sort(key=lambda one: -sum(wanted.get(point) == value for point, value in _shown(one)))
@@ -106,7 +106,7 @@ def _nearest(wanted: Mapping[str, str], corpus: Sequence[Scenario], number: int)
 
 
 def _shown(scenario: Scenario) -> tuple[tuple[str, str], ...]:
-    """What can be said of a scenario before it ran."""
+    """Return what can be said of a scenario before it ran."""
     hybrid = isinstance(scenario.model, ProbeModel) and scenario.model.linear is not None
     return (
         ("draft", algorithm(scenario.draft)),

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible(ask: Callable[[], bool]) -> Iterator[None]:
-    """Tell `ask` of each; if it says that it had been asked before, Ctrl-C is KeyboardInterrupt again. Outside of the
-    main thread nothing is changed."""
+    """Tell `ask` of each; if it says that it had been asked before, Ctrl-C is KeyboardInterrupt again.
+
+    Outside of the main thread nothing is changed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -118,7 +118,7 @@ class RunDir:
         return self.path / "fault.patch"
 
     def begin(self, asked: Asked, sources: dict[str, str], fault: FaultFile | None = None) -> Settings:
-        """The settings of the campaign that goes on here, or of a new one, for which they are written.
+        """Return the settings of the campaign that goes on here, or of a new one, for which they are written.
 
         A fault is brought into a copy of the sources once, so that a campaign that goes on has the same subject
         whatever became of the sources. Raises CampaignError, and StalePatchError or PatchError for a fault that

@@ -52,8 +52,11 @@ class Settings(Value, frozen=True, kw_only=True):
 
 
 class CampaignLimits(NamedTuple):
-    """How long a campaign goes on this time. `time`: seconds from now; `examples`: scenarios in all, over every call;
-    `until`: "closure" ends it when no bin that can be covered is missing, "stall" when nothing new came for long."""
+    """How long a campaign goes on this time.
+
+    `time`: seconds from now; `examples`: scenarios in all, over every call; `until`: "closure" ends it when no bin that
+    can be covered is missing, "stall" when nothing new came for long.
+    """
 
     time: float
     until: Until | None = None
@@ -73,7 +76,7 @@ class Asked(NamedTuple):
 
 
 def resumed(kept: Settings, asked: Asked) -> Settings:
-    """The settings of a campaign that goes on. Raises CampaignError for any that was given and is another."""
+    """Return the settings of a campaign that goes on. Raises CampaignError for any that was given and is another."""
     for field, value in asked._asdict().items():
         if value is not None and value != getattr(kept, field):
             name = "draft" if field == "drafts" else field
@@ -96,7 +99,7 @@ def _shown(value: object) -> str:
 
 
 def fresh(asked: Asked) -> Settings:
-    """The settings of a new campaign."""
+    """Return the settings of a new campaign."""
     given = {field: value for field, value in asked._asdict().items() if value is not None}
     return msgspec.structs.replace(Settings(), **given)
 
@@ -115,7 +118,7 @@ def memory(text: str | None) -> int | None:
 
 
 def read(text: bytes, name: str) -> Settings:
-    """Settings from campaign.json. Raises CampaignError."""
+    """Return settings from campaign.json. Raises CampaignError."""
     try:
         return decode(text, Settings, name=name)
     except InvalidScenarioError as error:

@@ -19,8 +19,11 @@ _BROKEN = (Outcome.ERROR, Outcome.CRASH, Outcome.HANG)
 
 
 def verdicts(sums: CampaignSums, settings: Settings) -> tuple[Verdict, ...]:
-    """`runs`, one `runs.<draft>` each, and one a contract, as `check` gives them: FAIL, INCONCLUSIVE where a minimum
-    was not reached or nothing was judged, PASS, and SKIP for what no scenario of these drafts can show."""
+    """Return `runs`, one `runs.<draft>` each, and one a contract, as `check` gives them.
+
+    FAIL, INCONCLUSIVE where a minimum was not reached or nothing was judged, PASS, and SKIP for what no scenario of
+    these drafts can show.
+    """
     each = [_of_draft(name, sums) for name in settings.drafts]
     return (_runs(sums, settings), *each, *(_contract(contract, sums, settings) for contract in ALL))
 
@@ -86,7 +89,7 @@ def _missing(minimum: Mapping[str, int], reached: Mapping[str, int], beyond: fro
 
 
 def _beyond(settings: Settings) -> frozenset[str]:
-    """The counts that no scenario of these drafts can reach."""
+    """Return the counts that no scenario of these drafts can reach."""
     return frozenset.intersection(*(_beyond_draft(name) for name in settings.drafts))
 
 

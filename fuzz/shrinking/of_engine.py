@@ -116,7 +116,7 @@ def _with_layers(scenario: Scenario, types: tuple[str, ...], count: int) -> Scen
 
 
 def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
-    """A smaller K; of a chain with a layer a step also fewer layers."""
+    """Return a smaller K; of a chain with a layer a step also fewer layers."""
     for steps in lower(scenario.steps, 1):
         made = with_steps(scenario, steps)
         if (layers := get(made, "draft.layers")) is not None and layers == scenario.steps:

@@ -21,7 +21,7 @@ def fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def all_requests(scenario: Scenario, change: Callable[[Request], Request]) -> Scenario:
-    """The scenario with every request changed."""
+    """Return the scenario with every request changed."""
     return msgspec.structs.replace(scenario, requests=tuple(change(request) for request in scenario.requests))
 
 
@@ -31,7 +31,7 @@ def one_request(scenario: Scenario, place: int, request: Request) -> Scenario:
 
 
 def each_request(change: Callable[[Request], Iterable[Request]]) -> Callable[[Scenario], Iterator[Scenario]]:
-    """The pass that changes one request after the other."""
+    """Return the pass that changes one request after the other."""
 
     def each(scenario: Scenario) -> Iterator[Scenario]:
         for place, request in enumerate(scenario.requests):
@@ -55,7 +55,7 @@ def fewer_rounds(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_most(request: Request, count: int, max_len: int) -> Request:
-    """The request with so many rounds, if it has more."""
+    """Return the request with so many rounds, if it has more."""
     if rounds(request, max_len) <= count:
         return request
     return msgspec.structs.replace(request, budget=tokens_of(request, count))

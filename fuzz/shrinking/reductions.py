@@ -21,12 +21,12 @@ Pass = Callable[[Scenario], Iterable[Scenario]]
 
 
 def candidates(scenario: Scenario) -> Iterator[Scenario]:
-    """Valid scenarios that are smaller by `size`, of every pass in turn; some may occur twice."""
+    """Yield valid scenarios that are smaller by `size`, of every pass in turn; some may occur twice."""
     return chain.from_iterable(of_pass(one, scenario) for one in PASSES)
 
 
 def of_pass(one: Pass, scenario: Scenario) -> Iterator[Scenario]:
-    """What a pass yields, as far as it is valid and smaller."""
+    """Return what a pass yields, as far as it is valid and smaller."""
     limit = size(scenario)
     for made in one(scenario):
         fitted = _fitted(made)

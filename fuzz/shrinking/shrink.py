@@ -20,8 +20,11 @@ ALIKE: Level = "channel"
 
 
 class Shrunk(Value, frozen=True, kw_only=True):
-    """What shrinking came to. `tried` scenarios ran in `seconds`; `done`: nothing smaller that is tried fails alike
-    (False: the budget was over before that was known). `original` is what had to stay."""
+    """What shrinking came to.
+
+    `tried` scenarios ran in `seconds`; `done`: nothing smaller that is tried fails alike (False: the budget was over
+    before that was known). `original` is what had to stay.
+    """
 
     scenario: Scenario
     answer: Answer
@@ -40,8 +43,9 @@ def shrink(
     width: int = 2,
     saved: Callable[[Scenario], None] = lambda _scenario: None,
 ) -> Shrunk:
-    """Make a failing scenario smaller for at most `budget` seconds, `width` candidates at a time; `saved` is told of
-    every one that is better.
+    """Make a failing scenario smaller for at most `budget` seconds, `width` candidates at a time.
+
+    `saved` is told of every one that is better.
 
     What is returned if the budget suffices is minimal: no candidate of it fails alike. The budget is looked at between
     runs, each of which ends. Raises ValueError for an answer that is no failure and for a width below one.
@@ -76,7 +80,7 @@ class _Search:
         self.candidates = self._from(0)
 
     def _from(self, first: int) -> Iterator[Scenario]:
-        """What has not been tried of every pass, `first` first."""
+        """Return what has not been tried of every pass, `first` first."""
         for number in range(first, first + len(PASSES)):
             place = number % len(PASSES)
             for candidate in of_pass(PASSES[place], self.scenario):

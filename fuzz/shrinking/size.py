@@ -24,13 +24,16 @@ def rounds(request: Request, max_len: int) -> int:
 
 
 def tokens_of(request: Request, count: int) -> int:
-    """The budget with which a request has exactly `count` rounds, as `rounds` counts them."""
+    """Return the budget with which a request has exactly `count` rounds, as `rounds` counts them."""
     return 1 + sum(1 + max(0, round_plan(request, number).accept) for number in range(1, count + 1))
 
 
 def size(scenario: Scenario) -> tuple[int, ...]:
-    """Compared from the left: requests, rounds, prompt tokens, layers, K, graphs, machinery that is on, the draft, what
-    the requests want, batches and pages, sizes of the models, memory, tokens and seeds."""
+    """Return what is compared from the left.
+
+    Requests, rounds, prompt tokens, layers, K, graphs, machinery that is on, the draft, what the requests want, batches
+    and pages, sizes of the models, memory, tokens and seeds.
+    """
     return (*_work(scenario), *_machinery(scenario), *_wanted(scenario), *_layout(scenario), *_rest(scenario))
 
 
@@ -110,5 +113,5 @@ def _linear_layers(scenario: Scenario) -> int:
 
 
 def _number(value: object, path: str) -> int:
-    """A number of the scenario; 0 where there is none."""
+    """Return a number of the scenario; 0 where there is none."""
     return int(get(value, path) or 0)

@@ -41,7 +41,9 @@ def doubtful(end: WorkerEnd) -> bool:
 
 
 def verdict(order: AnyOrder, end: WorkerEnd, *, again: bool) -> Answer:
-    """What a worker's end means for its order. A hang in our own code is an error of ours, not one of the subject.
+    """Return what a worker's end means for its order.
+
+    A hang in our own code is an error of ours, not one of the subject.
 
     `again`: it was tried before, with a like end.
     """

@@ -39,17 +39,17 @@ class Journal:
         os.pwrite(self.file, bytes(SIZE), 0)
 
     def begin(self, number: int) -> None:
-        """An order is taken in hand."""
+        """Note that an order is taken in hand."""
         self._number = number
         self.enter("order")
 
     def enter(self, run: str) -> None:
-        """A part of it begins: reference, base, variant, judge."""
+        """Note that a part of it begins: reference, base, variant, judge."""
         self._run, self._step, self._launch = run.encode(), -1, b""
         self._write()
 
     def announce(self, step: int, launch: str) -> None:
-        """The subject is about to do this."""
+        """Note what the subject is about to do."""
         self._step, self._launch = step, launch.encode()
         self._write()
 
@@ -73,7 +73,7 @@ class Journal:
 
 
 def read(path: Path) -> JournalEntry | None:
-    """What was last written; None if nothing is in hand, or the record is torn, or there is none."""
+    """Return what was last written; None if nothing is in hand, or the record is torn, or there is none."""
     try:
         record = path.read_bytes()
     except FileNotFoundError:

@@ -143,14 +143,16 @@ class Pool:
         return len(self._queue) + sum(worker.task is not None for worker in self._workers)
 
     def poll(self, timeout: float) -> list[Answer]:
-        """What has finished since the last call; waits so many seconds for the first, if there is anything to wait for.
+        """Return what has finished since the last call.
+
+        Waits so many seconds for the first, if there is anything to wait for.
 
         Raises WorkerStartError with the end of its log if workers fail to start again and again.
         """
         return [answer for _, answer in self._gather(timeout)]
 
     def run(self, orders: Sequence[AnyOrder]) -> list[Answer]:
-        """The answers to all of them, in their order. Other orders' answers are kept for `poll`."""
+        """Return the answers to all of them, in their order. Other orders' answers are kept for `poll`."""
         tickets = [self._put(order) for order in orders]
         answers: dict[int, Answer] = {}
         others: list[tuple[int, Answer]] = []
@@ -185,7 +187,7 @@ class Pool:
         return max(least, SLOWER * self._slowest) if self._slowest else UNCALIBRATED
 
     def _calibrating(self) -> list[Order]:
-        """The first is run twice: what comes first is slow."""
+        """Return the calibrating orders; the first is run twice: what comes first is slow."""
         if self._wanted_deadline is not None:
             return []
         from draftproof.properties.strategies.scenarios import generate
@@ -280,7 +282,7 @@ class Pool:
         return now - worker.since > limit
 
     def _replace(self, index: int, worker: _Worker, how: str) -> _Worker:
-        """A worker in place of one that ends; what it still said counts."""
+        """Return a worker in place of one that ends; what it still said counts."""
         if how in BY_PARENT:
             worker.process.dump()
         self._hear(worker)
@@ -313,7 +315,7 @@ class Pool:
 
 
 def _with_kernels(worker: _Worker, answer: Answer) -> Answer:
-    """The answer with the kernels that were called, if it was ordered so."""
+    """Return the answer with the kernels that were called, if it was ordered so."""
     order = worker.task.order if worker.task else None
     if not isinstance(order, Order) or not order.kernels:
         return answer

@@ -105,7 +105,7 @@ class WorkerProcess:
             return ()
 
     def log(self) -> str:
-        """The end of what was logged since the last message to the worker."""
+        """Return the end of what was logged since the last message to the worker."""
         size = self._size()
         if not size:
             return ""

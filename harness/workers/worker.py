@@ -66,7 +66,7 @@ def main(folder: Path, index: int, preloaded: Preloaded | None = None) -> int:
 
 
 def _private_streams() -> tuple[BinaryIO, int]:
-    """Standard input and output as they were; a subject that reads or prints meets neither."""
+    """Return standard input and output as they were; a subject that reads or prints meets neither."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -186,7 +186,7 @@ class _Numbered(msgspec.Struct):
 
 
 def _order(line: bytes) -> AnyOrder | Answer:
-    """The order, or the answer that it has fields of values that no order may have."""
+    """Return the order, or the answer that it has fields of values that no order may have."""
     try:
         return msgspec.json.decode(line, type=AnyOrder)
     except msgspec.ValidationError as error:

@@ -86,5 +86,5 @@ class DecodeLoop:
 
 
 def decoder(dense: Llama, given: Setup, batch: int) -> DecodeLoop:
-    """What the benchmark times."""
+    """Return what the benchmark times."""
     return DecodeLoop(dense, given, batch)

@@ -51,7 +51,7 @@ class Setup:
 
 
 def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None) -> Setup:
-    """The H200 run, or one that a CPU does in seconds."""
+    """Return the H200 run, or one that a CPU does in seconds."""
     if tiny:
         return Setup(TINY, "cpu", torch.float32, batches or (1, 3), 8, 6, 2, 1 << 22, seed)
     return Setup(LLAMA_1B, "cuda", torch.bfloat16, batches or (1, 8, 64), 128, 128, 5, 1 << 32, seed)
@@ -63,7 +63,7 @@ def engine_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Llama:
 
 
 def transformers_model(given: Setup, tensors: dict[str, torch.Tensor]) -> Any:
-    """transformers' model over the same weights, with its default attention."""
+    """Return transformers' model over the same weights, with its default attention."""
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     fields = {name: value for name, value in llama_config(given.sizes).items() if name != "architectures"}

@@ -80,21 +80,21 @@ class Built:
 
 
 def setup(tiny: bool, seed: int, batches: tuple[int, ...] | None, repeats: int | None) -> Setup:
-    """The H200 run, or one that a CPU does in seconds."""
+    """Return the H200 run, or one that a CPU does in seconds."""
     if tiny:
         return Setup(TINY_GLM, TINY_PROBE, 64, "cpu", torch.float32, batches or (1, 3), 8, repeats or 3, seed)
     return Setup(GLM, PROBE, 4096, "cuda", torch.bfloat16, batches or (1, 8, 32), 128, repeats or 50, seed)
 
 
 def glm_mtp(given: Setup) -> Built:
-    """A GLM-4-MoE and the chain of all its MTP layers."""
+    """Return a GLM-4-MoE and the chain of all its MTP layers."""
     config, tensors = glm_config(given.glm, STEPS), _random(given, glm_shapes(given.glm, STEPS))
     target = build_target(config, tensors)
     return Built(target, DraftModel("mtp", target.built_in_draft(config, tensors, None)), given.dtype)
 
 
 def glm_dflash(given: Setup) -> Built:
-    """The same target, and a block draft of two layers."""
+    """Return the same target, and a block draft of two layers."""
     target = build_target(glm_config(given.glm, 0), _random(given, glm_shapes(given.glm, 0)))
     sizes = parse_config(dflash_config(given.glm, STEPS + 1), DFlashConfig)
     draft = DFlashModel(sizes, _random(given, dflash_shapes(given.glm)), target)
@@ -102,7 +102,7 @@ def glm_dflash(given: Setup) -> Built:
 
 
 def probe_mtp(given: Setup) -> Built:
-    """A probe target of two layers and a chain of the same sizes."""
+    """Return a probe target of two layers and a chain of the same sizes."""
     sizes, bits = given.probe, 23
     model = ProbeModel(seed=given.seed, layers=2, vocab=given.vocab, logit_bits=bits, **sizes)
     draft = Mtp(seed=given.seed, layers=STEPS, **sizes)

@@ -75,16 +75,16 @@ class Round:
         return {}
 
     def block(self, side: Side) -> dict[str, torch.Tensor]:
-        """What a draft that proposes in a graph proposes: drafts [R, K]."""
+        """Return the drafts [R, K] of a draft that proposes in a graph."""
         side.runtime.begin(self._values, self.count)
         return {"drafts": side.runtime.propose(self.batch).draft_tokens}
 
     def restore(self) -> None:
-        """The memory that the round began with."""
+        """Restore the memory that the round began with."""
         self.engine.arena.memory.copy_(self._before)
 
     def left(self) -> dict[str, torch.Tensor]:
-        """Copies of all tensors of the arena; of pools without page 0, which belongs to nobody."""
+        """Return copies of all tensors of the arena; of pools without page 0, which belongs to nobody."""
         arena, left = self.engine.arena, {}
         for region in arena.regions:
             pool = region.name.startswith(("target.", "draft."))

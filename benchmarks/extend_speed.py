@@ -91,7 +91,7 @@ def check(of: Round, name: str, action: Action) -> None:
 
 
 def _result(of: Round, side: Side, action: Action) -> dict[str, torch.Tensor]:
-    """What it returns, and all memory after it."""
+    """Return the result of the action, and all memory after it."""
     of.restore()
     returned = action(side)
     of.synchronize()
@@ -100,7 +100,7 @@ def _result(of: Round, side: Side, action: Action) -> dict[str, torch.Tensor]:
 
 
 def _measured(given: Setup, of: Round, name: str, action: Action) -> list[dict[str, Any]]:
-    """The parts of one action, in order: launches, all of them if there are several, and the round trip."""
+    """Return the parts of one action, in order: launches, all of them if there are several, and the round trip."""
     check(of, name, action)
     times: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     replays: dict[str, int] = {}

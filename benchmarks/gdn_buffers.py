@@ -13,8 +13,11 @@ import torch
 
 @dataclass(frozen=True)
 class Setup:
-    """What is measured. `rotation` is how many bytes of buffers launches go round in, so that no cache holds them;
-    `judged` says whether these are the sizes that the goals are meant for."""
+    """The sizes that are measured.
+
+    `rotation`: bytes of buffers that launches go round in, so that no cache holds them; `judged`: whether the goals are
+    meant for these sizes.
+    """
 
     device: str
     seed: int

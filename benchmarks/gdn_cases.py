@@ -29,12 +29,12 @@ class Case:
 
 
 def conv_verify(on: Buffers) -> None:
-    """The convolution of a verify, with the window after each token."""
+    """Run the convolution of a verify, with the window after each token."""
     kernels.conv_verify(on.qkv, on.windows, on.x, on.conv, on.weight, on.slots)
 
 
 def gdn_verify(on: Buffers) -> None:
-    """The delta rule of a verify, with the state after each token."""
+    """Run the delta rule of a verify, with the state after each token."""
     kernels.gdn_verify(on.out, on.states, on.qkv, on.a, on.b, on.a_log, on.dt_bias, on.ssm, on.slots)
 
 
@@ -147,7 +147,7 @@ def _bound(run: Callable[[Buffers], None], on: Buffers) -> Callable[[], None]:
 
 
 def fla_launch(given: Setup, on: Buffers, fla: Callable[..., Any]) -> Callable[[], Any]:
-    """The same work as gdn_update, in flash-linear-attention's form: contiguous arguments, results in new tensors."""
+    """Return gdn_update's work in flash-linear-attention's form: contiguous arguments, results in new tensors."""
     shape, keys = on.qkv.shape[:2], given.key_heads * given.key_dim
     q, k, v = on.qkv.split((keys, keys, given.channels - 2 * keys), -1)
     arguments = {

@@ -73,7 +73,7 @@ def _check_fla(given: Setup, on: Buffers, fla: Callable[..., Any]) -> None:
 
 
 def _convolved(on: Buffers, pool: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What conv_update makes of x [B,W,D] and a pool of windows [S,C-1,D], and the windows [B,C-1,D] after it."""
+    """Return conv_update of x [B,W,D] and a pool of windows [S,C-1,D], and the windows [B,C-1,D] after it."""
     out, pool, track = torch.empty_like(x), pool.clone(), torch.empty_like(on.conv[:1])
     starts = torch.arange(0, x.shape[0] * x.shape[1] + 1, x.shape[1], device=x.device)
     kernels.conv_update(
@@ -85,7 +85,7 @@ def _convolved(on: Buffers, pool: torch.Tensor, x: torch.Tensor) -> tuple[torch.
 def _updated(
     on: Buffers, qkv: torch.Tensor, a: torch.Tensor, b: torch.Tensor, step: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Outputs [B,W,U,E] of gdn_update, and the states [B,U,H,E] after token `step` and after the last."""
+    """Return outputs [B,W,U,E] of gdn_update, and states [B,U,H,E] after token `step` and after the last."""
     rows, tokens = qkv.shape[:2]
     out = torch.full((rows, tokens, *on.out.shape[2:]), torch.nan, dtype=on.out.dtype, device=qkv.device)
     ssm, track = on.ssm.clone(), torch.full_like(on.states[:, 0], torch.nan)

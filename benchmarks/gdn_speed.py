@@ -102,7 +102,7 @@ def _sets(given: Setup, batch: int, tokens: int) -> list[Buffers]:
 
 
 def goals(given: Setup, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What the kernels are held to at the smallest and the largest batch, and whether they reach it."""
+    """Yield the goals at the smallest and the largest batch, and whether they are reached."""
     found = {(row["op"], row["batch"], row["tokens"]): row for row in rows}
     small, large, most = min(given.batches), max(given.batches), max(given.tokens)
     for tokens in given.tokens:

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> list[tuple[str, float]]:
-    """The three fastest cuts, the default one and torch's linear, in seconds per layer."""
+    """Return the three fastest cuts, the default one and torch's linear, in seconds per layer."""
     from draftproof.kernels.triton_linear import Shape, launch
 
     outputs, inputs = weights[0].shape

@@ -14,7 +14,7 @@ BLOCK_LAYERS = 2
 
 
 def glm_config(sizes: dict[str, int], mtp: int) -> dict[str, Any]:
-    """The fields of config.json, with `mtp` MTP layers."""
+    """Return the fields of config.json, with `mtp` MTP layers."""
     return {
         **sizes,
         "architectures": ["Glm4MoeForCausalLM"],
@@ -29,7 +29,7 @@ def glm_config(sizes: dict[str, int], mtp: int) -> dict[str, Any]:
 
 
 def dflash_config(sizes: dict[str, int], block: int) -> dict[str, Any]:
-    """The fields of the block draft's config.json: the target's sizes, the features of its first layer."""
+    """Return the fields of the block draft's config.json: the target's sizes, its first layer's features."""
     same = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
     return {
         **{name: sizes[name] for name in same},
@@ -44,7 +44,7 @@ def dflash_config(sizes: dict[str, int], block: int) -> dict[str, Any]:
 
 
 def glm_shapes(sizes: dict[str, int], mtp: int) -> Shapes:
-    """Of target and MTP layers by checkpoint name, the experts of a layer in one tensor; the first layer is dense."""
+    """Return the shapes of target and MTP layers by checkpoint name: experts in one tensor, the first layer dense."""
     width, first, table = sizes["hidden_size"], sizes["num_hidden_layers"], (sizes["vocab_size"], sizes["hidden_size"])
     shapes: Shapes = {"model.embed_tokens.weight": table, "lm_head.weight": table, "model.norm.weight": (width,)}
     for i in range(first + mtp):
@@ -56,7 +56,7 @@ def glm_shapes(sizes: dict[str, int], mtp: int) -> Shapes:
 
 
 def dflash_shapes(sizes: dict[str, int]) -> Shapes:
-    """Of a block draft by checkpoint name."""
+    """Return the shapes of a block draft by checkpoint name."""
     width = sizes["hidden_size"]
     shapes: Shapes = {"encoder.fc.weight": (width, width)}
     shapes |= {"encoder.output_norm_enc.weight": (width,), "norm.weight": (width,)}

@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_options(config: pytest.Config) -> None:
-    """Raises UsageError naming the option, its value and what was expected."""
+    """Raise UsageError naming the option, its value and what was expected."""
     for name, least in (("seed", 0), ("examples", 1)):
         value = _option(config, name, least)
         if value < least:
@@ -126,7 +126,7 @@ def _register_profiles(load: str | None) -> None:
 
 
 def _used(config: pytest.Config) -> bool:
-    """Whether this run has asked for anything of ours."""
+    """Return whether this run asked for anything of ours."""
     return config.getini("draftproof_markers") or any(_option(config, name) is not None for name in _OPTIONS)
 
 
@@ -165,13 +165,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def draftproof_share(request: pytest.FixtureRequest) -> tuple[int, int]:
-    """(which, of how many): the share of the scenarios that this test runs."""
+    """Return (which, of how many): the share of the scenarios that this test runs."""
     return getattr(request, "param", (0, 1))
 
 
 @pytest.fixture(scope="session")
 def draftproof_drafts() -> tuple[Algorithm, ...]:
-    """The drafts whose scenarios are run; define a fixture of this name if your subject has only some of them."""
+    """Return the drafts whose scenarios are run; define this fixture yourself if your subject has only some of them."""
     from draftproof.properties.values.drafts import ALGORITHMS
 
     return ALGORITHMS
@@ -181,7 +181,7 @@ def draftproof_drafts() -> tuple[Algorithm, ...]:
 def draftproof_scenarios(
     pytestconfig: pytest.Config, draftproof_share: tuple[int, int], draftproof_drafts: tuple[Algorithm, ...]
 ) -> ProfileScenarios:
-    """The scenarios of the profile, of this worker's share; made while one walks through them."""
+    """Return the profile's scenarios, this worker's share of them; they are generated while you iterate."""
     from draftproof.pytest_checks import ProfileScenarios
 
     profile = _option(pytestconfig, "profile", "ci")
@@ -198,7 +198,7 @@ def draftproof_scenarios(
 
 @pytest.fixture(scope="session")
 def draftproof_subject(pytestconfig: pytest.Config) -> Subject:
-    """What is under test; define a fixture of this name to put your own in its place."""
+    """Return the subject under test; define a fixture of this name to test your own."""
     from draftproof.pytest_checks import make_subject
 
     try:
@@ -225,7 +225,7 @@ def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: Profi
 
 
 def plain(name: str) -> str:
-    """A test's id without its share."""
+    """Return a test's id without its share."""
     return _SHARE.sub("", name)
 
 
@@ -233,7 +233,7 @@ def plain(name: str) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure of ours gets a section of its own, and properties for JUnit."""
+    """Give a failure of ours a section of its own, and properties for JUnit."""
     report = yield
     checks = sys.modules.get("draftproof.pytest_checks")
     if checks is not None and call.excinfo is not None and (found := checks.found_in(call.excinfo.value)):
@@ -246,7 +246,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """What all checks came to, of all workers, and annotations on GitHub."""
+    """Print the results of all checks of all workers, and annotations on GitHub."""
     reports = [
         report for of in terminalreporter.stats.values() for report in of if isinstance(report, pytest.TestReport)
     ]
@@ -261,7 +261,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _below_workspace(config: pytest.Config) -> str:
-    """Where the tests are in the checkout that GitHub knows."""
+    """Return the tests' folder in the checkout that GitHub knows."""
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath)
     inside = config.rootpath.is_relative_to(workspace)
     return config.rootpath.relative_to(workspace).as_posix() if inside else "."

@@ -40,7 +40,7 @@ BLOCK = 60
 """Scenarios of a campaign come from one seed after another, so many from each."""
 
 
-class Found(NamedTuple):
+class Failure(NamedTuple):
     """A failure: what it is, the sentence that tells it, its case file, and the command that runs it again."""
 
     outcome: Outcome
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 class ContractError(DraftproofError, AssertionError):
     """A subject failed. `found`: one entry for each identity."""
 
-    def __init__(self, found: tuple[Found, ...]) -> None:
+    def __init__(self, found: tuple[Failure, ...]) -> None:
         self.found = found
         super().__init__(told(found))
 
@@ -99,7 +99,7 @@ class Checked:
     contracts: tuple[Verdict, ...]
 
     def of(self, outcome: Outcome) -> tuple[str, ...]:
-        """The names of the contracts with this verdict."""
+        """Return the names of the contracts with this verdict."""
         return tuple(one.name for one in self.contracts if one.verdict is outcome)
 
 
@@ -148,10 +148,10 @@ class Check:
 
     def _run(
         self, subject: Subject, scenarios: Iterable[Scenario], contracts: tuple[Contract, ...]
-    ) -> tuple[list[Judgement], list[dict[str, int]], list[Found]]:
+    ) -> tuple[list[Judgement], list[dict[str, int]], list[Failure]]:
         judged: list[Judgement] = []
         counted: list[dict[str, int]] = []
-        found: list[Found] = []
+        found: list[Failure] = []
         # Two tests may have two subjects that fail alike, and so may two shares of one.
         which, of = self.share
         name = re.sub(r"[^A-Za-z0-9]+", "-", self.test).strip("-") + (f"-share{which + 1}of{of}" if of > 1 else "")
@@ -171,7 +171,7 @@ class Check:
                 found.append(self._replayable(kept, subject))
         return judged, counted, found
 
-    def _replayable(self, found: Found, subject: Subject) -> Found:
+    def _replayable(self, found: Failure, subject: Subject) -> Failure:
         if is_engine(subject):
             return found._replace(replay=command("replay", found.case, device=self.device))
         again = shlex.join(["pytest", self.test, "--draftproof-case", found.case])
@@ -193,7 +193,7 @@ def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Pa
 
 
 def make_subject(name: str, device: str) -> Subject:
-    """The subject that "package.module:name" makes, or the engine. Raises ValueError."""
+    """Return the subject that "package.module:name" makes, or the engine. Raises ValueError."""
     if name:
         try:
             return make(name, device)
@@ -211,12 +211,12 @@ def make_subject(name: str, device: str) -> Subject:
 
 
 def is_engine(subject: Subject) -> bool:
-    """Whether `draftproof replay` would run the same."""
+    """Return whether `draftproof replay` would run the same."""
     return f"{type(subject).__module__}.{type(subject).__qualname__}" == "draftproof.engine.subject.EngineSubject"
 
 
 def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
-    """All contracts, or the named ones. Raises ValueError."""
+    """Return all contracts, or the named ones. Raises ValueError."""
     known = {contract.name: contract for contract in ALL}
     for name in names:
         if name not in known:
@@ -224,21 +224,21 @@ def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
     return tuple(known[name] for name in names) or tuple(ALL)
 
 
-def _hold(executor: Executor, scenario: Scenario) -> Found | None:
+def _hold(executor: Executor, scenario: Scenario) -> Failure | None:
     """Run and judge one scenario; the failure, if there is one."""
     answer = executor.examine(Order(number=0, scenario=scenario, measured=False))
     identity = answer.identity
     if answer.first is not None and identity is not None:
         text = f"{identity.contract}: {sentence(answer.first)}"
-        return Found(Outcome.FAIL, identity, text, "")
+        return Failure(Outcome.FAIL, identity, text, "")
     if answer.outcome is Outcome.PASS:
         return None
     identity = identity or Identity(contract=answer.outcome.lower(), channel=answer.error, exact=answer.message)
-    return Found(answer.outcome, identity, f"{identity.contract}: {answer.reason}", "", detail=answer.detail)
+    return Failure(answer.outcome, identity, f"{identity.contract}: {answer.reason}", "", detail=answer.detail)
 
 
-def _kept(found: Found, scenario: Scenario, cases: Path) -> Found:
-    """The failure with its case file, one for each identity: with Hypothesis the last one, which is the smallest."""
+def _kept(found: Failure, scenario: Scenario, cases: Path) -> Failure:
+    """Write the case file, one for each identity: with Hypothesis the last one, which is the smallest."""
     case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
     path = cases / f"{found.identity.slug}.json"
     write_whole(path, encode(case) + "\n")
@@ -247,7 +247,7 @@ def _kept(found: Found, scenario: Scenario, cases: Path) -> Found:
 
 
 def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: bool) -> None:
-    """Raises AssertionError where a pass would prove nothing. One share of several may have no scenarios."""
+    """Raise AssertionError where a pass would prove nothing. One share of several may have no scenarios."""
     __tracebackhide__ = True
     if not checked.scenarios:
         if shared:
@@ -260,20 +260,20 @@ def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: boo
         raise AssertionError(f"INCONCLUSIVE: not enough was exercised to judge {'; '.join(lacking)}")
 
 
-def replayable(found: Sequence[Found], test: str) -> tuple[Found, ...]:
-    """Failures with a command for each: the test itself, where nothing better is known."""
+def replayable(found: Sequence[Failure], test: str) -> tuple[Failure, ...]:
+    """Return failures with a command for each: the test itself, where nothing better is known."""
     return tuple(one if one.replay else one._replace(replay=shlex.join(["pytest", test])) for one in found)
 
 
-def found_in(error: BaseException) -> tuple[Found, ...]:
-    """The failures that an exception tells of; Hypothesis raises several in a group."""
+def found_in(error: BaseException) -> tuple[Failure, ...]:
+    """Return the failures that an exception carries; Hypothesis raises several in a group."""
     if isinstance(error, ContractError):
         return error.found
     return tuple(one for inner in getattr(error, "exceptions", ()) for one in found_in(inner))
 
 
-def told(found: Sequence[Found]) -> str:
-    """Failures in words, each with its case file and, if it has one, the command that runs it again."""
+def told(found: Sequence[Failure]) -> str:
+    """Return failures in words, each with its case file and the command that runs it again, if there is one."""
     lines: list[str] = []
     for one in found:
         lines.append(f"{one.outcome} {one.sentence}")
@@ -283,8 +283,8 @@ def told(found: Sequence[Found]) -> str:
     return "\n".join(lines)
 
 
-def properties(found: Sequence[Found]) -> list[tuple[str, object]]:
-    """Failures as properties of a test."""
+def properties(found: Sequence[Failure]) -> list[tuple[str, object]]:
+    """Return failures as properties of a test."""
     pairs: list[tuple[str, object]] = []
     for one in found:
         identity = one.identity

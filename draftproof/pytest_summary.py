@@ -18,7 +18,7 @@ FINDING = (
 """The properties of one finding, in this order; a second finding of a test repeats them."""
 
 
-class Report(Protocol):
+class FinishedTest(Protocol):
     """What is read of a test report."""
 
     @property
@@ -37,8 +37,8 @@ class Report(Protocol):
     def location(self) -> tuple[str, int | None, str]: ...
 
 
-def findings(report: Report) -> list[dict[str, str]]:
-    """The findings of a test: property name without its prefix -> value."""
+def findings(report: FinishedTest) -> list[dict[str, str]]:
+    """Return the findings of a test: property name without its prefix -> value."""
     found: list[dict[str, str]] = []
     for name, value in report.user_properties:
         if name == FINDING[0]:
@@ -48,8 +48,8 @@ def findings(report: Report) -> list[dict[str, str]]:
     return found
 
 
-def summary(reports: Iterable[Report], plain: Callable[[str], str]) -> Iterator[str]:
-    """A line of what was run, one of what was not exercised enough, and one for each finding. Nothing without checks.
+def summary(reports: Iterable[FinishedTest], plain: Callable[[str], str]) -> Iterator[str]:
+    """Yield a line of what was run, one of what was not exercised enough, and one for each finding.
 
     Shares of one test are one: a contract that one of them could judge has been judged.
     """
@@ -69,30 +69,30 @@ def summary(reports: Iterable[Report], plain: Callable[[str], str]) -> Iterator[
         yield f"  replay: {one['replay']}"
 
 
-def _counts(report: Report) -> bool:
-    """A test's properties are in each of its later reports, too."""
+def _counts(report: FinishedTest) -> bool:
+    """Drop repeats: a test's properties are in each of its later reports, too."""
     return report.when == "call" or (report.when == "setup" and report.failed)
 
 
-def _has_ours(report: Report) -> bool:
+def _has_ours(report: FinishedTest) -> bool:
     return any(name.startswith("draftproof.") for name, _ in report.user_properties)
 
 
-def _values(report: Report, wanted: str) -> list[str]:
+def _values(report: FinishedTest, wanted: str) -> list[str]:
     return [str(value) for name, value in report.user_properties if name == wanted]
 
 
-def _names(reports: list[Report], wanted: str) -> set[str]:
+def _names(reports: list[FinishedTest], wanted: str) -> set[str]:
     return {name for report in reports for value in _values(report, wanted) for name in value.split()}
 
 
-def _lacking(shares: list[Report]) -> list[str]:
+def _lacking(shares: list[FinishedTest]) -> list[str]:
     """Contracts that no share of a test could judge; a failure is a judgement, too."""
     failed = {one["contract"] for report in shares for one in findings(report)}
     return sorted(_names(shares, LACKING) - _names(shares, JUDGED) - failed)
 
 
-def workflow_commands(reports: Iterable[Report], folder: str) -> Iterator[str]:
+def workflow_commands(reports: Iterable[FinishedTest], folder: str) -> Iterator[str]:
     """GitHub's workflow commands, one line for each finding of each test; `folder` is where the tests' paths begin."""
     for report in filter(_counts, reports):
         path, line, _ = report.location
@@ -103,10 +103,10 @@ def workflow_commands(reports: Iterable[Report], folder: str) -> Iterator[str]:
 
 
 def _data(text: str) -> str:
-    """A message in one line, as GitHub reads it."""
+    """Return a message in one line, as GitHub reads it."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """A value of a property: what separates properties is escaped, too."""
+    """Return a property's value with the separators of properties escaped, too."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -72,7 +72,7 @@ def _stream(
     broken: frozenset[int],
     unbuildable: Unbuildable,
 ) -> Iterator[str]:
-    """What `git fast-import` reads."""
+    """Return the input of `git fast-import`."""
     files: _Files = {**read_sources(), **_BUILT, "NOTES.md": "# Notes\n"}
     yield _commit(0, "Engine and kernels", files)
     for number in range(1, commits):

@@ -207,7 +207,7 @@ def add_mtp_of_qwen(directory: Path, layer: PreTrainedModel, shared: dict[str, T
 
 
 def _shared(seed: int) -> dict[str, Tensor]:
-    """The embedding, final norm and head of every target."""
+    """Return the embedding, final norm and head of every target."""
     source, d = torch.Generator().manual_seed(seed), SIZES["hidden_size"]
     return {
         "embed_tokens.weight": torch.randn(VOCAB, d, generator=source),
@@ -217,7 +217,7 @@ def _shared(seed: int) -> dict[str, Tensor]:
 
 
 def _drawn(name: str, weight: Tensor, source: torch.Generator, shared: dict[str, Tensor], one_plus: bool) -> Tensor:
-    """A random weight: matrices keep unit size; norms are near 1, stored less 1 where the model adds it."""
+    """Return a random weight: matrices keep unit size; norms are near 1, stored less 1 where the model adds it."""
     noise = torch.randn(weight.shape, generator=source)
     less = 1.0 if one_plus and not name.endswith("linear_attn.norm.weight") else 0.0
     for ending in _SHARED:
@@ -232,7 +232,7 @@ def _drawn(name: str, weight: Tensor, source: torch.Generator, shared: dict[str,
 
 
 def _joint(names: list[str], norm: Tensor) -> dict[str, Tensor]:
-    """A projection that mostly passes the embedding on, its two norms, and the norm behind the layer."""
+    """Return a projection that mostly passes the embedding on, its two norms, and the norm behind the layer."""
     d = len(norm)
     source = torch.Generator().manual_seed(sum(map(ord, names[0])))
     mixed = 0.1 * torch.randn(d, 2 * d, generator=source) / d**0.5
@@ -240,7 +240,7 @@ def _joint(names: list[str], norm: Tensor) -> dict[str, Tensor]:
 
 
 def _tensors(model: PreTrainedModel, folder: Path, shared: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a random model under the names that transformers writes."""
+    """Return the tensors of a random model under the names that transformers writes."""
     tensors = {name: x.clone() for name, x in load_file(write(model, folder, shared) / "model.safetensors").items()}
     shutil.rmtree(folder)
     return tensors

@@ -137,7 +137,7 @@ def baseline_cells(baseline: Baseline | None) -> tuple[str, str]:
 
 
 def _odd(lanes: Lanes) -> Iterator[str]:
-    """What each lane did not detect as named, and why."""
+    """Return what each lane did not detect as named, and why."""
     fine = (FaultOutcome.DETECTED, FaultOutcome.ABSENT)
     for lane, report in lanes.reports.items():
         for fault in report.faults:

@@ -67,7 +67,7 @@ class Chosen(NamedTuple):
 
 
 def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
-    """The options, if they go together. Raises InputError."""
+    """Return the options if they go together. Raises InputError."""
     named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
@@ -89,7 +89,7 @@ def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp
 
 
 def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
-    """The scenarios of a check. Raises InputError for directories that cannot be used."""
+    """Return the scenarios of a check. Raises InputError for directories that cannot be used."""
     if options.model is None:
         from draftproof.properties.strategies.scenarios import generate
 

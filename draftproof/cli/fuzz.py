@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,25 +15,21 @@ from draftproof.report.commands import command
 
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
-    from draftproof.fuzz.campaign.drive import CampaignEnd
-    from draftproof.fuzz.campaign.rundir import RunDir
-    from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
+    from draftproof.fuzz.campaign.settings import Asked
 
-ON_GPU = 4
-"""Workers where the GPU does the work."""
-Time = Annotated[str, typer.Option("--time", help="How long to go on, as in 90s, 10m or 2h; calls add up.")]
+Time = Annotated[str, typer.Option("--time", help="How long to run this time, e.g. 90s, 10m or 2h.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, max=256, help="Processes (one a core; 4 on a GPU).")]
-Run = Annotated[Path, typer.Option("--run", help="The campaign's directory: a new one, or one to go on with.")]
-Until = Annotated[str | None, typer.Option("--until", help="End at closure (no hole is left) or stall (nothing new).")]
+Run = Annotated[Path, typer.Option("--run", help="The campaign's directory: a new one, or one to resume.")]
+Until = Annotated[str | None, typer.Option("--until", help="End at closure (all bins hit) or stall (nothing new).")]
 Examples = Annotated[int | None, typer.Option("--examples", min=1, help="Most scenarios, over all calls.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Where the scenarios come from (0).", min=0, max=2**32 - 1)]
-Device = Annotated[str | None, typer.Option("--device", help="cpu (HostGraph) or cuda (CUDA graphs); cpu.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the generated scenarios (0).", min=0, max=2**32 - 1)]
+Device = Annotated[str | None, typer.Option("--device", help="cpu (host graphs) or cuda (CUDA graphs); default cpu.")]
 Draft = Annotated[str | None, typer.Option("--draft", help=f"{', '.join(DRAFT_SETS)} (all; with a fault, its own).")]
-Fault = Annotated[str | None, typer.Option("--fault", help="Bring back this fault of the catalogue.")]
-Patch = Annotated[Path | None, typer.Option("--patch", help="Bring in the fault of this file.")]
+Fault = Annotated[str | None, typer.Option("--fault", help="Bring this fault of the catalogue back.")]
+Patch = Annotated[Path | None, typer.Option("--patch", help="Bring the fault of this file back.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Your own subject, as package.module:name.")]
-Unguided = Annotated[bool, typer.Option("--unguided", help="Plan without regard to what was covered.")]
-Memory = Annotated[str | None, typer.Option("--memory", help="Most memory of one worker, as in 4G.")]
+Unguided = Annotated[bool, typer.Option("--unguided", help="Generate scenarios without steering by coverage.")]
+Memory = Annotated[str | None, typer.Option("--memory", help="Most memory for one worker, e.g. 4G.")]
 
 
 class _Bug(NamedTuple):
@@ -64,8 +59,7 @@ def fuzz(
 
     Run the same command again to resume the campaign.
     """
-    from draftproof.faults.catalogue import read_sources
-    from draftproof.fuzz.campaign.rundir import RunDir
+    from draftproof.fuzz.campaign.run import run_campaign
     from draftproof.fuzz.campaign.settings import CampaignLimits, memory
     from draftproof.report.campaign import campaign_report
 
@@ -73,29 +67,11 @@ def fuzz(
     most = memory(memory_)
     bug = _bug(fault, patch, subject, device)
     asked = _asked(seed, draft, device, subject, unguided, bug)
-    with RunDir(run) as directory:
-        settings = directory.begin(_with_draft(asked, bug, directory), read_sources(), bug.file)
-        inputs.device(settings.device)
-        count = workers or _workers(settings.device)
-        end = _run(directory, settings, limits, count, most)
+    with live.watching() as watch:
+        settings, end = run_campaign(run, asked, limits, fault=bug.file, workers=workers, memory=most, watch=watch)
     report = campaign_report(end, run, settings)
     fuzzed.show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
     inputs.finish(json, report, report.verdict)
-
-
-def _run(directory: RunDir, settings: Settings, limits: CampaignLimits, count: int, most: int | None) -> CampaignEnd:
-    from draftproof.fuzz.campaign.drive import Campaign
-    from draftproof.fuzz.campaign.guide import Guide
-    from draftproof.harness.workers.messages import SubjectSpec
-    from draftproof.harness.workers.pool import Pool
-    from draftproof.properties.coverage import universe
-
-    folder = str(directory.subject.resolve()) if settings.hunks else ""
-    spec = SubjectSpec(device=settings.device, folder=folder, hunks=settings.hunks, factory=settings.subject)
-    guide = Guide(settings.seed, settings.drafts, guided=settings.guided)
-    possible = universe(settings.drafts)
-    with Pool(spec, count, directory.workers, memory=most) as pool, live.watching() as watch:
-        return Campaign(directory, settings, limits, pool, guide, possible=possible, width=count, watch=watch).go()
 
 
 def _until(name: str | None) -> Any:
@@ -148,14 +124,3 @@ def _asked(
         subject=subject,
         guided=False if unguided else None,
     )
-
-
-def _with_draft(asked: Asked, bug: _Bug, directory: RunDir) -> Asked:
-    """Give a new campaign with a fault the draft of the fault, unless another was named."""
-    if asked.drafts is None and bug.file and directory.settings is None:
-        return asked._replace(drafts=drafts_of(bug.file.fault.draft))
-    return asked
-
-
-def _workers(device: str) -> int:
-    return ON_GPU if device == "cuda" else len(os.sched_getaffinity(0))

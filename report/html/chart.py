@@ -52,7 +52,7 @@ class Chart:
 
 
 def steps(times: Sequence[float]) -> list[tuple[float, float]]:
-    """(time, how many until then) of things that each happened once."""
+    """Return (time, count so far) of things that each happened once."""
     return [(at, number) for number, at in enumerate(sorted(times), start=1)]
 
 
@@ -64,7 +64,7 @@ def chart(
     events: Sequence[tuple[float, str]] = (),
     stepped: bool = True,
 ) -> Chart | None:
-    """A line through (seconds, value) from 0 to `until` seconds; None if there is nothing to draw.
+    """Return a line through (seconds, value) from 0 to `until` seconds; None if there is nothing to draw.
 
     `stepped`: a value holds until the next one. `limit` is drawn as a line of its own.
     """
@@ -134,7 +134,7 @@ def _round(rough: float) -> float:
 
 
 def _samples(values: Sequence[tuple[float, float]], end: float) -> tuple[tuple[str, str], ...]:
-    """The value at each tenth of the time."""
+    """Return the value at each tenth of the time."""
     chosen = []
     for tenth in range(1, 11):
         at = end * tenth / 10

@@ -8,7 +8,7 @@ from draftproof.fuzz.campaign.store import Memory
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.html.source import Source
+from draftproof.report.html.source import RunSource
 
 _ORDER = (
     *(Outcome.ERROR, Outcome.CRASH, Outcome.HANG, Outcome.FAIL),
@@ -16,7 +16,7 @@ _ORDER = (
 )
 
 
-class Judged(Value, frozen=True, kw_only=True):
+class ContractRow(Value, frozen=True, kw_only=True):
     """One contract: scenarios that it judged, how many failed, the minimums that were not reached, and why else."""
 
     name: str
@@ -27,8 +27,8 @@ class Judged(Value, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def judged(source: Source) -> tuple[Judged, ...]:
-    """As the campaign itself says it, worst first."""
+def judged(source: RunSource) -> tuple[ContractRow, ...]:
+    """Return the verdicts as the campaign itself gives them, worst first."""
     sums = {str(row["name"]): (int(row["judged"]), int(row["failed"])) for row in source.contracts}
     memory = Memory(
         contracts=sums,
@@ -38,7 +38,7 @@ def judged(source: Source) -> tuple[Judged, ...]:
         outcomes=Counter(source.outcomes),
     )
     found = [
-        Judged(
+        ContractRow(
             name=one.name,
             verdict=one.verdict,
             judged=one.scenarios,

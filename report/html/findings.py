@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from draftproof.properties.values.durations import show_duration
 from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
-from draftproof.report.html.source import Found, Source
+from draftproof.report.html.source import RunSource, StoredFinding
 from draftproof.report.html.words import count, plural
 from draftproof.report.text import sentence
 
@@ -47,10 +47,10 @@ class View:
     unread: tuple[str, ...]
 
 
-def views(source: Source) -> tuple[View, ...]:
-    """Findings in the order of their first hits; merged ones stand with the one that they are."""
+def views(source: RunSource) -> tuple[View, ...]:
+    """Return findings in the order of their first hits; merged ones stand with the one that they are."""
     known = {_text(found, "identity"): found for found in source.findings}
-    groups: dict[str, list[Found]] = {}
+    groups: dict[str, list[StoredFinding]] = {}
     for name, found in known.items():
         groups.setdefault(_root(name, known), []).append(found)
     return tuple(
@@ -59,23 +59,23 @@ def views(source: Source) -> tuple[View, ...]:
     )
 
 
-def _root(name: str, known: Mapping[str, Found]) -> str:
-    """The identity that a finding was merged into in the end; its own if it stands by itself."""
+def _root(name: str, known: Mapping[str, StoredFinding]) -> str:
+    """Return the identity that a finding was merged into in the end; its own if it stands by itself."""
     seen = {name}
     while (into := _text(known[name], "merged")) in known and into not in seen:
         seen.add(name := into)
     return name
 
 
-def _text(found: Found, name: str) -> str:
+def _text(found: StoredFinding, name: str) -> str:
     return str(found.row.get(name) or "")
 
 
-def _number(found: Found, name: str) -> int:
+def _number(found: StoredFinding, name: str) -> int:
     return int(found.row.get(name) or 0)
 
 
-def _view(number: int, found: Found, merged: Sequence[Found], source: Source) -> View:
+def _view(number: int, found: StoredFinding, merged: Sequence[StoredFinding], source: RunSource) -> View:
     first = found.divergence
     return View(
         anchor=f"finding-{number}",
@@ -92,8 +92,8 @@ def _view(number: int, found: Found, merged: Sequence[Found], source: Source) ->
     )
 
 
-def _without(found: Found) -> str:
-    """A finding that has no divergence in words."""
+def _without(found: StoredFinding) -> str:
+    """Return a finding without a divergence in words."""
     place = f" in {_text(found, 'place')}" if _text(found, "place") else ""
     error = _text(found, "channel") or "no error was named"
     if _text(found, "outcome") == "HANG":
@@ -104,8 +104,8 @@ def _without(found: Found) -> str:
     return last[0] if last else f"{_text(found, 'relation') or error}{place}."
 
 
-def _facts(found: Found, merged: Sequence[Found]) -> Mapping[str, str]:
-    """What is known of a finding beside its sentence; hits are those of the merged ones, too."""
+def _facts(found: StoredFinding, merged: Sequence[StoredFinding]) -> Mapping[str, str]:
+    """Return the facts of a finding; hits are those of the merged ones, too."""
     state = _text(found, "state")
     size = f"{plural(_number(found, 'requests'), 'request')}, {plural(_number(found, 'rounds'), 'round')}"
     at = found.row.get("at")
@@ -120,7 +120,7 @@ def _facts(found: Found, merged: Sequence[Found]) -> Mapping[str, str]:
     }
 
 
-def _commands(found: Found, source: Source) -> tuple[Command, ...]:
+def _commands(found: StoredFinding, source: RunSource) -> tuple[Command, ...]:
     """How to see it again and take it to its cause; none without a case file."""
     if not found.cases:
         return ()

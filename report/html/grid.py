@@ -35,7 +35,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Group:
+class RequestRows:
     """A request: the round that it is in at each column ("": none), and its phases."""
 
     name: str
@@ -51,7 +51,7 @@ class Grid:
     """
 
     columns: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RequestRows, ...]
     left_out: int
     parted: tuple[Mark, ...]
     run: str
@@ -61,7 +61,7 @@ _Column = tuple[int, int]  # (0, engine step), or (1, number) of a round that ne
 
 
 def grid(timeline: Timeline) -> Grid:
-    """The table of a timeline; what happened at one step in one phase of a request is one cell."""
+    """Return the table of a timeline; one cell holds one phase of a request at one step."""
     by_request: dict[int, list[Mark]] = defaultdict(list)
     for mark in timeline.marks:
         by_request[mark.request].append(mark)
@@ -79,12 +79,12 @@ def grid(timeline: Timeline) -> Grid:
 
 
 def _order(requests: Iterable[int]) -> list[int]:
-    """The engine's own row stands last."""
+    """Sort requests, the engine's own row last."""
     return sorted(requests, key=lambda request: (request < 0, request))
 
 
 def _never(marks: list[Mark]) -> Mapping[int, int]:
-    """round -> number, of rounds that never ran."""
+    """Return round -> number, of rounds that never ran."""
     rounds = sorted({mark.round for mark in marks if mark.step < 0})
     return {round_: number for number, round_ in enumerate(rounds)}
 
@@ -109,7 +109,7 @@ def _window(columns: list[_Column], home: _Column | None) -> list[_Column]:
 
 def _group(
     request: int, marks: list[Mark], columns: list[_Column], never: Mapping[int, int], timeline: Timeline
-) -> Group:
+) -> RequestRows:
     found: dict[tuple[str, _Column], list[Mark]] = defaultdict(list)
     rounds: dict[_Column, list[int]] = defaultdict(list)
     for mark in marks:
@@ -121,7 +121,7 @@ def _group(
         Line(phase, tuple(_cell(found.get((phase, column), []), timeline) for column in columns)) for phase in phases
     ]
     shown = tuple(_rounds(rounds.get(column, [])) for column in columns) if request >= 0 else ("",) * len(columns)
-    return Group(f"request {request}" if request >= 0 else "engine", shown, tuple(lines))
+    return RequestRows(f"request {request}" if request >= 0 else "engine", shown, tuple(lines))
 
 
 def _rounds(numbers: list[int]) -> str:
@@ -133,7 +133,7 @@ def _rank(phase: str) -> int:
 
 
 def _cell(marks: list[Mark], timeline: Timeline) -> Cell:
-    """Of several rounds in one step the worst counts."""
+    """Return the worst of several rounds in one step."""
     cells = [_of(mark, timeline) for mark in marks]
     order: tuple[State, ...] = ("first", "differ", "missing", "same")
     return min(cells, key=lambda cell: order.index(cell.state), default=Cell("none"))

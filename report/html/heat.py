@@ -60,8 +60,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Coverage:
-    """`covered` are the bins that can be hit and were, `holes`, by cross, those that were not; `strangers` are names of
-    bins that nobody declares."""
+    """Bins of a campaign.
+
+    `covered` can be hit and were; `holes`, by cross, were not; `strangers` are in the database but not declared.
+    """
 
     covered: frozenset[str]
     possible: int
@@ -102,7 +104,7 @@ class _Known:
 
 
 def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverage:
-    """What rows of the table `bins` cover of all that scenarios of these drafts can; the rest is left out."""
+    """Return the coverage by rows of the table `bins`, of all that scenarios of these drafts can reach."""
     wanted: tuple[Algorithm, ...] = tuple(name for name in ALGORITHMS if name in set(drafts)) or ALGORITHMS
     hits = {str(row["name"]): int(row["hits"]) for row in bins}
     possible = frozenset(universe(wanted))
@@ -143,7 +145,7 @@ def _point(name: str, known: _Known) -> Point:
 
 
 def _cross(name: str, known: _Known) -> Cross:
-    """The longer of the first two points goes down; a third makes a map for each of its values."""
+    """Draw a cross: the longer of its first two points goes down; a third makes a map for each of its values."""
     first, second, *more = CROSSES[name]
     turned = len(POINTS[second]) > len(POINTS[first])
     down, across = (second, first) if turned else (first, second)

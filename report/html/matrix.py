@@ -38,7 +38,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CaughtBy:
     """What one of the baseline tests made of a fault: "seen", "not seen", "crash" or "" (not measured), and why."""
 
     text: str
@@ -46,32 +46,34 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Entry:
+class FaultEntry:
     id: str
     draft: str
     contract: str
     channel: str
     examples: Number
     seconds: Number
-    output: Seen
-    acceptance: Seen
+    output: CaughtBy
+    acceptance: CaughtBy
     note: str
 
 
 @dataclass(frozen=True)
-class Group:
+class FaultGroup:
     """The faults of one outcome."""
 
     outcome: str
     meaning: str
     good: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[FaultEntry, ...]
 
 
 @dataclass(frozen=True)
 class Lane:
-    """The matrix of one lane. `ours`: what we notice; `baseline`: the same beside what those tests notice, of the
-    `measured` faults that met both."""
+    """The matrix of one lane.
+
+    `ours`: what we notice; `baseline`: the same beside what those tests notice, of the `measured` faults that met both.
+    """
 
     name: str
     verdict: str
@@ -79,7 +81,7 @@ class Lane:
     ours: tuple[Share, ...]
     baseline: tuple[Share, ...]
     measured: int
-    groups: tuple[Group, ...]
+    groups: tuple[FaultGroup, ...]
 
 
 def lane(report: FaultReport) -> Lane:
@@ -89,7 +91,7 @@ def lane(report: FaultReport) -> Lane:
         faults = [fault for fault in report.faults if fault.outcome is outcome]
         if faults:
             entries = tuple(map(_entry, sorted(faults, key=lambda fault: fault.id)))
-            groups.append(Group(outcome.value.replace("_", " "), meaning, outcome in _GOOD, entries))
+            groups.append(FaultGroup(outcome.value.replace("_", " "), meaning, outcome in _GOOD, entries))
     made = {
         "Seeds": ", ".join(map(str, report.seeds)),
         "Scenarios a seed": str(report.examples),
@@ -130,7 +132,7 @@ def _shares(whole: int, parts: Iterable[tuple[str, int]]) -> Iterable[Share]:
         yield what, share(part, whole), f"{part} of {whole}"
 
 
-def _entry(fault: FaultResult) -> Entry:
+def _entry(fault: FaultResult) -> FaultEntry:
     notes = [fault.explained, fault.detail]
     if fault.whole is not None:
         notes.append(f"in whole scenarios: {fault.whole.value.replace('_', ' ')}")
@@ -139,7 +141,7 @@ def _entry(fault: FaultResult) -> Entry:
     if fault.inert_hunks:
         notes.append(f"without effect: {', '.join(fault.inert_hunks)}")
     output, acceptance = _baseline(fault.baseline)
-    return Entry(
+    return FaultEntry(
         id=fault.id,
         draft=fault.draft,
         contract=fault.contract,
@@ -153,7 +155,7 @@ def _entry(fault: FaultResult) -> Entry:
 
 
 def _spread(spread: Spread, form: str) -> Number:
-    """The median, with the 90 % interval where that is more than the median."""
+    """Return the median, with the 90 % interval where that is more than the median."""
     if spread.median is None:
         return Number("never" if spread.low is None else f"∞ ({spread.low:{form}}..∞)", "")
     middle = format(spread.median, form)
@@ -161,16 +163,16 @@ def _spread(spread: Spread, form: str) -> Number:
     return Number(middle if low == high == middle else f"{middle} ({low}..{high})", f"{spread.median}")
 
 
-def _baseline(baseline: Baseline | None) -> tuple[Seen, Seen]:
+def _baseline(baseline: Baseline | None) -> tuple[CaughtBy, CaughtBy]:
     if baseline is None:
-        return Seen(""), Seen("")
+        return CaughtBy(""), CaughtBy("")
     if baseline.crash:
-        return Seen("crash", baseline.crash), Seen("crash", baseline.crash)
+        return CaughtBy("crash", baseline.crash), CaughtBy("crash", baseline.crash)
     means = ["-" if mean is None else f"{mean:.3f}" for mean in (baseline.mean, baseline.expected)]
     changed = f"the output of {baseline.changed} of {baseline.scenarios} scenarios was wrong"
     accepted = f"{means[0]} drafts accepted a round; {means[1]} without the fault"
     return _seen(baseline.output, changed), _seen(baseline.acceptance, accepted)
 
 
-def _seen(seen: bool, why: str) -> Seen:
-    return Seen("seen" if seen else "not seen", why)
+def _seen(seen: bool, why: str) -> CaughtBy:
+    return CaughtBy("seen" if seen else "not seen", why)

@@ -17,18 +17,18 @@ from draftproof.faults.matrix import FaultReport
 from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.html.chart import Chart, chart, steps
-from draftproof.report.html.contracts import Judged, judged
+from draftproof.report.html.contracts import ContractRow, judged
 from draftproof.report.html.findings import View, views
 from draftproof.report.html.heat import Coverage, covered
 from draftproof.report.html.matrix import Lane, lane
-from draftproof.report.html.source import Source
+from draftproof.report.html.source import RunSource
 from draftproof.report.html.words import count, date, plural, share
 
 _PACKAGE = "draftproof.report.html"
 
 
 @dataclass(frozen=True)
-class Report:
+class CampaignPage:
     """All that is shown. `facts` say what ran, `verdicts` counts contracts by verdict."""
 
     name: str
@@ -36,7 +36,7 @@ class Report:
     says: str
     facts: tuple[tuple[str, str], ...]
     findings: tuple[View, ...]
-    contracts: tuple[Judged, ...]
+    contracts: tuple[ContractRow, ...]
     verdicts: Mapping[str, int]
     lanes: tuple[Lane, ...]
     coverage: Coverage
@@ -45,8 +45,8 @@ class Report:
     troubles: tuple[tuple[str, str], ...]
 
 
-def report(source: Source, matrices: Sequence[FaultReport] = ()) -> Report:
-    """What a run directory and detection matrices say."""
+def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignPage:
+    """Return the report of a run directory and detection matrices."""
     contracts = judged(source)
     findings = views(source)
     coverage = covered(source.bins, source.settings.drafts)
@@ -55,7 +55,7 @@ def report(source: Source, matrices: Sequence[FaultReport] = ()) -> Report:
     times = [float(row["at"]) for row in source.bins if row["name"] in coverage.covered]
     events = [(float(found.row["at"]), str(found.row["contract"])) for found in source.findings if found.row["at"]]
     rates = [(float(row["at"]), float(row["rate"])) for row in source.progress if row["rate"] is not None]
-    return Report(
+    return CampaignPage(
         name=source.path.resolve().name,
         verdict=verdict,
         says=_says(verdict, source, findings, contracts),
@@ -71,7 +71,7 @@ def report(source: Source, matrices: Sequence[FaultReport] = ()) -> Report:
     )
 
 
-def _seconds(source: Source) -> float:
+def _seconds(source: RunSource) -> float:
     said = _float(source.facts.get("seconds", ""))
     last = [float(row["at"]) for row in source.progress[-1:]]
     return max([said or 0.0, *last])
@@ -84,8 +84,8 @@ def _float(text: str) -> float | None:
         return None
 
 
-def _verdict(source: Source, contracts: Sequence[Judged]) -> Outcome:
-    """That of the campaign; while it still runs, what is known so far."""
+def _verdict(source: RunSource, contracts: Sequence[ContractRow]) -> Outcome:
+    """Return the campaign's verdict; while it still runs, the verdict so far."""
     said = source.facts.get("verdict", "")
     if said in Outcome.__members__:
         return Outcome(said)
@@ -94,7 +94,7 @@ def _verdict(source: Source, contracts: Sequence[Judged]) -> Outcome:
     return worst([*outcomes, *found, *(one.verdict for one in contracts if one.judged)])
 
 
-def _says(verdict: Outcome, source: Source, findings: Sequence[View], contracts: Sequence[Judged]) -> str:
+def _says(verdict: Outcome, source: RunSource, findings: Sequence[View], contracts: Sequence[ContractRow]) -> str:
     """One sentence for whom nothing else is told."""
     done = sum(source.outcomes.values())
     ran = f"{plural(done, 'scenario')} in {show_duration(_seconds(source))}"
@@ -108,7 +108,7 @@ def _says(verdict: Outcome, source: Source, findings: Sequence[View], contracts:
     return f"Nothing failed in {ran}."
 
 
-def _facts(source: Source, coverage: Coverage) -> Mapping[str, str]:
+def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
     settings, done, seconds = source.settings, sum(source.outcomes.values()), _seconds(source)
     started = _float(source.facts.get("started", ""))
     counts = {str(row["name"]): int(row["value"]) for row in source.counts}
@@ -136,8 +136,8 @@ def _kinds(outcomes: Mapping[str, int]) -> str:
     return ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items(), key=lambda one: -one[1]))
 
 
-def render(shown: Report) -> str:
-    """The file's text. Everything in `shown` is escaped; only our own style sheet and script are not."""
+def render(shown: CampaignPage) -> str:
+    """Return the file's text. Everything in `shown` is escaped; only our own style sheet and script are not."""
     style, script = _own("report.css"), _own("report.js")
     policy = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "

@@ -24,7 +24,7 @@ LONGEST = 20_000
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredFinding:
     """A finding: its row, and its files. `cases` are the case files that are there, the smallest first.
 
     `divergence` and `timeline` are None where there are none; `unread` says which files could not be read, and why.
@@ -39,7 +39,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSource:
     """A run as its store tells it: rows of its tables. `facts` are texts by name, `outcomes` counts finished scenarios.
 
     `workers` is how many there were of late, None if nobody says.
@@ -57,10 +57,10 @@ class Source:
     bins: tuple[Row, ...]
     progress: tuple[Row, ...]
     troubles: tuple[Row, ...]
-    findings: tuple[Found, ...]
+    findings: tuple[StoredFinding, ...]
 
 
-def read_run(path: Path) -> Source:
+def read_run(path: Path) -> RunSource:
     """Read a run directory, that of a campaign which still runs, too. Raises CampaignError if it is none."""
     database = path / "results.sqlite"
     if not database.is_file():
@@ -90,10 +90,10 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
         yield store
 
 
-def _source(path: Path, settings: Settings, store: sqlite3.Connection) -> Source:
+def _source(path: Path, settings: Settings, store: sqlite3.Connection) -> RunSource:
     rows = {name: _rows(store, name) for name in _TABLES}
     facts = {str(row["key"]): str(row["value"]) for row in _rows(store, "campaign")}
-    return Source(
+    return RunSource(
         path=path,
         settings=settings,
         workers=int(facts["workers"]) if facts.get("workers", "").isdigit() else None,
@@ -120,7 +120,7 @@ def _outcomes(store: sqlite3.Connection) -> dict[str, int]:
     return {str(row["name"]): int(row["count"]) for row in store.execute(asked)}
 
 
-def _found(path: Path, row: Row) -> Found:
+def _found(path: Path, row: Row) -> StoredFinding:
     unread: list[str] = []
     slug = str(row.get("slug") or "")
     # A slug is a folder's name: one that leads elsewhere is not followed.
@@ -131,7 +131,7 @@ def _found(path: Path, row: Row) -> Found:
     names = ("shrunk.json", "case.json") if named else ()
     drawn = _text(folder / "timeline.json", unread) if named else ""
     detail = _text(folder / "detail.txt", unread) if named else ""
-    return Found(
+    return StoredFinding(
         row=row,
         divergence=_decoded(str(row.get("divergence") or ""), Divergence, "divergence", unread),
         timeline=_decoded(drawn, Timeline, "timeline.json", unread),
@@ -142,7 +142,7 @@ def _found(path: Path, row: Row) -> Found:
 
 
 def _text(path: Path, unread: list[str]) -> str:
-    """A file's text; "" if there is none."""
+    """Return a file's text; "" if there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -153,7 +153,7 @@ def _text(path: Path, unread: list[str]) -> str:
 
 
 def _decoded(text: str, kind: Any, name: str, unread: list[str]) -> Any:
-    """A value from JSON; None if there is none or it is broken, and then `unread` says so."""
+    """Return a value from JSON; None if there is none or it is broken, and then `unread` says so."""
     if not text.strip() or text.strip() == "null":
         return None
     try:

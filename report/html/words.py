@@ -13,7 +13,7 @@ def count(number: float) -> str:
 
 
 def short(number: int) -> str:
-    """A count in at most four characters: 7, 412, 3.1k, 18k, 2.4M."""
+    """Return a count in at most four characters: 7, 412, 3.1k, 18k, 2.4M."""
     for size, unit in ((1_000_000, "M"), (1000, "k")):
         if number >= size:
             part = number / size
@@ -22,7 +22,7 @@ def short(number: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part in per cent, never 100 % unless it is all of it, nor 0 % unless it is nothing."""
+    """Return a part in per cent: 100 % only if it is all of it, 0 % only if it is nothing."""
     if not whole:
         return "-"
     exact = 100 * part / whole
@@ -32,7 +32,7 @@ def share(part: float, whole: float) -> str:
 
 
 def date(unix: float) -> str:
-    """A moment, in UTC, so that a report is the same wherever it is written."""
+    """Return a moment in UTC, so that a report is the same wherever it is written."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(unix))
 
 

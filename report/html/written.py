@@ -6,8 +6,8 @@ from pathlib import Path
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome
-from draftproof.report.html.contracts import Judged
-from draftproof.report.html.page import Report
+from draftproof.report.html.contracts import ContractRow
+from draftproof.report.html.page import CampaignPage
 
 
 class WrittenFinding(Value, frozen=True, kw_only=True):
@@ -27,13 +27,13 @@ class WrittenReport(Value, frozen=True, kw_only=True):
     bytes: int
     facts: dict[str, str]
     findings: tuple[WrittenFinding, ...]
-    contracts: tuple[Judged, ...]
+    contracts: tuple[ContractRow, ...]
     hit: int
     possible: int
     holes: tuple[str, ...]
 
 
-def written(shown: Report, path: Path, size: int) -> WrittenReport:
+def written(shown: CampaignPage, path: Path, size: int) -> WrittenReport:
     """Return what `report --json` writes of a report of `size` bytes in the file `path`."""
     findings = tuple(
         WrittenFinding(

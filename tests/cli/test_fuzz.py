@@ -108,10 +108,10 @@ def test_other_settings_are_refused(tmp_path: Path, capsys):
     with RunDir(tmp_path) as directory:
         directory.begin(Asked(seed=3, drafts=("mtp",)), {})
     for arguments, said in (
-        (["--seed", "4"], "seed is 4, allowed: 3, as in this campaign so far, or a new directory"),
-        (["--draft", "all"], "draft is all, allowed: mtp, as"),
-        (["--unguided"], "guided is False, allowed: True, as"),
-        (["--fault", FAULT], f"fault is {FAULT}, allowed: none, as"),
+        (["--seed", "4"], "invalid seed '4': expected 3, as in this campaign so far, or a new directory"),
+        (["--draft", "all"], "invalid draft 'all': expected mtp, as"),
+        (["--unguided"], "invalid guided 'False': expected True, as"),
+        (["--fault", FAULT], f"invalid fault '{FAULT}': expected none, as"),
     ):
         assert said in error_of(capsys, "--run", str(tmp_path), *arguments)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from draftproof.faults.catalogue import FaultFile, read_sources
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
-from draftproof.fuzz.campaign.events import Facts
 from draftproof.fuzz.campaign.guide import Guide
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignError, CampaignLimits, Settings
+from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.coverage import universe
@@ -29,7 +29,7 @@ def run_campaign(
     fault: FaultFile | None = None,
     workers: int | None = None,
     memory: int | None = None,
-    watch: Callable[[Facts], None] = lambda _facts: None,
+    watch: Callable[[CampaignStatus], None] = lambda _status: None,
 ) -> tuple[Settings, CampaignEnd]:
     """Run a campaign in the directory `path`, or resume it, within limits; return its settings and how it ended.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from draftproof.fuzz.campaign.store import Memory
+from draftproof.fuzz.campaign.schema import CampaignSums
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome
@@ -30,7 +30,7 @@ class ContractRow(Value, frozen=True, kw_only=True):
 def judged(source: RunSource) -> tuple[ContractRow, ...]:
     """Return the verdicts as the campaign itself gives them, worst first."""
     sums = {str(row["name"]): (int(row["judged"]), int(row["failed"])) for row in source.contracts}
-    memory = Memory(
+    kept = CampaignSums(
         contracts=sums,
         minimums=Counter({(str(row["contract"]), str(row["name"])): int(row["reached"]) for row in source.minimums}),
         counts=Counter({str(row["name"]): int(row["value"]) for row in source.counts}),
@@ -46,6 +46,6 @@ def judged(source: RunSource) -> tuple[ContractRow, ...]:
             missing=one.missing,
             reason=one.reason,
         )
-        for one in verdicts(memory, source.settings)
+        for one in verdicts(kept, source.settings)
     ]
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.verdict)))

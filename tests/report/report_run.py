@@ -157,7 +157,13 @@ def _tables(settings: Settings, seconds: float, share: float) -> dict[str, Rows]
     times = sorted(seconds * dice.random() ** 3 for _ in hit)
     judged = [one for one in ALL if one.name.split(".")[0] != "variant" or dice.random() < 0.7]
     return {
-        "campaign": [("started", "1795000000.0"), ("seconds", str(seconds)), ("verdict", "CRASH"), ("reason", "time")],
+        "campaign": [
+            ("workers", "2"),
+            ("started", "1795000000.0"),
+            ("seconds", str(seconds)),
+            ("verdict", "CRASH"),
+            ("reason", "time"),
+        ],
         "scenarios": [
             (number, "", "", "eagle", "done", "FAIL" if number % 40 == 0 else "PASS", "", 0.1, 0, 0.1 * number, None)
             for number in range(2000)

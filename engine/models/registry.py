@@ -17,6 +17,7 @@ from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.properties.values.checkpoint_config import parse_config, read_fields
+from draftproof.properties.values.checkpoint_config.base import invalid
 
 MODELS: dict[str, type[CheckpointTarget[Any]]] = {
     "LlamaForCausalLM": Llama,
@@ -34,6 +35,8 @@ MODELS: dict[str, type[CheckpointTarget[Any]]] = {
 def build_target(config: Any, tensors: Mapping[str, Tensor]) -> CheckpointTarget[Any]:
     """Return the target of a configuration object, which is only read (config_fields). Raises CheckpointError."""
     parsed = parse_config(target_fields(config))
+    if parsed.architecture not in MODELS:
+        raise invalid("the configuration", "architectures", [parsed.architecture], f"one of {', '.join(MODELS)}")
     target = MODELS[parsed.architecture](parsed, tensors)
     if isinstance(tensors, Tensors):
         # Some writers repeat a tied lm_head.

@@ -374,7 +374,11 @@ REFUSED: list[tuple[tuple[str, ...], dict[str, Any], str]] = [
     (TARGETS, {"vocab_size": 0}, "vocab_size 0"),
     (TARGETS, {"tie_word_embeddings": "yes"}, "tie_word_embeddings 'yes' .*expected `bool`"),
     (TARGETS, {"eos_token_id": "</s>"}, "eos_token_id '</s>'"),
-    (TARGETS, {"architectures": ["GPT2LMHeadModel"]}, r"architectures \['GPT2LMHeadModel'\] .*LlamaForCausalLM, .*Qwen3F"),
+    (
+        TARGETS,
+        {"architectures": ["GPT2LMHeadModel"]},
+        r"architectures \['GPT2LMHeadModel'\] .*LlamaForCausalLM, .*Qwen3F",
+    ),
     (TARGETS, {"architectures": ...}, "architectures None .*expected one of LlamaForCausalLM, .*Qwen3NextForCausalLM"),
     (TARGETS, {"mlp_bias": True}, "mlp_bias True .*expected False"),
     (TARGETS, {"use_sliding_window": True}, "use_sliding_window True .*expected False"),

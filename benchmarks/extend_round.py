@@ -40,7 +40,7 @@ class _Watch(Probes):
         if self.engine and self.before is None and len(plan.decode) == self._count:
             self.before = self.engine.arena.memory.clone()
 
-    def accepted(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
+    def on_accept(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         if self.before is not None and self.found is None:
             self.found = (batch, acceptance)
 

@@ -28,8 +28,11 @@ class AdaptiveError(DraftproofError, ValueError):
 
 @dataclass(frozen=True)
 class AdaptiveConfig:
-    """`initial` is in force first and is a candidate even if `candidates` lacks it. `alpha` weighs the newest round;
-    a change is considered every `interval` rounds after `warmup` rounds; `down` and `up` move the two thresholds."""
+    """Settings of the controller.
+
+    `initial` is in force first and is a candidate even if `candidates` lacks it. `alpha` weighs the newest round; a
+    change is considered every `interval` rounds after `warmup` rounds; `down` and `up` move the two thresholds.
+    """
 
     initial: int
     candidates: tuple[int, ...] = (1, 3, 7)
@@ -55,23 +58,23 @@ class ControllerState:
 
 
 def effective_max_speculative_num_draft_tokens(config: AdaptiveConfig) -> int:
-    """The largest verify width that may ever run: what every pool and buffer is sized by."""
+    """Return the largest verify width that may ever run; every pool and buffer is sized by it."""
     return max(config.steps) + 1
 
 
 def start(config: AdaptiveConfig) -> ControllerState:
-    """The state before the first round: as if one draft of each round had been wrong."""
+    """Return the state before the first round: as if one draft of each round had been wrong."""
     return ControllerState(config.initial, float(config.initial - 1), 0)
 
 
 def advance(
     config: AdaptiveConfig, state: ControllerState, num_drafts: Sequence[int], correct_len: Sequence[int]
 ) -> ControllerState:
-    """The state after one verify: row r had drafts[r] drafts, of which correct[r] were right (not cut by any limit).
+    """Return the state after one verify: row r had num_drafts[r] drafts, and correct_len[r] of them were right.
 
-    Rows without drafts say nothing about the draft and do not count; a round of only such rows changes nothing.
+    Rows without drafts do not count; a round of only such rows changes nothing.
     """
-    counted = [right for count, right in zip(num_drafts, correct_len, strict=True) if count >= 1]
+    counted = [correct for count, correct in zip(num_drafts, correct_len, strict=True) if count >= 1]
     if not counted:
         return state
     mean = sum(counted) / len(counted)
@@ -82,7 +85,7 @@ def advance(
 
 
 def _chosen(config: AdaptiveConfig, current: int, average: float) -> int:
-    """The step count for an average: down as far as it goes, then up as far as it goes."""
+    """Return the step count for an average: down as far as it goes, then up as far as it goes."""
     steps = config.steps
     i = steps.index(current)
     while i > 0 and average <= steps[i - 1] - 0.5 + config.down:
@@ -93,8 +96,7 @@ def _chosen(config: AdaptiveConfig, current: int, average: float) -> int:
 
 
 def read_adaptive_config(path: str | Path, initial: int) -> AdaptiveConfig:
-    """Read a JSON object with any of candidate_steps, ema_alpha, update_interval, warmup_batches, down_hysteresis and
-    up_hysteresis (the names that SGLang gives them); `initial` comes from the caller. Raises AdaptiveError."""
+    """Read a JSON object with any of the fields of `_FIELDS`, as SGLang names them. Raises AdaptiveError."""
     if not _integer(1, MAX_STEPS)(initial):
         raise AdaptiveError(f"{path}: initial step count {initial!r}; allowed: an integer 1 .. {MAX_STEPS}")
     values = _read_object(Path(path))
@@ -166,6 +168,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """The value as JSON would write it, not longer than a line."""
+    """Return the value as JSON, cut to a line."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -18,7 +18,7 @@ from draftproof.engine.states.base import StateCache
 
 
 def pool_shapes(name: str, shape: CacheShape, slots: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """The arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i."""
+    """Return the arena entries of a cache: `name`.k.i [S, N, Hk] and `name`.v.i [S, N, Hv] for each layer i."""
     entries: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
     for layer in range(shape.layers):
         entries[f"{name}.k.{layer}"] = ((slots, shape.kv_heads, shape.key_dim), shape.dtype)
@@ -51,7 +51,7 @@ class PagedCache:
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
     ) -> Tensor:
-        """Raises TypeError: there are no states here."""
+        """Raise TypeError: there are no states here."""
         raise TypeError(f"linear layer {layer} of a model that declares none")
 
 

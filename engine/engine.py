@@ -109,7 +109,7 @@ class Engine:
         return self.scheduler.idle
 
     def step(self) -> tuple[Commit, ...]:
-        """Run one step; what each request gained in it."""
+        """Run one step; return what each request gained in it."""
         plan = self.scheduler.plan(self._step, self._controller.steps if self._controller else self.config.steps)
         self._step += 1
         self.probes.on_plan(plan)
@@ -127,7 +127,7 @@ class Engine:
         return commits
 
     def _prefill(self, batch: tuple[PrefillRow, ...]) -> tuple[Commit, ...]:
-        """One chunk of each prompt, eagerly: the target over all of them, then the head's entries."""
+        """Run one chunk of each prompt, eagerly: the target over all of them, then the draft's entries."""
         metadata = self._packed(batch)
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
@@ -172,7 +172,7 @@ class Engine:
         )
 
     def _checkpoint_steps(self, seq_lens: Sequence[int], num_tokens: Sequence[int]) -> Tensor:
-        """The step of each row after which a checkpoint is kept, -1 for none: `num_tokens` after `seq_lens`."""
+        """Return the step of each row that is checkpointed, of `num_tokens` after `seq_lens`; -1 for none."""
         if not self.config.checkpoint:
             return torch.full((len(seq_lens),), -1, dtype=torch.int64, device=self.device)
         steps = torch.empty(len(seq_lens), dtype=torch.int64, device=self.device)
@@ -180,7 +180,7 @@ class Engine:
         return steps
 
     def _decode(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Commit, ...]:
-        """One round of each row, in the runtime of the step count in force, or in that without drafts."""
+        """Run one round of each row, in the runtime of the step count in force, or in that without drafts."""
         runtime = self._runtimes[steps if any(row.num_drafts for row in batch) else 0]
         inputs = self._inputs(batch)
         runtime.begin(inputs, len(batch))
@@ -214,7 +214,7 @@ class Engine:
         }
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
-        """Let the step-count controller hear of a verify; what it chooses holds from the next step on."""
+        """Advance the step-count controller by a verify; what it chooses holds from the next step on."""
         if self.config.adaptive and self._controller:
             before = self._controller
             num_drafts = [row.num_drafts for row in batch]
@@ -222,7 +222,7 @@ class Engine:
             self.probes.on_control(before, self._controller)
 
     def _commit_states(self, commits: tuple[Commit, ...]) -> None:
-        """The recurrent states after each request's last committed row become its own, with a checkpoint where due."""
+        """Commit the recurrent state after each request's last committed row, with a checkpoint where due."""
         if self.states is None:
             return
         state_slots = self._tensor([commit.state_slot for commit in commits])
@@ -240,7 +240,7 @@ class Engine:
         self.probes.on_launch(Launch("commit", 0, len(commits), 0))
 
     def _finish(self, commits: tuple[Commit, ...]) -> None:
-        """The states of requests that end, in plain form, for whoever wants to go on from them."""
+        """Flush the states of finished requests, so that a later request could start from them."""
         ended = tuple(commit for commit in commits if commit.finished)
         if self.states is None or not ended:
             return
@@ -252,7 +252,7 @@ class Engine:
     def _accepted(
         self, batch: tuple[DecodeRow, ...], acceptance: Acceptance, commits: tuple[Commit, ...], unfinished: list[int]
     ) -> Accepted:
-        """What the draft hears of the rows that go on."""
+        """Return the rows of unfinished requests, as the draft is extended by them."""
         rows = self._tensor(unfinished)
         return Accepted(
             requests=tuple(batch[i].request for i in unfinished),

@@ -26,7 +26,7 @@ class Buffers:
         self._views: dict[int, dict[str, Tensor]] = {}
 
     def view(self, size: int) -> dict[str, Tensor]:
-        """The first `size` rows of every buffer."""
+        """Return the first `size` rows of every buffer."""
         if size not in self._views:
             self._views[size] = {name: tensor[:size] for name, tensor in self._tensors.items()}
         return self._views[size]
@@ -72,11 +72,11 @@ class GraphRunner:
         self._declared: tuple[Tensor, ...] = ()
 
     def size_for(self, rows: int) -> int:
-        """Rows of the launch that runs `rows` live ones."""
+        """Return the rows of the launch that runs `rows` live ones."""
         return next((size for size in self._sizes if size >= rows), rows)
 
     def capture_with(self, backend: Backend, declared: Sequence[Tensor]) -> None:
-        """From now on `prepare` captures, with `declared` and the buffers as the memory that graphs may touch."""
+        """Let `prepare` capture from now on, with `declared` and the buffers as the memory that graphs may touch."""
         self._backend, self._declared = backend, tuple(declared)
 
     @capturing()

@@ -1,5 +1,6 @@
-"""A runtime: graphs and buffers for one number of steps. One is prebuilt for each count that can ever run, and one for
-rounds without drafts; they share the pools, the models and nothing else.
+"""A runtime: graphs and buffers for one number of steps.
+
+One is prebuilt for each count that can ever run, and one for rounds without drafts; they share pools and models only.
 
 `R` live rows, `K` steps, `W` verify width (K + 1), `D` width of what the draft takes of the target.
 """
@@ -64,7 +65,7 @@ class Runtime:
         self._round.fill({**values, **own, "draft_tokens": nothing}, count, self._verify.size_for(count))
 
     def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
-        """What the draft proposes for the round that `begin` filled in: from its graph, or from the host."""
+        """Return the proposal for the round that `begin` filled in: from the draft's graph, or from the host."""
         if self._draft.proposer is None:
             return Proposal(*self._draft.propose(batch, self.steps))
         num_drafts = tuple(row.num_drafts for row in batch)
@@ -89,7 +90,7 @@ class Runtime:
         )
 
     def extend(self, accepted: Accepted) -> None:
-        """Draft entries of what was accepted, and what the next round starts from."""
+        """Write the draft's entries of what was accepted, and save what the next round starts from."""
         count = len(accepted.requests)
         for runner in self._extends:
             runner.prepare(count)

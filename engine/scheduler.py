@@ -31,13 +31,13 @@ class Sequence:
         return not self.emitted
 
     def num_drafts(self, config: EngineConfig, steps: int) -> int:
-        """K of the next round: wanted, but within the steps in force and the positions and tokens that are left."""
+        """Return K of the next round: as wanted, within the steps in force and what positions and tokens are left."""
         wanted = min(steps, self.request.num_drafts_wanted[self.rounds % len(self.request.num_drafts_wanted)])
         budget_left = self.request.budget - len(self.emitted)
         return max(0, min(wanted, config.max_len - 1 - self.seq_len, budget_left - 1))
 
     def cut(self, tokens: tuple[int, ...], max_len: int) -> tuple[tuple[int, ...], bool]:
-        """Tokens up to the first that ends the request, and whether one did."""
+        """Return the tokens up to the first that ends the request, and whether one did."""
         taken: list[int] = []
         for token in tokens:
             taken.append(token)
@@ -90,7 +90,7 @@ class Scheduler:
         return next(sequence for sequence in self.live if sequence.request.id == request)
 
     def commit_prefill(self, row: PrefillRow, first: int | None) -> Commit | None:
-        """A chunk is done; `first` is the token chosen after the last chunk."""
+        """Record that a chunk has run; `first` is the target's token after the last chunk."""
         sequence = self.find(row.request)
         sequence.prefilled, sequence.chunks = row.end, sequence.chunks + 1
         sequence.seq_len = row.end
@@ -101,7 +101,7 @@ class Scheduler:
         return Commit(row.request, row.req_row, row.state_slot, 0, 0, emitted, sequence.seq_len, finished)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
-        """Accepted drafts and bonus become context and pending token."""
+        """Append accepted drafts and bonus to the request."""
         sequence = self.find(row.request)
         emitted, finished = sequence.cut(tokens, self._config.max_len)
         sequence.emitted.extend(emitted)
@@ -112,7 +112,7 @@ class Scheduler:
         )
 
     def retire(self, commits: tuple[Commit, ...]) -> list[tuple[int, tuple[int, ...], int]]:
-        """Give back row, pages and state slot of what is finished: (row, pages, slot) of each."""
+        """Free what finished requests own; return (row, pages, state slot) of each."""
         released = []
         for commit in commits:
             if commit.finished:

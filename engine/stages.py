@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What a user asks for. `num_drafts_wanted` are those in decode rounds 1, 2, .., repeated cyclically."""
+    """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically."""
 
     id: int
     arrival: int
@@ -36,12 +36,12 @@ class PrefillRow:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The tokens of the chunk."""
+        """Return the tokens of the chunk."""
         return self.prompt[self.start : self.end]
 
     @property
     def tail(self) -> int:
-        """The prompt token after them; -1 if it is still to be chosen."""
+        """Return the prompt token after them, -1 if the target is to choose it."""
         return self.prompt[self.end] if self.end < len(self.prompt) else -1
 
 
@@ -70,8 +70,10 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far; `width` is the
-    verify width of the runtime that it belongs to (0: of none), `layer` the part of an extend that has several."""
+    """One launch: `size` captured rows (0: eager), `rows` of them live, `replays` of that graph so far.
+
+    `width` is the verify width of its runtime (0: none), `layer` the part of an extend that has several.
+    """
 
     kind: str
     size: int
@@ -91,8 +93,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """ids [R, W] verified, choice [R, W] of the target after each, and what the draft takes of its hidden states
-    [R, W, D]; correct [R] drafts accepted, on the host correct_len, and the tokens that follow."""
+    """ids [R, W] verified, target_tokens [R, W] after each, correct_len [R] drafts accepted, also on the host.
+
+    hidden_states [R, W, D] are what the draft takes; tokens are those accepted, and the bonus.
+    """
 
     ids: Tensor
     hidden_states: Tensor | None
@@ -104,7 +108,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a request gained: tokens emitted (cut at its end), context length after, and whether it is finished."""
+    """Tokens that a request gained (cut at its end), its length after, and whether it is finished."""
 
     request: int
     req_row: int
@@ -117,5 +121,5 @@ class Commit:
 
     @property
     def last_correct_step_index(self) -> int:
-        """The verify row whose recurrent state survives: that of the last token committed."""
+        """Return the verify row whose recurrent state survives: that of the last token committed."""
         return len(self.emitted) - 1

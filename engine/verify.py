@@ -28,8 +28,7 @@ class Verifier:
         self._config, self._taps = config, probes.taps
 
     def verify(self, views: Views) -> Outputs:
-        """Return ids and target_tokens [B, W], correct_len [B] (drafts accepted) and bonus [B]; and hidden_states
-        [B, W, D] as the draft needs them."""
+        """Return ids and target_tokens [B, W], correct_len and bonus [B], and hidden_states [B, W, D] if needed."""
         req_rows, num_drafts = views["req_rows"], views["num_drafts"]
         ids = torch.cat([views["pending_tokens"].unsqueeze(1), views["draft_tokens"]], dim=1)
         size, width = ids.shape
@@ -60,8 +59,7 @@ class Verifier:
         return outputs if picked is None else {**outputs, "hidden_states": picked.view(size, width, -1)}
 
     def prefill(self, ids: Tensor, metadata: AttentionMetadata, last: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Return hidden_states [T, D] of packed prompt tokens [T] as the draft needs them, and the target_tokens [R]
-        after the tokens that `last` [R] selects."""
+        """Return hidden_states [T, D] of prompt tokens if needed, and the target_tokens [R] after tokens `last` [R]."""
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
         logits = self.target.logits(hidden_states.index_select(0, last))

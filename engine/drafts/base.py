@@ -1,4 +1,4 @@
-"""What an engine asks of a draft algorithm, and what it lends it.
+"""The interface of draft algorithms, and what an engine shares with one.
 
 `R` rows of a batch, `W` verify width, `T` packed tokens, `D` width of what the target hands over for a token.
 """
@@ -42,24 +42,23 @@ class Needs:
     layers: tuple[int, ...] = ()
 
     def layer_outputs(self) -> LayerOutputs | None:
-        """What a forward pass of the target has to be told to keep."""
+        """Return what has to record a forward pass of the target, if anything."""
         return LayerOutputs(self.layers) if self.hidden_states == "layers" else None
 
     def pick(self, last: Tensor, layer_outputs: LayerOutputs | None) -> Tensor | None:
-        """What is handed over, [T, D], of a pass that gave `last` and filled `layer_outputs`."""
+        """Return what the draft gets, [T, D], of a pass that gave `last` and filled `layer_outputs`."""
         if layer_outputs is not None:
             return layer_outputs.concatenated()
         return last if self.hidden_states == "last" else None
 
     def width(self, target: Target) -> int:
-        """D: 0 if nothing is handed over."""
+        """Return D, 0 if the draft gets nothing."""
         return target.width * {"none": 0, "last": 1, "layers": len(self.layers)}[self.hidden_states]
 
 
 @dataclass(frozen=True)
 class DraftContext:
-    """What an engine lends its draft: pools, sizes and probes. `cache` is None for a draft without entries;
-    `page_table` has the pages of all requests."""
+    """Pools, sizes and probes that a draft shares with its engine; `cache` is None for a draft without entries."""
 
     arena: Arena
     cache: PagedCache | None
@@ -75,8 +74,11 @@ class DraftContext:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Rounds of requests that go on. rows [R]; positions [R]: context before; correct_len [R]; ids [R, W] verified and
-    target_tokens [R, W] of the target after each; hidden_states [R, W, D] as needed; tokens emitted, on the host."""
+    """The verified rounds of unfinished requests.
+
+    req_rows, seq_lens before the round, correct_len [R]; ids verified and target_tokens after each [R, W];
+    hidden_states [R, W, D] as the draft needs them; tokens emitted, on the host.
+    """
 
     requests: tuple[int, ...]
     req_rows: Tensor
@@ -89,7 +91,7 @@ class Accepted:
 
 
 class Draft(ABC, Generic[M]):
-    """A draft algorithm on memory of its own: what its graphs are made of, and what it does between them.
+    """A draft algorithm on memory of its own: the functions that graphs capture, and what runs between them.
 
     Class methods say what an engine has to allocate. `lookback` is how many entries before those of a round its extend
     computes again. `proposer` fills drafts in a graph (None: `propose` does, on the host); each of `extenders` is a
@@ -109,21 +111,21 @@ class Draft(ABC, Generic[M]):
 
     @classmethod
     def needed(cls, model: M) -> Needs:
-        """What it takes of the target: nothing."""
+        """Return which hidden states of the target it takes."""
         return Needs()
 
     @classmethod
     def entries(cls, model: M) -> CacheShape | None:
-        """Its own KV entries, if it has any."""
+        """Return the shape of its own KV entries, if it has any."""
         return None
 
     @classmethod
     def memory(cls, model: M, target: Target, num_rows: int) -> Shapes:
-        """What it keeps of each request besides: arena tensors whose first dimension is the request row."""
+        """Return its arena tensors besides, whose first dimension is the request row."""
         return {}
 
     def weights(self) -> tuple[Tensor, ...]:
-        """Every tensor that its graphs read and nobody else declares."""
+        """Return every tensor that its graphs read and nobody else declares."""
         return ()
 
     @abstractmethod
@@ -134,48 +136,47 @@ class Draft(ABC, Generic[M]):
         hidden_states: Tensor | None,
         next_tokens: Sequence[int],
     ) -> None:
-        """Take in one chunk of each prompt, eagerly: packed tokens, what the target hands over for them [T, D], and the
-        token that it chose after each chunk."""
+        """Add a chunk of each prompt, eagerly: the target's hidden_states [T, D], and its token after each chunk."""
 
     def round_inputs(self) -> Shapes:
-        """Buffers of a round besides those of verify, by the shape of one row."""
+        """Return the buffers of a round besides those of verify, by the shape of one row."""
         return {}
 
     def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
-        """What goes into them: the proposer's inputs for these request rows."""
+        """Return the values of those buffers for these request rows."""
         return {}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
-        """Without a proposer: draft_tokens [R, steps] and how many of them each row has."""
+        """Propose on the host: return draft_tokens [R, steps] and how many of them each row has."""
         raise TypeError(f"{type(self).__name__} proposes in its graph")
 
     def extend_inputs(self, width: int) -> Shapes:
-        """Buffers of the extenders, by the shape of one row."""
+        """Return the buffers of the extenders, by the shape of one row."""
         return {}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """What goes into them."""
+        """Return the values of those buffers."""
         return {}
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """After the extenders: remember what the next round starts from."""
+        """Save what the next round starts from, after the extenders have run."""
 
     def origin(self, request: int) -> Mapping[str, Any]:
-        """Return how it came by the proposals of a request's round: a `propose` channel -> its value in plain types."""
+        """Return the origin of the proposals of a request's round: a `propose` channel -> its value in plain types."""
         return {}
 
     def tracked_requests(self) -> tuple[int, ...]:
-        """Requests of which it keeps something on the host, ascending."""
+        """Return the requests that it has something of on the host, ascending."""
         return ()
 
     def release(self, request: int) -> None:
-        """A request has ended. What is in its row the next owner of that overwrites."""
+        """Forget a request that has ended; the next owner of its row overwrites what is there."""
 
 
 def metadata_of_tokens(
     context: DraftContext, req_rows: Tensor, positions: Tensor, last_column: Tensor
 ) -> AttentionMetadata:
-    """One token a row, at its position, if its count is 0 or more; otherwise (-1) it belongs nowhere: slot 0."""
+    """Return the metadata of one token a row at its position; with `last_column` -1 it is padding, in slot 0."""
     metadata = metadata_of_rows(context, req_rows, positions, last_column, 1)
     return AttentionMetadata(req_rows, metadata.positions, metadata.slot_mapping)
 
@@ -183,7 +184,7 @@ def metadata_of_tokens(
 def metadata_of_rows(
     context: DraftContext, req_rows: Tensor, positions: Tensor, last_column: Tensor, width: int
 ) -> AttentionMetadata:
-    """`width` tokens a row from its position on, of which 0 .. count belong somewhere; all packed."""
+    """Return the metadata of `width` tokens a row from its position on; those behind `last_column` [R] are padding."""
     size = req_rows.shape[0]
     token_positions = torch.empty((size, width), dtype=torch.int64, device=req_rows.device)
     slot_mapping = torch.empty_like(token_positions)
@@ -212,7 +213,7 @@ class Tapping:
     def inputs(
         self, name: str, metadata: AttentionMetadata, ids: Tensor | None, hidden_states: Tensor | None, step: int = -1
     ) -> None:
-        """`name`.ids, .positions, .slots and .hidden, as far as there are any."""
+        """Record `name`.ids, .positions, .slots, .visible and .hidden, as far as there are any."""
         if ids is not None:
             self._taps.record(f"{name}.ids", ids, step)
         self._taps.record(f"{name}.positions", metadata.positions, step)
@@ -223,7 +224,7 @@ class Tapping:
             self._taps.record(f"{name}.hidden", hidden_states, step)
 
     def choose(self, name: str, logits: Tensor, step: int = -1) -> Tensor:
-        """The highest logit of each row [T], of equals the lowest id; recorded as `name`.proposal."""
+        """Return the token of the highest logit of each row [T], the lowest id of equals, and record it."""
         token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
         kernels.greedy_choice(token, logits)
         self._taps.record(f"{name}.proposal", token, step)

@@ -36,16 +36,16 @@ class DFlashDraft(Draft[Block]):
 
     @classmethod
     def needed(cls, model: Block) -> Needs:
-        """The outputs of the layers that the model was made for."""
+        """Return the layers that the model was made for."""
         return Needs("layers", model.features)
 
     @classmethod
     def entries(cls, model: Block) -> CacheShape:
-        """Those of its layers."""
+        """Return the shape of its layers' entries."""
         return model.cache_shape
 
     def weights(self) -> tuple[Tensor, ...]:
-        """The model's."""
+        """Return the model's."""
         return self.model.weights()
 
     def block(self, views: Views) -> Outputs:
@@ -68,13 +68,13 @@ class DFlashDraft(Draft[Block]):
         return {"draft_tokens": draft_tokens}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], positions [B], correct_len [B] and hidden_states [B, W, Df]."""
+        """Return req_rows [B], positions [B], correct_len [B] and hidden_states [B, W, Df]."""
         features = self.needs.width(self.context.target)
         ints: Shapes = dict.fromkeys(("req_rows", "positions", "correct_len"), ((), torch.int64))
         return ints | {"hidden_states": ((width, features), self.context.target.hidden_dtype)}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """The features of all rows that were verified: what is committed are the first a + 1."""
+        """Return the features of all verified rows; the first correct_len + 1 of them are committed."""
         assert accepted.hidden_states is not None
         return {
             "req_rows": accepted.req_rows,
@@ -84,7 +84,7 @@ class DFlashDraft(Draft[Block]):
         }
 
     def extend(self, views: Views) -> Outputs:
-        """Context entries n .. n+a of every row."""
+        """Write context entries n .. n+a of every row."""
         hidden_states, correct_len = views["hidden_states"], views["correct_len"]
         size, width = hidden_states.shape[:2]
         metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], correct_len, width)
@@ -100,7 +100,7 @@ class DFlashDraft(Draft[Block]):
         hidden_states: Tensor | None,
         next_tokens: Sequence[int],
     ) -> None:
-        """Context entries of the prompt."""
+        """Write the context entries of a chunk."""
         assert hidden_states is not None
         probes = self.context.probes
         probes.before_launch("extend_prompt")

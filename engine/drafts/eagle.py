@@ -40,43 +40,42 @@ class EagleDraft(Draft[Head]):
 
     @classmethod
     def needed(cls, model: Head) -> Needs:
-        """The state after the target's final norm."""
+        """Return that it takes the hidden states after the target's final norm."""
         return Needs("last")
 
     @classmethod
     def entries(cls, model: Head) -> CacheShape:
-        """Those of the head's one layer."""
+        """Return the shape of the head's entries."""
         return model.cache_shape
 
     @classmethod
     def memory(cls, model: Head, target: Target, num_rows: int) -> Shapes:
-        """The first draft of the next round, and what stands in for the hidden state that it needs."""
+        """Return next_draft_token, the first of the next round, and next_hidden_states, which the head makes for it."""
         return {
             "next_draft_token": ((num_rows,), torch.int64),
             "next_hidden_states": ((num_rows, target.width), target.hidden_dtype),
         }
 
     def weights(self) -> tuple[Tensor, ...]:
-        """The head's."""
+        """Return the head's."""
         return self.model.weights()
 
     def round_inputs(self) -> Shapes:
-        """next_draft_token [B] and hidden_states [B, D]."""
+        """Return next_draft_token [B] and hidden_states [B, D]."""
         target = self.context.target
         return {"next_draft_token": ((), torch.int64), "hidden_states": ((target.width,), target.hidden_dtype)}
 
     def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
-        """As the last extend left them."""
+        """Return them as the last extend left them."""
         return {
             "next_draft_token": self.context.arena["next_draft_token"][req_rows],
             "hidden_states": self.context.arena["next_hidden_states"][req_rows],
         }
 
     def steps(self, views: Views) -> Outputs:
-        """Fill draft_tokens [B, W-1]: the first is known from the last extend, each further one takes a forward.
-
-        `positions` is advanced after each forward and left as it was found: verify reads it next.
-        """
+        """Fill draft_tokens [B, W-1]: the first is known from the last extend, each further one takes a forward."""
+        # `positions` is advanced in place after each forward and left as it was found, since verify reads it next. That
+        # is how engines do it: it is the system under test, and forgetting a part of it is sgl-project/sglang#25015.
         draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
         token, hidden_states = views["next_draft_token"], views["hidden_states"]
         draft_tokens[:, 0].copy_(token)
@@ -92,14 +91,14 @@ class EagleDraft(Draft[Head]):
         return {"draft_tokens": draft_tokens}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """positions [B], correct_len [B], tokens [B, W] and hidden_states [B, W, D]."""
+        """Return req_rows, positions and correct_len [B], target_tokens [B, W] and hidden_states [B, W, D]."""
         target = self.context.target
         ints = {"req_rows": (), "positions": (), "correct_len": (), "target_tokens": (width,)}
         states = {"hidden_states": ((width, target.width), target.hidden_dtype)}
         return {name: (shape, torch.int64) for name, shape in ints.items()} | states
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """The target's choices are the tokens of the entries."""
+        """Return the entries of the round: the target's tokens and hidden states."""
         assert accepted.hidden_states is not None
         return {
             "req_rows": accepted.req_rows,
@@ -110,16 +109,13 @@ class EagleDraft(Draft[Head]):
         }
 
     def extend(self, views: Views) -> Outputs:
-        """Entries n .. n+a of every row from the target's states; the last gives the next first draft [B].
-
-        `tokens` [B, W] are the target's choices, `correct_len` [B] the drafts accepted (a).
-        """
-        tokens, correct_len, req_rows = views["target_tokens"], views["correct_len"], views["req_rows"]
-        size, width = tokens.shape
+        """Write entries n .. n+a of every row, a = correct_len; the last gives next_draft_token [B]."""
+        target_tokens, correct_len, req_rows = views["target_tokens"], views["correct_len"], views["req_rows"]
+        size, width = target_tokens.shape
         metadata = metadata_of_rows(self.context, req_rows, views["positions"], correct_len, width)
         hidden_states = views["hidden_states"].view(size * width, -1)
-        self.tapping.inputs("extend", metadata, tokens.view(-1), hidden_states)
-        handed = self.model.forward(tokens.view(-1), hidden_states, metadata, self.cache).view(size, width, -1)
+        self.tapping.inputs("extend", metadata, target_tokens.view(-1), hidden_states)
+        handed = self.model.forward(target_tokens.view(-1), hidden_states, metadata, self.cache).view(size, width, -1)
         last = correct_len.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[2])
         next_hidden_states = handed.gather(1, last).view(size, -1)
         return {
@@ -128,7 +124,7 @@ class EagleDraft(Draft[Head]):
         }
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """Each request's first draft and handed-on state for its next round."""
+        """Save each request's first draft and the head's hidden state for its next round."""
         self._save(accepted.req_rows, outputs[0]["next_draft_token"], outputs[0]["next_hidden_states"])
 
     def _save(self, req_rows: Tensor, next_draft_token: Tensor, next_hidden_states: Tensor) -> None:
@@ -142,7 +138,7 @@ class EagleDraft(Draft[Head]):
         hidden_states: Tensor | None,
         next_tokens: Sequence[int],
     ) -> None:
-        """Entries of prompt tokens shifted by one; after the last one comes the next of the prompt, or the chosen."""
+        """Write entries of prompt tokens shifted by one; the last is the next of the prompt, or the target's."""
         assert hidden_states is not None
         tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, next_tokens, strict=True)]
         shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
@@ -157,7 +153,7 @@ class EagleDraft(Draft[Head]):
         self._save(torch.tensor([row.req_row for row in batch], device=device), next_draft_token, next_hidden_states)
 
     def _metadata(self, req_rows: Tensor, positions: Tensor, num_drafts: Tensor, step: int) -> AttentionMetadata:
-        """Rows with fewer drafts than this step's are surplus: slot 0."""
+        """Return the metadata of a step; rows with fewer drafts are surplus, in slot 0."""
         return metadata_of_tokens(self.context, req_rows, positions, torch.where(num_drafts > step, 0, -1))
 
 

@@ -3,7 +3,8 @@
 Entry i of layer j takes token i + 1 + j and, with the chain on, what layer j-1 handed on at entry i. The last j entries
 of layer j are made with proposals; they are computed again once the true tokens are known, so every extend begins L - 1
 entries before its round. All proposals of a round come from the extend of the round before.
-`B` rows of a launch, `L` layers, `W` verify width, `D` hidden width. An extend has L - 1 + W entries a row.
+`B` rows of a launch, `R` requests, `L` layers, `W` verify width, `D` hidden width. An extend has L - 1 + W entries a
+row.
 Sources: DeepSeek-V3 (2024); sgl-project/sglang#22041; docs/semantics.md.
 """
 
@@ -48,17 +49,17 @@ class MtpDraft(Draft[Chain]):
 
     @classmethod
     def needed(cls, model: Chain) -> Needs:
-        """The state after the target's final norm."""
+        """Return that it takes the hidden states after the target's final norm."""
         return Needs("last")
 
     @classmethod
     def entries(cls, model: Chain) -> CacheShape:
-        """Those of its layers."""
+        """Return the shape of its layers' entries."""
         return model.cache_shape
 
     @classmethod
     def memory(cls, model: Chain, target: Target, num_rows: int) -> Shapes:
-        """The proposals [L] of the next round; tokens [L-1] and hidden states [L-1, D] of the last entries."""
+        """Return next_draft_tokens [L] of the next round; ids [L-1] and hidden states [L-1, D] of the last entries."""
         layers = model.cache_shape.layers
         shapes: Shapes = {"next_draft_tokens": ((num_rows, layers), torch.int64)}
         if layers > 1:
@@ -67,25 +68,24 @@ class MtpDraft(Draft[Chain]):
         return shapes
 
     def weights(self) -> tuple[Tensor, ...]:
-        """Those of all layers."""
+        """Return those of all layers."""
         return self.model.weights()
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
-        """The first proposals of those that the last extend made."""
+        """Return the first proposals of those that the last extend made."""
         req_rows = torch.tensor([row.req_row for row in batch], device=self.context.device)
         draft_tokens = self.context.arena["next_draft_tokens"][req_rows, :steps].clone()
         return draft_tokens, tuple(row.num_drafts for row in batch)
 
     def extend_inputs(self, width: int) -> Shapes:
-        """req_rows [B], positions [B] of the first entries, columns last [B] of the last, ids [B, L-1+W] and
-        hidden_states [B, L-1+W, D]."""
+        """Return req_rows, positions of first and columns of last entries [B]; ids and hidden_states [B, L-1+W, ..]."""
         target, entries = self.context.target, self.lookback + width
         ints: Shapes = dict.fromkeys(("req_rows", "positions", "last"), ((), torch.int64))
         ints["ids"] = ((entries,), torch.int64)
         return ints | {"hidden_states": ((entries, target.width), target.hidden_dtype)}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """What layer 0 takes: the entries of the round behind those that are computed again, without a gap.
+        """Return the inputs of layer 0: entries that are computed again, then those of the round, without a gap.
 
         A request of fewer tokens has fewer entries to compute again.
         """
@@ -102,7 +102,7 @@ class MtpDraft(Draft[Chain]):
         }
 
     def _window(self, accepted: Accepted) -> tuple[Tensor, Tensor]:
-        """Tokens [R, L-1+W] and the target's states [R, L-1+W, D] of entries n - L + 1, .."""
+        """Return ids [R, L-1+W] and the target's hidden states [R, L-1+W, D] of entries n - L + 1, .."""
         assert accepted.hidden_states is not None
         if not self.lookback:
             return accepted.target_tokens, accepted.hidden_states
@@ -111,7 +111,7 @@ class MtpDraft(Draft[Chain]):
         return ids, torch.cat([arena["lookback_hidden_states"][req_rows], accepted.hidden_states], dim=1)
 
     def extend(self, layer: int, views: Views) -> Outputs:
-        """One layer over all entries: its proposal [B], and in the buffers what the next layer takes."""
+        """Run one layer over all entries: return its proposal [B], and put the next layer's inputs into the buffers."""
         ids, hidden_states, last = views["ids"], views["hidden_states"], views["last"]
         size, entries = ids.shape
         metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], last, entries)
@@ -128,7 +128,7 @@ class MtpDraft(Draft[Chain]):
         return {"token": token}
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """The proposals, and the last L - 1 entries' tokens and hidden states."""
+        """Save the proposals, and ids and hidden states of the last L - 1 entries."""
         arena, req_rows = self.context.arena, accepted.req_rows
         arena["next_draft_tokens"][req_rows] = torch.stack([out["token"] for out in outputs], dim=1)
         if self.lookback:
@@ -144,7 +144,7 @@ class MtpDraft(Draft[Chain]):
         hidden_states: Tensor | None,
         next_tokens: Sequence[int],
     ) -> None:
-        """The entries of a chunk, and of the L - 1 before it: only now are the tokens known that those embed.
+        """Write the entries of a chunk and of the L - 1 before it, whose tokens were not known until now.
 
         Behind the last known token come the proposals of the layers before.
         """
@@ -179,7 +179,7 @@ class MtpDraft(Draft[Chain]):
         )
 
     def _behind(self, batch: tuple[PrefillRow, ...], spans: list[range], hidden_states: Tensor) -> Tensor:
-        """The target's states of a chunk behind those remembered of the entries before it."""
+        """Return the target's hidden states of each chunk behind those saved of the entries before it."""
         parts, at = [], 0
         for row, span in zip(batch, spans, strict=True):
             if before := row.start - span.start:
@@ -189,7 +189,7 @@ class MtpDraft(Draft[Chain]):
         return torch.cat(parts)
 
     def _ids(self, spans: list[range], known: list[tuple[int, ...]], guesses: list[list[int]], ahead: int) -> Tensor:
-        """The tokens `ahead` of each entry: known ones, then what the layers before proposed."""
+        """Return the token `ahead` of each entry: a known one, or what a layer before proposed."""
         tokens = [
             of[position + ahead] if position + ahead < len(of) else guess[position + ahead - len(of)]
             for span, of, guess in zip(spans, known, guesses, strict=True)

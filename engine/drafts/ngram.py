@@ -46,7 +46,7 @@ class NgramIndex:
         self.advance(tokens)
 
     def advance(self, tokens: Sequence[int]) -> None:
-        """Tokens that the request went on with."""
+        """Append tokens of the request."""
         for token in tokens:
             newest = len(self._tokens) - 1
             for size in self._sizes:
@@ -55,7 +55,7 @@ class NgramIndex:
             self._tokens.append(token)
 
     def match(self) -> Match:
-        """The longest suffix that has occurred before, at its most recent earlier occurrence."""
+        """Return the longest suffix that has occurred before, at its most recent earlier occurrence."""
         for size in self._sizes:
             end = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
             if end is not None:
@@ -63,7 +63,7 @@ class NgramIndex:
         return Match()
 
     def propose(self, most: int) -> list[int]:
-        """At most so many tokens after the match, none if there is none."""
+        """Return at most `most` tokens after the match, none if there is none."""
         place = self.match().place
         return self._tokens[place : place + most] if place >= 0 else []
 
@@ -76,7 +76,7 @@ class NgramDraft(Draft[NgramSettings]):
         self._indices: dict[int, NgramIndex] = {}
 
     def match(self, request: int) -> Match:
-        """The match that a request's next round starts from."""
+        """Return the match that a request's next round starts from."""
         return self._indices[request].match()
 
     def origin(self, request: int) -> Mapping[str, Any]:
@@ -84,14 +84,14 @@ class NgramDraft(Draft[NgramSettings]):
         return {"match": self.match(request)._asdict()}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
-        """As many as were found of those that each row may have; [R, steps], zero behind them."""
+        """Return as many tokens as follow each row's match, within its num_drafts; [R, steps], zero behind them."""
         found = [self._indices[row.request].propose(row.num_drafts) for row in batch]
         padded = [tokens + [0] * (steps - len(tokens)) for tokens in found]
         draft_tokens = torch.tensor(padded, dtype=torch.int64, device=self.context.device).view(len(batch), steps)
         return draft_tokens, tuple(len(tokens) for tokens in found)
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
-        """The tokens that were emitted, and no others."""
+        """Add the tokens that were emitted, and no others."""
         for request, tokens in zip(accepted.requests, accepted.tokens, strict=True):
             self._indices[request].advance(tokens)
 
@@ -102,17 +102,17 @@ class NgramDraft(Draft[NgramSettings]):
         hidden_states: Tensor | None,
         next_tokens: Sequence[int],
     ) -> None:
-        """The prompt, once it is complete, and the token after it."""
+        """Add the prompt, once it is complete, and the token after it."""
         for row, token in zip(batch, next_tokens, strict=True):
             if row.tail < 0:
                 self._indices[row.request] = NgramIndex(self.model, (*row.prompt, token))
 
     def tracked_requests(self) -> tuple[int, ...]:
-        """Those with an index."""
+        """Return those with an index."""
         return tuple(sorted(self._indices))
 
     def release(self, request: int) -> None:
-        """Nothing of a request outlives it."""
+        """Drop the request's index."""
         del self._indices[request]
 
 

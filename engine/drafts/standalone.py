@@ -34,20 +34,19 @@ class StandaloneDraft(Draft[Target]):
 
     @classmethod
     def entries(cls, model: Target) -> CacheShape:
-        """Those of its layers. Raises ValueError for a model with recurrent states."""
+        """Return the shape of its layers' entries. Raises ValueError for a model with recurrent states."""
         if model.state_shape is not None:
             raise ValueError("layer_types of a standalone draft has 'linear_attention'; allowed: 'full_attention'")
         return model.cache_shape
 
     def weights(self) -> tuple[Tensor, ...]:
-        """The model's."""
+        """Return the model's."""
         return self.model.weights()
 
     def steps(self, views: Views) -> Outputs:
-        """Fill draft_tokens [B, W-1]: forward k runs the token at position n + k - 1 and gives draft k.
-
-        `positions` is advanced after each forward and left as it was found: verify reads it next.
-        """
+        """Fill draft_tokens [B, W-1]: forward k runs the token at position n + k - 1 and gives draft k."""
+        # `positions` is advanced in place and left as it was found, since verify reads it next: the system under test,
+        # as in EAGLE (sgl-project/sglang#25015).
         draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
         token, steps = views["pending_tokens"], draft_tokens.shape[1]
         for step in range(1, steps + 1):
@@ -63,12 +62,12 @@ class StandaloneDraft(Draft[Target]):
         return {"draft_tokens": draft_tokens}
 
     def extend_inputs(self, width: int) -> Shapes:
-        """rows [B], positions [B], correct_len [B] and ids [B, W]."""
+        """Return req_rows, positions and correct_len [B], and ids [B, W]."""
         shapes: dict[str, tuple[int, ...]] = {"req_rows": (), "positions": (), "correct_len": (), "ids": (width,)}
         return {name: (shape, torch.int64) for name, shape in shapes.items()}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
-        """The tokens that were verified: what is committed are the first a + 1."""
+        """Return the verified tokens; the first correct_len + 1 of them are committed."""
         return {
             "req_rows": accepted.req_rows,
             "positions": accepted.seq_lens,
@@ -77,7 +76,7 @@ class StandaloneDraft(Draft[Target]):
         }
 
     def extend(self, views: Views) -> Outputs:
-        """Entries n .. n+a of every row."""
+        """Write entries n .. n+a of every row."""
         ids, correct_len = views["ids"], views["correct_len"]
         metadata = metadata_of_rows(self.context, views["req_rows"], views["positions"], correct_len, ids.shape[1])
         self.tapping.inputs("extend", metadata, ids.view(-1), None)
@@ -91,7 +90,7 @@ class StandaloneDraft(Draft[Target]):
         hidden_states: Tensor | None,
         next_tokens: Sequence[int],
     ) -> None:
-        """Entries of the prompt's own tokens, at their own positions."""
+        """Write entries of the prompt's own tokens, at their own positions."""
         probes = self.context.probes
         ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self.context.device)
         probes.before_launch("extend_prompt")

@@ -133,7 +133,7 @@ def _is_cpu(value: object) -> bool:
 
 
 def has_mask(value: object) -> bool:
-    """True if a boolean (or uint8) mask is among the indices of an indexing operation."""
+    """Return whether a boolean (or uint8) mask is among the indices of an indexing operation."""
     return isinstance(value, (list, tuple)) and any(
         isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in value
     )

@@ -1,4 +1,4 @@
-"""What the engine asks of a model and of a draft head.
+"""The interfaces of target and draft models, and the metadata of their tokens.
 
 `T` packed tokens, `D` hidden width, `V` vocabulary, `N` heads, `H` head size, `S` KV slots. Of linear layers: `B` rows
 of a launch, `R` sequences, `U` value heads, `E` value size, `C` conv width, `Q` channels of the convolution.
@@ -38,7 +38,7 @@ class PrefillStates:
 
 @dataclass(frozen=True)
 class AttentionMetadata:
-    """Where each of T packed tokens belongs: request table row, position, and KV slot; all int64 [T].
+    """Request row, position and KV slot of each of T packed tokens; all int64 [T].
 
     `states` says the same of recurrent layers; a model without any is not asked for it. A token sees the entries of
     positions 0 .. `visible` of its row, which is its own position unless given: in a block everything sees everything.
@@ -52,25 +52,25 @@ class AttentionMetadata:
 
 
 class LayerOutputs:
-    """Outputs of chosen layers of one forward pass, residual included; a model tells it of every layer."""
+    """Outputs of chosen layers of one forward pass, residual included; a model records every layer."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
         self._outputs: dict[int, Tensor] = {}
 
     def record(self, layer: int, output: Tensor) -> None:
-        """The output [T, D] of decoder layer `layer`, counted from 0."""
+        """Record the output [T, D] of decoder layer `layer`, counted from 0."""
         if layer in self.layers:
             self._outputs[layer] = output
 
     def concatenated(self) -> Tensor:
-        """Side by side in the order of `layers`: [T, D * len(layers)]."""
+        """Return them side by side in the order of `layers`: [T, D * len(layers)]."""
         return torch.cat([self._outputs[layer] for layer in self.layers], dim=1)
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """What one KV entry looks like: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`."""
+    """The shape of KV entries: `layers` pairs of [N, key_dim] and [N, value_dim] of `dtype`."""
 
     layers: int
     kv_heads: int
@@ -81,8 +81,10 @@ class CacheShape:
 
 @dataclass(frozen=True)
 class StateShape:
-    """What the recurrent layers keep of one request: in each of `layers` the last C - 1 inputs of the convolution, of
-    `dtype`, and U matrices [key_dim, value_dim] of `state_dtype`."""
+    """The recurrent state of one request in each of `layers` layers.
+
+    The last C - 1 inputs of the convolution, of `dtype`, and U matrices [key_dim, value_dim] of `state_dtype`.
+    """
 
     layers: int
     key_heads: int
@@ -101,8 +103,10 @@ class StateShape:
 
 @dataclass(frozen=True)
 class RecurrentWeights:
-    """A gated delta net layer's own: conv [Q, C], a_log [U], dt_bias [U]; and the state that a new request begins with,
-    start_conv [C - 1, Q] and start_ssm [U, H, E], zero if None."""
+    """Of a gated delta net layer: conv [Q, C], a_log [U], dt_bias [U], and the state that a new request begins with.
+
+    That is start_conv [C - 1, Q] and start_ssm [U, H, E], zero if None.
+    """
 
     conv: Tensor
     a_log: Tensor
@@ -130,8 +134,10 @@ class Cache(Protocol):
 
 
 class Target(Protocol):
-    """A target language model. `layer_types` are "full_attention" or "linear_attention"; `state_shape` is None without
-    the latter, and `cache_shape` counts the former only."""
+    """A target language model; `layer_types` are "full_attention" or "linear_attention".
+
+    `cache_shape` counts the former only; `state_shape` is None without the latter.
+    """
 
     cache_shape: CacheShape
     state_shape: StateShape | None
@@ -194,8 +200,7 @@ class Chain(Protocol):
 
 
 class Block(Protocol):
-    """A draft that fills in a block of masked tokens at once; its context entries are made of the target's layers
-    `features`. `mask` is the id of a masked token."""
+    """A draft that fills in a block of masked tokens (id `mask`) at once, over the target's layers `features`."""
 
     cache_shape: CacheShape
     features: tuple[int, ...]

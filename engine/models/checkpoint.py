@@ -27,7 +27,7 @@ class Tensors(Mapping[str, Tensor]):
         return self.stored(name).to(self._dtype)
 
     def stored(self, name: str) -> Tensor:
-        """The tensor in the dtype of its file."""
+        """Return the tensor in the dtype of its file."""
         self._read.add(name)
         tensor = _open(self._files[name], self._device).get_tensor(name)
         if not tensor.is_floating_point():

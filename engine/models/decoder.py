@@ -59,7 +59,7 @@ def run_layers(
     eps: float,
     layer_outputs: LayerOutputs | None = None,
 ) -> Tensor:
-    """The residual stream [T, D], changed in place, through all layers and the final norm: [T, D].
+    """Run the residual stream [T, D], changed in place, through all layers and the final norm: [T, D].
 
     Each norm is fused with the addition before it.
     """
@@ -73,6 +73,6 @@ def run_layers(
 
 
 def record_layer(layer_outputs: LayerOutputs | None, layer: int, residual: Tensor) -> None:
-    """Tell `layer_outputs` of a layer's output [T, D]: a copy where it is wanted, since the stream changes in place."""
+    """Record a layer's output [T, D], as a copy where it is wanted, since the stream changes in place."""
     if layer_outputs is not None:
         layer_outputs.record(layer, residual.clone() if layer in layer_outputs.layers else residual)

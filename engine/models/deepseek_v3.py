@@ -27,11 +27,11 @@ LATENT_EPS = 1e-6
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """`index` is the layer of the cache. projection [Zq + Zkv + Hr, D] gives the latents and the rotated key, which all
-    heads share; without a query rank it has N(Hn + Hr) rows of queries in place of Zq.
+    """Multi-head latent attention; `index` is the layer of the cache.
 
-    queries [N(Hn + Hr), Zq] or None, keys_values [N(Hn + E), Zkv], out [D, NE], inv_freq [Hr / 2]. Rotated
-    components are in halves, whatever the order in the checkpoint.
+    projection [Zq + Zkv + Hr, D] gives the latents and the rotated key, which all heads share; without a query rank it
+    has N(Hn + Hr) rows of queries in place of Zq. queries [N(Hn + Hr), Zq] or None, keys_values [N(Hn + E), Zkv],
+    out [D, NE], inv_freq [Hr / 2]. Rotated components are in halves, whatever the order in the checkpoint.
     """
 
     index: int

@@ -133,7 +133,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def head_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The norm of each head: [T, N, H] -> [T, N, H]."""
+    """Return the norm of each head: [T, N, H] -> [T, N, H]."""
     return rms_norm(x.reshape(-1, x.shape[2]), weight, eps).view(x.shape)
 
 

@@ -64,7 +64,7 @@ def in_blocks(x: Tensor, chosen: int, gate_up: Tensor, down: Tensor, on_layer: C
 
 
 def run_experts(x: Tensor, shares: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    """The outputs of experts [T, k] for x [T, D], added up by their shares [T, k]: [T, D].
+    """Return the outputs of experts [T, k] for x [T, D], added up by their shares [T, k]: [T, D].
 
     gate_up [X, 2F, D], down [X, D, F]. Few tokens gather the weights of their experts; as soon as these are as many as
     there are experts, reading every expert once for all tokens is less.

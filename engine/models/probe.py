@@ -29,7 +29,7 @@ class ProbeShape:
     value_dim: int
 
     def cache(self, layers: int) -> CacheShape:
-        """Of so many full attention layers."""
+        """Return the shape of the entries of `layers` full attention layers."""
         return CacheShape(layers, self.kv_heads, self.key_dim, self.value_dim, torch.int64)
 
 
@@ -57,7 +57,7 @@ class LinearShape:
     conv: int
 
     def state(self, layers: int) -> StateShape:
-        """Of so many linear layers."""
+        """Return the shape of the states of `layers` linear layers."""
         sizes = (self.key_heads, self.value_heads, self.key_dim, self.value_dim, self.conv)
         return StateShape(layers, *sizes, torch.int64, torch.int64)
 
@@ -152,8 +152,7 @@ class ProbeTarget:
 
 
 def standalone(weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int) -> ProbeTarget:
-    """A language model of its own as a draft, of the layers in `properties.values.probe.standalone_weights`: full
-    attention throughout, whatever its target is made of; its favourite always counts."""
+    """Return a standalone draft of `properties.values.probe.standalone_weights`: full attention in every layer."""
     layers = sum(name.endswith(".q.gate") for name in weights)
     return ProbeTarget(weights, {"num_hidden_layers": layers}, shape, None, logit_bits, 256)
 

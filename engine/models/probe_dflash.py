@@ -1,5 +1,4 @@
-"""The block draft of a probe: rows of masked tokens filled in by one pass over features of the context
-(docs/semantics.md, "Probe models").
+"""The block draft of a probe: masked tokens filled in by one pass over features (docs/semantics.md, "Probe models").
 
 `B` rows of a launch, `W` columns of a block, `T` packed tokens (B * W in a block), `D` lanes of the target, `Dd` lanes
 of the draft, `Df` lanes of the features, `N` kv heads, `H` head sizes, `V` vocabulary; all int64.
@@ -18,8 +17,10 @@ from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, m
 
 
 class ProbeBlock:
-    """A `Block`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: in [Dd, D], mask [D],
-    layers.i.* with layers.i.{k,v}.context [.., Df], out [D, Dd]. The masked token is number V."""
+    """A `Block`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors.
+
+    in [Dd, D], mask [D], layers.i.*, layers.i.{k,v}.context [.., Df], out [D, Dd]. The masked token is number V.
+    """
 
     def __init__(
         self, weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
@@ -40,7 +41,7 @@ class ProbeBlock:
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
 
     def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
-        """Context entries of features [T, Df] in every layer."""
+        """Write the context entries of features [T, Df] in every layer."""
         kv = mix(torch.addcmul(linear(features, self._context), metadata.positions.unsqueeze(1), self._position))
         heads, sizes = self.shape.kv_heads, (self.shape.key_dim, self.shape.value_dim)
         parts = kv.split([heads * size for _ in self._layers for size in sizes], dim=1)
@@ -62,7 +63,7 @@ class ProbeBlock:
         return states
 
     def _followed(self, carry: Tensor, positions: Tensor) -> Tensor:
-        """The carry [B, W], which row i of a block has up to row 0, along the favourites of rows 1 .. i - 1.
+        """Return the carry [B, W], which row i of a block has up to row 0, along the favourites of rows 1 .. i - 1.
 
         Row 0 proposes nothing, and mixes it: else it would choose what row 1 does.
         """

@@ -1,5 +1,4 @@
-"""Chained multi-token prediction of a probe: layers with weights and entries of their own, one a proposal
-(docs/semantics.md, "Probe models").
+"""Chained multi-token prediction of a probe, a layer a proposal (docs/semantics.md, "Probe models").
 
 `T` packed tokens, `D` lanes of the target, `Dd` lanes of the draft, `L` layers, `V` vocabulary; all int64.
 """
@@ -19,15 +18,17 @@ HANDED = ("after_norm", "before_norm")
 
 
 class ProbeChain:
-    """A `Chain`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors: fc.j [Dd, 2D] over
-    (embedding, hidden), layers.j.*, out.j [D, Dd]. A layer hands on what its logits are of, or with `handed`
-    "before_norm" the same before its mix, but for the carry. Raises ValueError for anything else."""
+    """A `Chain`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors.
+
+    fc.j [Dd, 2D] over (embedding, hidden), layers.j.*, out.j [D, Dd]. A layer hands on what its logits are of, or with
+    `handed` "before_norm" the same before its mix, but for the carry. Raises ValueError for anything else.
+    """
 
     def __init__(
         self, weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int, *, chain: bool, handed: str
     ) -> None:
         if handed not in HANDED:
-            raise ValueError(f"handed is {handed!r}; allowed: {', '.join(HANDED)}")
+            raise ValueError(f"invalid handed {handed!r}: expected {' or '.join(HANDED)}")
         count = sum(name.startswith("fc.") for name in weights)
         self.chain, self._before = chain, handed == "before_norm"
         self.cache_shape = shape.cache(count)

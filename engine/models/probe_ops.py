@@ -36,13 +36,15 @@ def shift(x: Tensor, bits: int) -> Tensor:
 
 
 def favourite(carry: Tensor, vocab: int) -> Tensor:
-    """The token 0 .. V - 1 that a mixed carry, of any shape, chooses."""
+    """Return the token 0 .. V - 1 that a mixed carry, of any shape, chooses."""
     return shift(carry, 33) % vocab
 
 
 class Unembedding:
-    """Logits of states: a hash of the whole state; the favourite of its carry is raised above the rest in `agreement`
-    of 256 contexts. `weight` [V, D], `bits` the resolution of the hash."""
+    """Logits of hidden states: a hash of all lanes, of `bits` resolution; `weight` [V, D].
+
+    The favourite of the carry is raised above the rest in `agreement` of 256 contexts.
+    """
 
     def __init__(self, weight: Tensor, bits: int, agreement: int) -> None:
         self._weight, self._bits, self._agreement = weight, bits, agreement

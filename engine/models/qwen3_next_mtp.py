@@ -23,8 +23,7 @@ from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDelta
 
 
 class Qwen3NextMtp:
-    """A `Chain` of one layer. Tensors: mtp.fc.weight [D, 2D], mtp.pre_fc_norm_{embedding,hidden}, mtp.layers.0.*,
-    mtp.norm."""
+    """A `Chain` of one layer: mtp.fc.weight [D, 2D], mtp.pre_fc_norm_{embedding,hidden}, mtp.layers.0.*, mtp.norm."""
 
     chain = True
 

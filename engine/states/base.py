@@ -1,4 +1,4 @@
-"""What the engine asks of the memory of recurrent layers, whichever way a round is committed.
+"""The interface of recurrent states, whichever way a round is committed.
 
 `S` state slots (slot 0 is reserved for padding), `B` rows of a launch, `A` allocated steps, `L` linear layers, `C` conv
 width, `Q` channels of the convolution, `U` value heads, `H` key size, `E` value size.
@@ -24,30 +24,29 @@ class Pools(Protocol):
 
 
 class StateCache(Protocol):
-    """States of every linear layer and slot: `ssm` [L, S, U, H, E] is committed, and of the checkpoints there are the
-    windows `checkpoint_conv` [L, S, C-1, Q] and `checkpoint_ssm` [L, S, U, H, E]."""
+    """States of every linear layer and slot: ssm and checkpoint_ssm [L, S, U, H, E], checkpoint_conv [L, S, C-1, Q]."""
 
     ssm: Tensor
     checkpoint_conv: Tensor
     checkpoint_ssm: Tensor
 
     def begin(self, states: PrefillStates) -> None:
-        """Requests begin in the slots chunks.fresh; before the first layer runs."""
+        """Begin requests in states.new_slots, before the first layer runs."""
 
     def prefill(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
     ) -> Tensor:
-        """Packed x [T, Q] and a, b [T, U] in place of the committed state: [T, U, E]."""
+        """Advance the committed states by packed x [T, Q] and a, b [T, U]: [T, U, E]."""
         ...
 
     def verify(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: VerifyStates
     ) -> Tensor:
-        """x [B * W, Q] and a, b [B * W, U] from the logical state of each row's slot, which stays: [B * W, U, E]."""
+        """Run x [B * W, Q] and a, b [B * W, U] from each row's logical state, which stays: [B * W, U, E]."""
         ...
 
     def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
-        """The state after verify row last_correct_step_indices [B] becomes that of slots [B]; -1: nothing does."""
+        """Commit the state after verify row last_correct_step_indices [B] to state_slots [B]; -1: nothing."""
 
     def checkpoint(self, state_slots: Tensor, steps: Tensor) -> None:
         """Keep the state after verify row steps [B] of the round just committed; -1: none."""
@@ -56,12 +55,12 @@ class StateCache(Protocol):
         """Make the committed state of these slots plain: nothing pending."""
 
     def plain(self, state_slots: Tensor) -> Plain:
-        """Copies of the logical states: conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""
+        """Return copies of the logical states: conv [L, B, C-1, Q] and ssm [L, B, U, H, E]."""
         ...
 
 
 def checkpoint_shapes(shape: StateShape, slots: int) -> Shapes:
-    """The arena entries of the checkpoints: one a slot."""
+    """Return the arena entries of the checkpoints: one a slot."""
     window, matrix = (shape.conv - 1, shape.channels), (shape.value_heads, shape.key_dim, shape.value_dim)
     return {
         "checkpoint.conv": ((shape.layers, slots, *window), shape.dtype),

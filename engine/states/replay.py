@@ -1,5 +1,4 @@
-"""Commit by replay: verify keeps the inputs of its rows; commit says how many of them count; the next verify folds
-those into the state before it goes on.
+"""Commit by replay: verify keeps its inputs, commit counts the valid ones, the next verify folds those in first.
 
 A slot has two halves of inputs: a launch reads the pending ones from one half and writes its own to the other. `cursor`
 [S, 2] is (m, h): m pending inputs in half h. `S` state slots, `B` rows of a launch, `W` verify width, `A` allocated
@@ -18,8 +17,7 @@ from draftproof.engine.states.snapshot import update
 
 
 class Replay:
-    """Base states "states.ssm", inputs "states.inputs" [L, 2, S, C-1+A, Q] behind a window of C - 1 before them,
-    gate inputs "states.gates" [L, 2, S, A, 2, U], and "states.cursor"."""
+    """Base states, and inputs since: of conv [L, 2, S, C-1+A, Q] behind a window, of gates [L, 2, S, A, 2, U]."""
 
     def __init__(self, pools: Pools) -> None:
         self.ssm, self.inputs, self.gates = (pools[f"states.{name}"] for name in ("ssm", "inputs", "gates"))
@@ -30,7 +28,7 @@ class Replay:
 
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
-        """The arena entries: `slots` state slots, `steps` the largest width ever; rows of a launch need nothing."""
+        """Return the arena entries: `slots` state slots, `steps` the largest width ever; rows need nothing."""
         matrix = (shape.value_heads, shape.key_dim, shape.value_dim)
         inputs = (shape.layers, 2, slots, shape.conv - 1 + steps, shape.channels)
         return {
@@ -42,7 +40,7 @@ class Replay:
         }
 
     def begin(self, states: PrefillStates) -> None:
-        """Nothing is pending, and the window of a prefill is that of half 0."""
+        """Set nothing pending; the window of a prefill is that of half 0."""
         self.cursor[states.new_slots] = 0
 
     def prefill(
@@ -103,12 +101,12 @@ class Replay:
         return conv, ssm
 
     def base(self, state_slots: Tensor) -> Plain:
-        """Copies of the states before what is pending, as in `plain`."""
+        """Return copies of the states before what is pending, as in `plain`."""
         half = self.cursor[state_slots, 1]
         return self.inputs[:, half, state_slots, : self._window], self.ssm[:, state_slots]
 
     def _fold(self, into: Plain, state_slots: Tensor, rows: Tensor, steps: Tensor) -> None:
-        """States after pending input `steps` of slots (-1: none), to `rows` of other pools."""
+        """Write the states after pending input `steps` of slots (-1: none) to `rows` of other pools."""
         for layer, weights in self._weights.items():
             kernels.gdn_checkpoint(
                 into[1][layer],

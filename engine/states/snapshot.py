@@ -24,7 +24,7 @@ class Snapshot:
 
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
-        """The arena entries: `slots` state slots, `rows` rows of the largest launch, `steps` the largest width ever."""
+        """Return the arena entries: `slots` state slots, `rows` of a launch at most, `steps` the largest width."""
         window, matrix = (shape.conv - 1, shape.channels), (shape.value_heads, shape.key_dim, shape.value_dim)
         return {
             "states.conv": ((shape.layers, slots, *window), shape.dtype),
@@ -35,7 +35,7 @@ class Snapshot:
         }
 
     def begin(self, states: PrefillStates) -> None:
-        """Nothing but the layers' states belongs to a request."""
+        """Do nothing: only the layers' states belong to a request."""
 
     def prefill(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, states: PrefillStates
@@ -72,7 +72,7 @@ class Snapshot:
         kernels.state_scatter(self.checkpoint_ssm, self.intermediate_ssm, state_slots, steps)
 
     def flush(self, state_slots: Tensor) -> None:
-        """The committed states are plain at any time."""
+        """Do nothing: the committed states are plain at any time."""
 
     def plain(self, state_slots: Tensor) -> Plain:
         """See StateCache."""

@@ -36,7 +36,7 @@ class EngineSubject:
         self.announce: Callable[[int, str], None] = _say_nothing
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """Serve the scenario's requests to the end; everything observed on the way. Raises what the engine raises."""
+        """Serve the scenario's requests to the end; return everything observed. Raises what the engine raises."""
         with torch.no_grad():
             return self._run(scenario, script)
 
@@ -76,10 +76,10 @@ class EngineSubject:
 
 
 def _say_nothing(step: int, kind: str) -> None:
-    """Nobody asked."""
+    """Do nothing."""
 
 
 def _channels(draft: Draft) -> frozenset[str]:
-    """All but those of other drafts."""
+    """Return all but those of other drafts."""
     own = kind_of(draft).tapped
     return frozenset(CHANNELS) - frozenset().union(*(kind.tapped - own for kind in KINDS))

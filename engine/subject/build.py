@@ -123,7 +123,7 @@ def _adaptive(scenario: Scenario) -> AdaptiveConfig | None:
 
 
 def requests(scenario: Scenario, script: Script) -> list[GenerationRequest]:
-    """The scenario's requests in order of arrival, with stop tokens as the script resolved them."""
+    """Return the scenario's requests in order of arrival, with stop tokens as the script resolved them."""
     made = [
         GenerationRequest(
             id=number,

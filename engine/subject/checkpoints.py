@@ -1,5 +1,4 @@
-"""Real models of a scenario: a checkpoint directory as the target, and its draft from a directory, from a seed, or
-built into the target's checkpoint.
+"""Targets from checkpoints, with drafts from a directory, from a seed, or built into the target's checkpoint.
 
 Target and draft are built from one configuration object, which stays what it was: `Pair.seen` is the evidence.
 """

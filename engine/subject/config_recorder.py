@@ -31,7 +31,7 @@ class ConfigRecorder:
             self._num_layers += 1
 
     def end_layers(self) -> None:
-        """The first prefill is over."""
+        """Note that the first prefill is over."""
         self._is_complete = True
 
     def report_draft(self, cache: PagedCache | None) -> None:

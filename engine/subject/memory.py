@@ -43,7 +43,7 @@ class MemoryWatch:
         self._codes = np.array([_REGIONS.get(region.name.split(".")[0], MemoryRegion.OTHER) for region in regions])
 
     def _places(self, name: str) -> tuple[int, int]:
-        """Places of a tensor and the bytes of each; a tensor of no region is one place."""
+        """Return the places of a tensor and the bytes of each; a tensor of no region is one place."""
         tensor, kind = self._arena[name], name.split(".")[0]
         if kind not in _REGIONS:
             return 1, max(1, tensor.numel() * tensor.element_size())
@@ -69,7 +69,7 @@ class MemoryWatch:
         self._before.copy_(self._arena.memory)
 
     def poison_row(self, row: int) -> None:
-        """Page 0 everywhere, or pages that may be another request's: in range, and not what the row will be given."""
+        """Fill a row with page 0, or with pages in range that are not what the row will be given."""
         page_table, pages = self._arena["page_table"], self._engine.config.pages
         columns = torch.arange(page_table.shape[1], device=page_table.device)
         page_table[row] = (columns + row) % pages + 1 if self._poison else 0
@@ -96,8 +96,7 @@ class MemoryWatch:
                         raw.view(-1, int(count), int(size))[:, at] = POISON_BYTES[self._poison]
 
     def before(self) -> None:
-        """A launch begins. What changed in a pool since the last one is held against it: between launches nothing
-        may."""
+        """Note the start of a launch; what changed in a pool since the last one counts as its own."""
         self._astray = {(code, place) for code, place in self._changes() if code != MemoryRegion.OTHER}
         self._before.copy_(self._arena.memory)
 

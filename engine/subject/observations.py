@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
+from torch import Tensor
+
 from draftproof.engine.stages import Commit
 from draftproof.properties.values.observed import Datum, Vector
 from draftproof.properties.values.trace import Key, Observation
@@ -26,3 +29,13 @@ class ObservationLog:
         for layer, vectors in zip(layers, states, strict=True):
             for commit, vector in zip(commits, vectors, strict=True):
                 self.add(channel, Key(commit.request, commit.round, layer=layer), vector)
+
+
+def vectors(tensor: Tensor) -> list[Vector]:
+    """Rows of a [R, ..] tensor as trace vectors: bytes of integers, or float64 arrays."""
+    flat = tensor.detach().reshape(tensor.shape[0], -1).cpu()
+    if flat.dtype == torch.int64:
+        return [row.tobytes() for row in flat.numpy()]
+    array = flat.to(torch.float64).numpy().copy()
+    array.setflags(write=False)
+    return list(array)

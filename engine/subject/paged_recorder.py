@@ -9,8 +9,7 @@ import torch
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.engine import Engine
 from draftproof.engine.stages import Commit, StepPlan
-from draftproof.engine.subject.observations import ObservationLog
-from draftproof.engine.subject.vectors import vectors
+from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.properties.values.observed import Owner, PoolReport, StatePoolReport
 from draftproof.properties.values.trace import Key
 

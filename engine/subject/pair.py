@@ -9,8 +9,10 @@ from draftproof.engine.models.base import Target
 
 
 class Pair(NamedTuple):
-    """Target and draft, the configuration object that both were built from, and its fingerprints (config_fields): as
-    handed in, after the target was built, after the draft was built."""
+    """Target and draft, the configuration object that both were built from, and its fingerprints.
+
+    Those are of the object as handed in, after the target was built, and after the draft was built (config_fields).
+    """
 
     target: Target
     draft: DraftModel

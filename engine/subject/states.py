@@ -15,41 +15,41 @@ from draftproof.engine.stages import Commit
 from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
-from draftproof.engine.subject.vectors import vectors
+from draftproof.engine.subject.observations import vectors
 from draftproof.properties.values.observed import Vector
 
 Layers = list[list[Vector]]
 
 
 def logical(states: StateCache, commits: Sequence[Commit]) -> Layers:
-    """What has been committed, pending inputs folded in."""
+    """Return what has been committed, pending inputs folded in."""
     return _layers(*states.plain(_slots(states, commits)))
 
 
 def stored(states: StateCache, commits: Sequence[Commit]) -> Layers:
-    """What lies in the pools as it is: the state, once nothing is pending."""
+    """Return the pools as they are: the states, once nothing is pending."""
     slots = _slots(states, commits)
     return _layers(*(states.base(slots) if isinstance(states, Replay) else states.plain(slots)))
 
 
 def base(states: Replay, commits: Sequence[Commit]) -> Layers:
-    """States before what is pending."""
+    """Return the states before what is pending."""
     return _layers(*states.base(_slots(states, commits)))
 
 
 def pending_inputs(states: Replay, commits: Sequence[Commit]) -> list[int]:
-    """How many inputs of each request are still to be folded in."""
+    """Return how many inputs of each request are still to be folded in."""
     return states.cursor[_slots(states, commits), 0].tolist()
 
 
 def checkpoints(states: StateCache, commits: Sequence[Commit]) -> Layers:
-    """The checkpoints of these requests."""
+    """Return the checkpoints of these requests."""
     slots = _slots(states, commits)
     return _layers(states.checkpoint_conv[:, slots], states.checkpoint_ssm[:, slots])
 
 
 def after_rows(states: Snapshot, layer: int, row: int, count: int) -> list[Vector]:
-    """The states after verify rows 0 .. count-1 of one row of the batch."""
+    """Return the states after verify rows 0 .. count-1 of one row of the batch."""
     conv, ssm = states.intermediate_conv[layer, row, :count], states.intermediate_ssm[layer, row, :count]
     return vectors(_flat(conv, ssm))
 

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from draftproof.engine.stages import Commit, DecodeRow, PrefillRow
-from draftproof.engine.subject.observations import ObservationLog
+from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.taps import Tapped
-from draftproof.engine.subject.vectors import vectors
 from draftproof.properties.values.observed import Choice, Datum
 from draftproof.properties.values.trace import Key
 
@@ -42,7 +41,7 @@ class TapRecorder:
         self._block(batch, tapped, width)
 
     def _steps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
-        """Steps of a chain: an EAGLE head's are one fewer than a row's drafts, a standalone draft's as many."""
+        """Report a chain's steps: an EAGLE head has one fewer than a row's drafts, a standalone draft as many."""
         for step in range(1, width):
             columns = _columns("draft", tapped, step)
             last = step + int("hidden_in" in columns)

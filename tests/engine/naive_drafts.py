@@ -80,7 +80,7 @@ def unsigned(x: torch.Tensor) -> list:
 
 def entry(cache: PagedCache, layer: int, row: int, position: int) -> list[int]:
     """Key and value of a position, side by side."""
-    slot = where_of(cache, [(row, position)]).slots
+    slot = where_of(cache, [(row, position)]).slot_mapping
     return [number for pool in (cache.keys, cache.values) for number in unsigned(pool[layer][slot].flatten())]
 
 

@@ -36,5 +36,5 @@ def place(
 
 def kept(cache: PagedCache, layer: int, row: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values of positions 0 .. count - 1 of a request: [count, N, Hk] and [count, N, Hv]."""
-    slots = place(cache, [row] * count, list(range(count))).slots
+    slots = place(cache, [row] * count, list(range(count))).slot_mapping
     return cache.keys[layer][slots], cache.values[layer][slots]

@@ -47,7 +47,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     asked = LayerOutputs(draft.features)
     cache = paged(target.cache_shape, T)
     target.forward(IDS, place(cache, [1] * T, list(range(T))), cache, asked)
-    return Tiny(path, target, draft, asked.joined())
+    return Tiny(path, target, draft, asked.concatenated())
 
 
 def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -168,7 +168,7 @@ def test_captured(tiny: Tiny) -> None:
     cache, ids = filled(tiny), block(tiny, W)[None].clone()
     where = place(cache, [2] * W, list(range(T, T + W)), [T + W - 1] * W)
     features, behind = tiny.features[:3].clone(), place(cache, [2] * 3, [4, 5, 6])
-    places = [at for one in (where, behind) for at in (one.rows, one.positions, one.slots, one.visible)]
+    places = [at for one in (where, behind) for at in (one.req_rows, one.positions, one.slot_mapping, one.last_visible)]
     memory = [ids, features, cache.page_table, *cache.keys, *cache.values, *(at for at in places if at is not None)]
 
     def both() -> tuple[torch.Tensor, ...]:

@@ -56,7 +56,7 @@ def run(target: GroupedTarget, cuts: tuple[int, ...] = ()) -> Run:
         asked = LayerOutputs(tuple(layers))
         where = place(cache, [2] * (end - start), list(range(start, end)))
         hidden.append(target.forward(IDS[start:end], where, cache, asked))
-        outputs.append(asked.joined())
+        outputs.append(asked.concatenated())
     whole = torch.cat(hidden)
     entries = tuple(kept(cache, layer, 2, T) for layer in layers)
     return Run(whole, target.logits(whole), entries, torch.cat(outputs))
@@ -132,7 +132,7 @@ def test_a_captured_pass_follows_its_inputs(directory: Path) -> None:
 
     def both() -> tuple[torch.Tensor, ...]:
         asked = LayerOutputs(features)
-        return target.logits(target.forward(ids, where, cache, asked)), asked.joined()
+        return target.logits(target.forward(ids, where, cache, asked)), asked.concatenated()
 
     graph = HostBackend().capture(both, [*memory, *target.weights()])
     for start in (5, 20):

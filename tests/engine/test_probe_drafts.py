@@ -169,7 +169,7 @@ def test_a_block_agrees_with_a_target_that_follows_its_favourites() -> None:
     features = LayerOutputs(DFLASH.features)
     tokens, _ = greedy(TEXT[:4], 6, features)
     model, request = block(), Request(1, 4, 5)
-    request.features, request.ids[0] = features.joined()[:4], tokens[4]
+    request.features, request.ids[0] = features.concatenated()[:4], tokens[4]
     batch = Batch(model, [request], 6)
     logits = model.logits(model.forward(batch.ids, batch.where, batch.cache))
     assert tuple(logits.argmax(1).tolist()[1:]) == tokens[5:10]

@@ -23,7 +23,7 @@ MAX_HYSTERESIS = 64.0
 
 
 class AdaptiveError(DraftproofError, ValueError):
-    """An adaptive config that cannot be used: names the file, the field, its value, and what is allowed."""
+    """An adaptive config that cannot be used: names the file, the field, its value, and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def _chosen(config: AdaptiveConfig, current: int, average: float) -> int:
 def read_adaptive_config(path: str | Path, initial: int) -> AdaptiveConfig:
     """Read a JSON object with any of the fields of `_FIELDS`, as SGLang names them. Raises AdaptiveError."""
     if not _integer(1, MAX_STEPS)(initial):
-        raise AdaptiveError(f"{path}: initial step count {initial!r}; allowed: an integer 1 .. {MAX_STEPS}")
+        raise AdaptiveError(f"{path}: invalid initial step count {initial!r}: expected an integer 1 .. {MAX_STEPS}")
     values = _read_object(Path(path))
     for name, value in values.items():
         if name not in _FIELDS:
-            raise AdaptiveError(f"{path}: unknown field {name} = {_shown(value)}; allowed: {', '.join(_FIELDS)}")
+            raise AdaptiveError(f"{path}: invalid field {name} = {_shown(value)}: expected one of {', '.join(_FIELDS)}")
         field = _FIELDS[name]
         if not field.fits(value):
-            raise AdaptiveError(f"{path}: {name} = {_shown(value)}; allowed: {field.allowed}")
+            raise AdaptiveError(f"{path}: invalid {name} {_shown(value)}: expected {field.allowed}")
     given = {_FIELDS[name].attribute: _FIELDS[name].convert(value) for name, value in values.items()}
     return AdaptiveConfig(initial, **given)
 
@@ -152,18 +152,18 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
     except OSError as error:
-        raise AdaptiveError(f"{path} cannot be read: {error.strerror}; it must be a JSON file") from None
+        raise AdaptiveError(f"invalid {path}: expected a JSON file, but {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise AdaptiveError(f"{path} is not a JSON object: {error}") from error
+        raise AdaptiveError(f"invalid {path}: expected a JSON object, but {error}") from error
     if not isinstance(value, dict):
-        raise AdaptiveError(f"{path} holds {_shown(value)}; allowed: an object with fields {', '.join(_FIELDS)}")
+        raise AdaptiveError(f"invalid {path} {_shown(value)}: expected a JSON object with fields {', '.join(_FIELDS)}")
     return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name, times in Counter(name for name, _ in pairs).items():
         if times > 1:
-            raise ValueError(f"field {name} is given {times} times; allowed: once")
+            raise ValueError(f"field {name} is given {times} times")
     return dict(pairs)
 
 

@@ -28,7 +28,7 @@ def _module(name: str) -> ModuleType:
     try:
         module = import_module(f"{__name__}.{name}")
     except ModuleNotFoundError as error:
-        raise ValueError(f"draft algorithm is {name!r}, allowed: a module of engine/drafts that has one") from error
+        raise ValueError(f"invalid draft algorithm {name!r}: expected the name of a module of engine/drafts") from error
     if not hasattr(module, "ALGORITHM"):
-        raise ValueError(f"draft algorithm is {name!r}, allowed: a module of engine/drafts that has one")
+        raise ValueError(f"invalid draft algorithm {name!r}: expected the name of a module of engine/drafts")
     return module

@@ -36,7 +36,7 @@ class StandaloneDraft(Draft[Target]):
     def entries(cls, model: Target) -> CacheShape:
         """Return the shape of its layers' entries. Raises ValueError for a model with recurrent states."""
         if model.state_shape is not None:
-            raise ValueError("layer_types of a standalone draft has 'linear_attention'; allowed: 'full_attention'")
+            raise ValueError("invalid layer_types 'linear_attention' of a standalone draft: expected 'full_attention'")
         return model.cache_shape
 
     def weights(self) -> tuple[Tensor, ...]:

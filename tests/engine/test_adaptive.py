@@ -324,36 +324,36 @@ STEPS, ALPHA, HYSTERESIS = (
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"steps": [1]}', f"unknown field steps = [1]; allowed: {FIELDS}"),
-        ('{"1": {"candidate_steps": [1]}}', f'unknown field 1 = {{"candidate_steps": [1]}}; allowed: {FIELDS}'),
-        ('{"candidate_steps": []}', f"candidate_steps = []; allowed: {STEPS}"),
-        ('{"candidate_steps": 3}', f"candidate_steps = 3; allowed: {STEPS}"),
-        ('{"candidate_steps": [1, 0]}', f"candidate_steps = [1, 0]; allowed: {STEPS}"),
-        ('{"candidate_steps": [true]}', f"candidate_steps = [true]; allowed: {STEPS}"),
-        ('{"candidate_steps": [1.0]}', f"candidate_steps = [1.0]; allowed: {STEPS}"),
-        ('{"candidate_steps": [65]}', f"candidate_steps = [65]; allowed: {STEPS}"),
-        ('{"candidate_steps": null}', f"candidate_steps = null; allowed: {STEPS}"),
-        ('{"ema_alpha": true}', f"ema_alpha = true; allowed: {ALPHA}"),
-        ('{"ema_alpha": "0.2"}', f'ema_alpha = "0.2"; allowed: {ALPHA}'),
-        ('{"ema_alpha": NaN}', f"ema_alpha = NaN; allowed: {ALPHA}"),
-        ('{"ema_alpha": 1e999}', f"ema_alpha = Infinity; allowed: {ALPHA}"),
-        ('{"ema_alpha": 0}', f"ema_alpha = 0; allowed: {ALPHA}"),
-        ('{"ema_alpha": 1.0001}', f"ema_alpha = 1.0001; allowed: {ALPHA}"),
-        ('{"update_interval": 0}', "update_interval = 0; allowed: an integer, 1 or more"),
-        ('{"update_interval": 5.0}', "update_interval = 5.0; allowed: an integer, 1 or more"),
-        ('{"update_interval": true}', "update_interval = true; allowed: an integer, 1 or more"),
-        ('{"warmup_batches": -1}', "warmup_batches = -1; allowed: an integer, 0 or more"),
-        ('{"warmup_batches": false}', "warmup_batches = false; allowed: an integer, 0 or more"),
-        ('{"down_hysteresis": NaN}', f"down_hysteresis = NaN; allowed: {HYSTERESIS}"),
-        ('{"down_hysteresis": -Infinity}', f"down_hysteresis = -Infinity; allowed: {HYSTERESIS}"),
-        ('{"up_hysteresis": 64.5}', f"up_hysteresis = 64.5; allowed: {HYSTERESIS}"),
-        ('{"up_hysteresis": [0]}', f"up_hysteresis = [0]; allowed: {HYSTERESIS}"),
-        ('{"up_hysteresis": 1' + "0" * 400 + "}", f"up_hysteresis = 1{'0' * 56}...; allowed: {HYSTERESIS}"),
-        ('{"ema_alpha": 1, "ema_alpha": 1}', " is not a JSON object: field ema_alpha is given 2 times;"),
-        ("[1, 3]", f" holds [1, 3]; allowed: an object with fields {FIELDS}"),
-        ('{"ema_alpha": 0.2', " is not a JSON object: Expecting ',' delimiter: line 1 column 18 (char 17)"),
-        ("", " is not a JSON object: Expecting value: line 1 column 1 (char 0)"),
-        ("[" * 200_000, " is not a JSON object: "),
+        ('{"steps": [1]}', f"invalid field steps = [1]: expected one of {FIELDS}"),
+        ('{"1": {"candidate_steps": [1]}}', f'invalid field 1 = {{"candidate_steps": [1]}}: expected one of {FIELDS}'),
+        ('{"candidate_steps": []}', f"invalid candidate_steps []: expected {STEPS}"),
+        ('{"candidate_steps": 3}', f"invalid candidate_steps 3: expected {STEPS}"),
+        ('{"candidate_steps": [1, 0]}', f"invalid candidate_steps [1, 0]: expected {STEPS}"),
+        ('{"candidate_steps": [true]}', f"invalid candidate_steps [true]: expected {STEPS}"),
+        ('{"candidate_steps": [1.0]}', f"invalid candidate_steps [1.0]: expected {STEPS}"),
+        ('{"candidate_steps": [65]}', f"invalid candidate_steps [65]: expected {STEPS}"),
+        ('{"candidate_steps": null}', f"invalid candidate_steps null: expected {STEPS}"),
+        ('{"ema_alpha": true}', f"invalid ema_alpha true: expected {ALPHA}"),
+        ('{"ema_alpha": "0.2"}', f'invalid ema_alpha "0.2": expected {ALPHA}'),
+        ('{"ema_alpha": NaN}', f"invalid ema_alpha NaN: expected {ALPHA}"),
+        ('{"ema_alpha": 1e999}', f"invalid ema_alpha Infinity: expected {ALPHA}"),
+        ('{"ema_alpha": 0}', f"invalid ema_alpha 0: expected {ALPHA}"),
+        ('{"ema_alpha": 1.0001}', f"invalid ema_alpha 1.0001: expected {ALPHA}"),
+        ('{"update_interval": 0}', "invalid update_interval 0: expected an integer, 1 or more"),
+        ('{"update_interval": 5.0}', "invalid update_interval 5.0: expected an integer, 1 or more"),
+        ('{"update_interval": true}', "invalid update_interval true: expected an integer, 1 or more"),
+        ('{"warmup_batches": -1}', "invalid warmup_batches -1: expected an integer, 0 or more"),
+        ('{"warmup_batches": false}', "invalid warmup_batches false: expected an integer, 0 or more"),
+        ('{"down_hysteresis": NaN}', f"invalid down_hysteresis NaN: expected {HYSTERESIS}"),
+        ('{"down_hysteresis": -Infinity}', f"invalid down_hysteresis -Infinity: expected {HYSTERESIS}"),
+        ('{"up_hysteresis": 64.5}', f"invalid up_hysteresis 64.5: expected {HYSTERESIS}"),
+        ('{"up_hysteresis": [0]}', f"invalid up_hysteresis [0]: expected {HYSTERESIS}"),
+        ('{"up_hysteresis": 1' + "0" * 400 + "}", f"invalid up_hysteresis 1{'0' * 56}...: expected {HYSTERESIS}"),
+        ('{"ema_alpha": 1, "ema_alpha": 1}', ": expected a JSON object, but field ema_alpha is given 2 times"),
+        ("[1, 3]", f" [1, 3]: expected a JSON object with fields {FIELDS}"),
+        ('{"ema_alpha": 0.2', ": expected a JSON object, but Expecting ',' delimiter: line 1 column 18 (char 17)"),
+        ("", ": expected a JSON object, but Expecting value: line 1 column 1 (char 0)"),
+        ("[" * 200_000, ": expected a JSON object, but "),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_with_its_field_and_what_is_allowed(tmp_path: Path, text: str, said: str) -> None:
@@ -361,18 +361,20 @@ def test_a_bad_file_is_refused_with_its_field_and_what_is_allowed(tmp_path: Path
     with pytest.raises(AdaptiveError) as caught:
         read_adaptive_config(file, 3)
     message = str(caught.value)
-    assert message.startswith(f"{file}{said}" if said.startswith(" ") else f"{file}: {said}")
+    assert message.startswith(f"invalid {file}{said}" if said[0] in " :" else f"{file}: {said}")
 
 
 def test_a_file_that_is_missing_or_not_text_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AdaptiveError, match=r"none\.json cannot be read: No such file or directory; it must be a JSON"):
+    with pytest.raises(AdaptiveError, match=r"none\.json: expected a JSON file, but No such file or directory"):
         read_adaptive_config(tmp_path / "none.json", 3)
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(AdaptiveError, match=r"bytes\.json is not a JSON object: 'utf-8' codec"):
+    with pytest.raises(AdaptiveError, match=r"bytes\.json: expected a JSON object, but 'utf-8' codec"):
         read_adaptive_config(tmp_path / "bytes.json", 3)
 
 
 @pytest.mark.parametrize("initial", [0, -1, 65, True, 3.0, None])
 def test_a_bad_initial_step_count_is_refused(tmp_path: Path, initial: int) -> None:
-    with pytest.raises(AdaptiveError, match=r"adaptive\.json: initial step count .*; allowed: an integer 1 \.\. 64"):
+    with pytest.raises(
+        AdaptiveError, match=r"adaptive\.json: invalid initial step count .*: expected an integer 1 \.\. 64"
+    ):
         read_adaptive_config(written(tmp_path, "{}"), initial)

@@ -58,7 +58,9 @@ def test_every_algorithm_is_found_by_its_name(name: str) -> None:
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
-    with pytest.raises(ValueError, match="draft algorithm is 'medusa', allowed: a module of engine/drafts"):
+    with pytest.raises(
+        ValueError, match="invalid draft algorithm 'medusa': expected the name of a module of engine/drafts"
+    ):
         algorithm("medusa")
 
 

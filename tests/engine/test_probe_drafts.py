@@ -128,7 +128,7 @@ def test_every_input_of_a_chain_changes_what_depends_on_it() -> None:
 
 
 def test_a_chain_refuses_to_hand_on_what_nobody_defined() -> None:
-    with pytest.raises(ValueError, match="'logits'; allowed: after_norm, before_norm"):
+    with pytest.raises(ValueError, match="invalid handed 'logits': expected after_norm or before_norm"):
         chain("logits")
 
 

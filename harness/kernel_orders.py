@@ -6,7 +6,7 @@ import time
 
 from draftproof.harness.kernel_runs import diverges
 from draftproof.harness.workers.messages import Answer, KernelOrder
-from draftproof.properties.kernels.contract import KernelCase
+from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.values.verdict import Outcome
 
 

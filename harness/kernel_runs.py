@@ -35,7 +35,8 @@ def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
 
 def ours(op: str) -> Callable[..., None]:
     """Return the op of draftproof.kernels, imported now: in a fault's process that is the patched one."""
-    return getattr(importlib.import_module("draftproof.kernels"), op)
+    implementation: Callable[..., None] = getattr(importlib.import_module("draftproof.kernels"), op)
+    return implementation
 
 
 def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) -> Divergence | None:

@@ -32,7 +32,7 @@ from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
     from draftproof.harness.lockstep import Solved
-    from draftproof.properties.kernels.contract import KernelCase
+    from draftproof.properties.kernels.case import KernelCase
 
 BROKEN_DEVICE, OWN_ERROR = 113, 114
 """Exit codes: the device does not work any more in this process; our own code raised outside of an order."""
@@ -188,7 +188,8 @@ class _Numbered(msgspec.Struct):
 def _order(line: bytes) -> AnyOrder | Answer:
     """Return the order, or the answer that it has fields of values that no order may have."""
     try:
-        return msgspec.json.decode(line, type=AnyOrder)
+        order: AnyOrder = msgspec.json.decode(line, type=AnyOrder)
+        return order
     except msgspec.ValidationError as error:
         number = msgspec.json.decode(line, type=_Numbered).number
         return Answer(number=number, outcome=Outcome.ERROR, error="ValidationError", detail=str(error))

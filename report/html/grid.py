@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from draftproof.properties.diagnosis.timeline import Mark, Timeline
-from draftproof.properties.values.channels import PHASES
+from draftproof.properties.values.channel import PHASES
 
 WIDEST = 120
 """Columns that a table has at most; those nearest to the first divergence stay."""

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -50,7 +50,11 @@ _OUTER = ("architectures", "tie_word_embeddings")
 _MTP_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
 
 
-def read_config(directory: str | Path, kind: type[C] = TargetConfig) -> C:  # type: ignore[assignment]
+@overload
+def read_config(directory: str | Path) -> TargetConfig: ...
+@overload
+def read_config(directory: str | Path, kind: type[C]) -> C: ...
+def read_config(directory: str | Path, kind: type[Any] = TargetConfig) -> Any:
     """Read and check the config.json of a checkpoint directory. Raises CheckpointError."""
     return parse_config(read_fields(directory), kind, str(Path(directory) / "config.json"))
 
@@ -84,7 +88,11 @@ def text_fields(fields: dict[str, Any], source: str = "config.json") -> dict[str
     return {**text, **{name: fields[name] for name in _OUTER if name in fields}}
 
 
-def parse_config(fields: dict[str, Any], kind: type[C] = TargetConfig, source: str = "config.json") -> C:  # type: ignore[assignment]
+@overload
+def parse_config(fields: dict[str, Any], *, source: str = ...) -> TargetConfig: ...
+@overload
+def parse_config(fields: dict[str, Any], kind: type[C], source: str = ...) -> C: ...
+def parse_config(fields: dict[str, Any], kind: type[Any] = TargetConfig, source: str = "config.json") -> Any:
     """Check the fields of a configuration of some `kind`; null means left out. Raises CheckpointError."""
     fields = text_fields(fields, source)
     architecture = _architecture(fields, kind, source)
@@ -105,7 +113,7 @@ def parse_config(fields: dict[str, Any], kind: type[C] = TargetConfig, source: s
     except msgspec.ValidationError as error:
         raise _explained(str(error), {**fields, **given}, source) from None
     made.check(source)
-    return made  # type: ignore[return-value]
+    return made
 
 
 def _architecture(fields: Mapping[str, Any], kind: type[DecoderConfig], source: str) -> str:
@@ -114,7 +122,7 @@ def _architecture(fields: Mapping[str, Any], kind: type[DecoderConfig], source: 
     found = [_MODEL_TYPES.get(str(fields.get("model_type")))] if named is None else named
     if not isinstance(found, list) or len(found) != 1 or found[0] not in allowed:
         raise invalid(source, "architectures", named, f"one of {', '.join(allowed)}")
-    return found[0]
+    return str(found[0])
 
 
 def _rope(fields: Mapping[str, Any], config: type[DecoderConfig], kind: Any, source: str) -> dict[str, Any]:

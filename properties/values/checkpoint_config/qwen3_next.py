@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -44,6 +44,25 @@ class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
     linear_conv_kernel_dim: Annotated[int, Meta(ge=2)]
     mtp_num_hidden_layers: Whole = 1
     mtp_use_dedicated_embeddings: bool = False
+
+    if TYPE_CHECKING:  # a field of some architectures and a constant of the others; widths may be None where unused
+
+        @property
+        def num_experts(self) -> int: ...
+        @property
+        def num_experts_per_tok(self) -> Any: ...
+        @property
+        def moe_intermediate_size(self) -> Any: ...
+        @property
+        def shared_expert_intermediate_size(self) -> Any: ...
+        @property
+        def norm_topk_prob(self) -> bool: ...
+        @property
+        def decoder_sparse_step(self) -> int: ...
+        @property
+        def mlp_only_layers(self) -> tuple[int, ...]: ...
+        @property
+        def intermediate_size(self) -> Any: ...
 
     def check(self, source: str) -> None:
         super().check(source)

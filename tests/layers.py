@@ -1,6 +1,6 @@
-"""Which tests are quick, and which are slow by nature; what is named in neither list is in the layer between.
+"""Which tests are quick, and which are slow by nature; what is named in no list is in the layer between.
 
-`make test-fast` runs FAST, `make test` runs all but SLOW, `make test-slow` runs SLOW. A new test needs no line here.
+`make test-fast` runs FAST, `make test` all but SLOW, `make test-slow` SLOW. A new test needs no line here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ FAST = (
 )
 """Values, contracts, diagnosis and the reference's probe models: no engine process is started, nothing is forked."""
 
+BETWEEN = (
+    # Hundreds of scenarios are drawn.
+    "tests/properties/test_coverage.py::test_no_impossible_bin_is_hit_and_every_bin_is_known",
+    "tests/properties/test_draft_strategies.py",
+    "tests/properties/test_strategies.py",
+)
+"""What takes more than its share of a minute."""
+
 SLOW = (
     # Triton compiles or interprets every kernel.
     "tests/kernels/test_compile.py",
@@ -41,7 +49,7 @@ SLOW = (
 
 
 def layer(nodeid: str) -> Layer | None:
-    """Return the layer of a test by its id; the longer of two prefixes decides."""
-    prefixes: list[tuple[str, Layer]] = [*((one, "fast") for one in FAST), *((one, "slow") for one in SLOW)]
-    fitting = [one for one in prefixes if nodeid.startswith(one[0])]
-    return max(fitting, key=lambda one: len(one[0]))[1] if fitting else None
+    """Return the layer of a test by its id; the longest prefix decides."""
+    layers: dict[str, Layer | None] = dict.fromkeys(FAST, "fast") | dict.fromkeys(BETWEEN) | dict.fromkeys(SLOW, "slow")
+    fitting = [prefix for prefix in layers if nodeid.startswith(prefix)]
+    return layers[max(fitting, key=len)] if fitting else None

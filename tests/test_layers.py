@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.layers import FAST, SLOW, layer
+from tests.layers import BETWEEN, FAST, SLOW, layer
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def names_of_tests() -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("prefix", [*FAST, *SLOW])
+@pytest.mark.parametrize("prefix", [*FAST, *BETWEEN, *SLOW])
 def test_every_line_names_a_test(prefix):
     assert any(name.startswith(prefix) for name in names_of_tests())
 

@@ -5,28 +5,20 @@ Subjects here are the reference, which needs no torch.
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from draftproof import plugin
-from draftproof.plugin import plain
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace
-from draftproof.pytest_checks import Check, ContractError, hold, make_subject
-from draftproof.pytest_summary import summary, workflow_commands
-from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
+from draftproof.pytest_checks import make_subject
 
 pytest_plugins = ["pytester"]
 
@@ -251,125 +243,10 @@ def test_annotations_only_on_github_and_escaped(project, monkeypatch):
     assert "%0Apytest " in told[0]
 
 
-class Report:
-    """A test report, as far as it is read."""
-
-    def __init__(self, nodeid: str, *properties: tuple[str, object], when: str = "call") -> None:
-        self.nodeid, self.when, self.user_properties, self.failed = nodeid, when, list(properties), True
-        self.location = ("tests/a,b.py", 6, "test")
-
-
-FINDING: tuple[tuple[str, object], ...] = (
-    ("draftproof.contract", "a:b\n::error::c"),
-    ("draftproof.identity", "x"),
-    ("draftproof.replay", "pytest 100%"),
-    ("draftproof.divergence", "first\r\nsecond"),
-)
-
-
-def test_nothing_breaks_out_of_an_annotation():
-    lines = list(workflow_commands([Report("t", *FINDING), Report("t", *FINDING, when="teardown")], "sub"))
-    assert lines == [
-        "::error file=sub/tests/a%2Cb.py,line=7,title=Draftproof%3A a%3Ab%0A%3A%3Aerror%3A%3Ac"
-        "::first%0D%0Asecond%0Apytest 100%25"
-    ]
-
-
-def test_what_failed_was_judged():
-    shares = [
-        Report("t[share1of2]", ("draftproof.contract", "accept.greedy"), *FINDING[1:]),
-        Report("t[share2of2]", ("draftproof.inconclusive", "accept.greedy memory.bounds")),
-    ]
-    assert "t: not enough was exercised to judge memory.bounds" in list(summary(shares, plain))
-
-
-def test_no_scenarios_prove_nothing(tmp_path):
-    with pytest.raises(AssertionError, match="INCONCLUSIVE: reference was given no scenarios: expected at least one"):
-        Check(ReferenceSubject, [], tmp_path)()
-    with pytest.raises(AssertionError, match="was given no scenarios"):
-        Check(ReferenceSubject, [], tmp_path, share=(1, 2))(scenarios=iter(()))
-    # A share may have none where there are fewer scenarios than workers.
-    assert Check(ReferenceSubject, [], tmp_path, share=(1, 2))().scenarios == 0
-
-
-def test_what_is_kept_is_what_is_told(tmp_path):
-    """The first of a kind is told, and later ones do not take the place of its case; shares have files of their own."""
-
-    class Off(ReferenceSubject):
-        def run(self, scenario: Scenario, script: Script) -> Trace:
-            trace = super().run(scenario, script)
-            wrong = (
-                one._replace(value=one.value + 1) if one.channel == "draft.step.positions" else one
-                for one in trace.observations
-            )
-            return replace(trace, observations=tuple(wrong))
-
-    scenarios = generate(0, 6, ("eagle",))
-    for share in ((0, 1), (1, 2)):
-        with pytest.raises(ContractError) as caught:
-            Check(Off, scenarios, tmp_path, test="t", share=share)()
-        (found,) = caught.value.found
-        kept = read_case(Path(found.case))[0]
-        assert kept == scenarios[0]
-        with pytest.raises(ContractError) as again:
-            hold(Off(), kept, cases=tmp_path / "again")
-        assert again.value.found[0].sentence == found.sentence
-    assert len(list(tmp_path.glob("t*/*.json"))) == 2
-
-
-def test_what_one_share_could_judge_is_judged():
-    reports = [
-        Report("t[share1of2]", ("draftproof.scenarios", 2), ("draftproof.inconclusive", "a b"), *FINDING),
-        Report(
-            "t[share2of2]", ("draftproof.scenarios", 3), ("draftproof.inconclusive", "b"), ("draftproof.judged", "a")
-        ),
-        Report("other", ("unknown", 1)),
-    ]
-    first, lacking, *_ = summary(reports, plain)
-    assert first == "5 scenarios in 1 tests (2 shares), 1 findings"
-    assert lacking == "t: not enough was exercised to judge b"
-    assert list(summary(reports[2:], plain)) == []
-
-
-def test_a_check_in_a_fixture_counts_too():
-    reports = [Report("t", *FINDING, when="setup"), Report("t", *FINDING, when="teardown")]
-    assert len(list(workflow_commands(reports, "."))) == 1
-    reports[0].failed = False
-    assert list(workflow_commands(reports, ".")) == []
-
-
-def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
-    from draftproof.engine.subject import EngineSubject
-
-    def out_of_range(*_: object) -> None:
-        raise IndexError("page 9 is out of range")
-
-    scenarios = generate(3, 1)
-    monkeypatch.setattr(EngineSubject, "run", out_of_range)
-    check = Check(subject=lambda: make_subject("", "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu")
-    with pytest.raises(
-        ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+\.json --device cpu"
-    ) as caught:
-        check()
-    (found,) = caught.value.found
-    assert read_case(Path(found.case))[0] == scenarios[0]
-    assert found.outcome == "CRASH"
-    with pytest.raises(ContractError, match="replay: draftproof replay"):
-        hold(make_subject("", "cpu"), scenarios[0], cases=tmp_path)
-
-
 @pytest.mark.skipif(plugin._devices() > 0, reason="there is a CUDA device")
 def test_a_device_that_is_not_here_is_named():
     with pytest.raises(ValueError, match="invalid --draftproof-device 'cuda': expected cpu"):
         make_subject("", "cuda")
-
-
-@pytest.mark.parametrize(
-    ("name", "without"),
-    [("t[share1of2]", "t"), ("t[a-share2of12]", "t[a]"), ("t[share1of2-a]", "t[a]"), ("t[share]", "t[share]")],
-)
-def test_the_share_is_no_part_of_a_tests_name(name, without):
-    assert plain(name) == without
 
 
 @pytest.mark.parametrize(
@@ -477,52 +354,3 @@ def test_importing_the_plugin_imports_no_torch():
     program = f"import sys, draftproof.plugin; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-# The workflows to copy.
-
-
-WORKFLOWS = Path(__file__).resolve().parent.parent / "examples/workflows"
-
-
-def commands(text: str) -> list[list[str]]:
-    """The words of every command of a workflow that is ours or pytest's."""
-    yaml = pytest.importorskip("yaml")
-    steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
-    lines = [shlex.split(line) for step in steps for line in step.get("run", "").splitlines()]
-    return [words for words in lines if words and words[0] in ("draftproof", "pytest")]
-
-
-@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml"])
-def test_a_workflow_uses_what_there_is(name, pytestconfig):
-    from typer.main import get_command
-
-    from draftproof.cli.app import app
-
-    known = get_command(app).commands  # type: ignore[attr-defined]
-    parser = pytest.Parser(_ispytest=True)
-    plugin.pytest_addoption(parser)
-    ours = {option for one in parser.getgroup("draftproof").options for option in one.names()}
-    found = commands((WORKFLOWS / name).read_text(encoding="utf-8"))
-    assert {words[0] for words in found} == {"draftproof", "pytest"}
-    for words in found:
-        options = {word.partition("=")[0] for word in words if word.startswith("--")}
-        if words[0] == "pytest":
-            assert {one for one in options if one.startswith("--draftproof")} <= ours
-            continue
-        assert words[1] in known
-        assert options <= {name for one in known[words[1]].params for name in one.opts}
-
-
-def test_workflows_can_be_read_and_keep_what_failed():
-    yaml = pytest.importorskip("yaml")
-    for path in sorted(WORKFLOWS.iterdir()):
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
-        # YAML takes the key `on` for a truth.
-        assert {"name", True, "permissions", "jobs"} <= set(read)
-        for job in read["jobs"].values():
-            kept = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
-            assert kept
-            assert all(step["if"] == "${{ !cancelled() }}" for step in kept)
-            # What anybody can choose never stands in a command: it comes through the environment.
-            assert not any("${{" in step.get("run", "") for step in job["steps"])

@@ -79,6 +79,11 @@ def test_files_are_small():
     assert statistics.median(lines.values()) <= 120
 
 
+def test_no_file_of_tests_is_long():
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert [path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []
+
+
 def test_every_room_is_read():
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "draftproof"}
     assert set(ROOMS) == {"draftproof"} | {f"draftproof.{folder}" for folder in folders}

@@ -74,7 +74,8 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
             for name, original in (("embed_tokens.weight", self.embedding), ("shared_head.head.weight", self.lm_head))
         }
         own = tuple(f"model.layers.{i}." for i in range(config.num_hidden_layers))
-        optional = dict.fromkeys(repeated, (config.vocab_size, config.hidden_size))
+        width: tuple[int, ...] = (config.vocab_size, config.hidden_size)
+        optional = dict.fromkeys(repeated, width)
         ignored = (EMBEDDING, FINAL_NORM, LM_HEAD, *own)
         tensors = read_tensors(directory, shapes, optional=optional, ignored_prefixes=ignored)
         for name, original in repeated.items():

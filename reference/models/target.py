@@ -102,7 +102,8 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
     @property
     def layer_types(self) -> tuple[LayerType, ...]:
         """The type of every layer."""
-        return ("full_attention",) * self.config.num_hidden_layers
+        full: LayerType = "full_attention"
+        return (full,) * self.config.num_hidden_layers
 
     @abstractmethod
     def layer(self, index: int, x: Tensor) -> tuple[Tensor, KV | None, Tensor | None]:

@@ -18,7 +18,7 @@ from draftproof.harness.identity import Identity
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
-from tests.fuzz.test_history import data, example, git
+from tests.fuzz.histories import data, example, git
 
 SUBJECT = """
 from dataclasses import replace

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import statistics
+from collections import defaultdict
 
 import pytest
 
@@ -82,6 +84,23 @@ def test_files_are_small():
 def test_no_file_of_tests_is_long():
     files = sorted((ROOT / "tests").rglob("*.py"))
     assert [path.name for path in files if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []
+
+
+def homes_of_classes(modules: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Return the modules that define each public top-level class."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for module, tree in modules.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(module)
+    return homes
+
+
+def test_no_two_classes_have_one_name():
+    homes = homes_of_classes({module: tree for module, (_, tree) in sources().items()})
+    assert len(homes) > 300
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+    assert len(homes_of_classes({"a": ast.parse("class A: ..."), "b": ast.parse("class A: ...")})["A"]) == 2
 
 
 def test_every_room_is_read():

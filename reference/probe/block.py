@@ -16,7 +16,7 @@ from draftproof.properties.values.probe import draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.ring import mix, turned
-from draftproof.reference.probe.target import Layer, ReferenceUnembedding
+from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembedding
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Parts:
     embed: np.ndarray
     into: np.ndarray
     contexts: tuple[_Context, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerMatrices, ...]
     out: np.ndarray
     unembed: ReferenceUnembedding
     carry: np.ndarray
@@ -110,7 +110,7 @@ def _parts(spec: DFlash, target: ProbeModel) -> _Parts:
         embed=np.concatenate((weights["embed"], weights["mask"][None])),
         into=turned(weights["in"]),
         contexts=tuple(_Context.of(weights, prefix) for prefix in prefixes),
-        layers=tuple(Layer.of(weights, prefix, spec) for prefix in prefixes),
+        layers=tuple(LayerMatrices.of(weights, prefix, spec) for prefix in prefixes),
         out=turned(weights["out"]),
         unembed=ReferenceUnembedding.of(weights, target),
         carry=weights["carry.position"],

@@ -20,7 +20,14 @@ from draftproof.properties.values.probe import (
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
 from draftproof.reference.probe.ring import mix, turned
-from draftproof.reference.probe.target import Layer, Parts, ReferenceProbeTarget, ReferenceUnembedding, empty, joined
+from draftproof.reference.probe.target import (
+    LayerMatrices,
+    Parts,
+    ReferenceProbeTarget,
+    ReferenceUnembedding,
+    empty,
+    joined,
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class _Entries:
     embed: np.ndarray
     carry: np.ndarray
     fc: np.ndarray
-    layer: Layer
+    layer: LayerMatrices
     out: np.ndarray
     unembed: ReferenceUnembedding
     ahead: int
@@ -50,7 +57,7 @@ class _Entries:
             embed=weights["embed"],
             carry=weights["carry.position"][0],
             fc=turned(weights[f"fc{ending}"]),
-            layer=Layer.of(weights, f"layers.{index}", spec),
+            layer=LayerMatrices.of(weights, f"layers.{index}", spec),
             out=turned(weights[f"out{ending}"]),
             unembed=ReferenceUnembedding.of(weights, target),
             ahead=index + 1,

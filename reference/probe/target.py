@@ -25,7 +25,7 @@ _33, _BYTE = np.array(33, dtype=np.uint64), np.array(255, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerMatrices:
     """Attention and MLP of a layer. Matrices are stored input first: `qkv` [D, q+k+v], `o` [Nq*E, D], `mlp` [D, D]."""
 
     qkv: np.ndarray
@@ -37,7 +37,7 @@ class Layer:
     key_dim: int
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | ProbeDraft) -> Layer:
+    def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | ProbeDraft) -> LayerMatrices:
         return cls(
             qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
             position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
@@ -108,7 +108,7 @@ class Parts:
 
     name: Hashable
     embed: np.ndarray
-    layers: tuple[Layer | LinearLayer, ...]
+    layers: tuple[LayerMatrices | LinearLayer, ...]
     unembed: ReferenceUnembedding
 
     @classmethod
@@ -116,7 +116,7 @@ class Parts:
         layers = tuple(
             LinearLayer.of(weights, f"layers.{index}", spec.linear)
             if spec.linear is not None and kind == "linear_attention"
-            else Layer.of(weights, f"layers.{index}", spec)
+            else LayerMatrices.of(weights, f"layers.{index}", spec)
             for index, kind in enumerate(spec.types)
         )
         return cls(name, weights["embed"], layers, ReferenceUnembedding.of(weights, spec))

@@ -26,9 +26,12 @@ FAST = (
 """Values, contracts, diagnosis and the reference's probe models: no engine process is started, nothing is forked."""
 
 BETWEEN = (
-    # Hundreds of scenarios are drawn.
-    "tests/properties/test_coverage.py::test_no_impossible_bin_is_hit_and_every_bin_is_known",
+    # Many scenarios are drawn, or every value of every draft is changed.
+    "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",
+    "tests/properties/test_drafts.py::test_counts_see_rows_that_found_nothing_beside_others_under_a_controller",
+    "tests/properties/test_drafts.py::test_variants_hold_for_every_draft",
+    "tests/properties/test_mutations.py::test_every_change_of_what_any_draft_reports_is_minded",
     "tests/properties/test_strategies.py",
 )
 """What takes more than its share of a minute."""

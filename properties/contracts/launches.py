@@ -48,8 +48,9 @@ def _say(launch: StepLaunch, expected: str, got: str, relation: Relation | None 
     return Mismatch("graph.replay", Key(-1, launch.step, step=launch.number), expected, got, relation or Different())
 
 
-def _name(kind: LaunchKind) -> str:
-    return kind.name.lower().replace("_", " ")
+def _name(kind: int) -> str:
+    """Return a kind of launch in words; what is no kind stays a number."""
+    return next((one.name.lower().replace("_", " ") for one in LaunchKind if one == kind), f"kind {kind}")
 
 
 def _fitting(evidence: Evidence, rows: int) -> int:

@@ -115,7 +115,7 @@ def explain(one: WrongArgument) -> KernelRelation | None:
             # Of rows and their parts, which are displaced as well, those that show why.
             shown = (each for each in relations if isinstance(each.cause, WrongStride | SwappedStrides))
             return next(shown, relations[0])
-    return next(filter(None, (_stale(one, of) for of in rows)), None)
+    return next((relation for of in rows if (relation := _stale(one, of))), None)
 
 
 def _telling(values: torch.Tensor) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from draftproof.errors import DraftproofError
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.subject import Subject
-from draftproof.properties.values.channels import TAPPED
+from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -124,6 +125,8 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
     try:
         trace = subject.run(scenario, script)
+        if not isinstance(trace, Trace):
+            raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
         for again in trace.duplicates:
             raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
         for problem in malformed(trace):
@@ -134,10 +137,15 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
 
 
 def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:
-    """Raise SubjectCrashedError for a trace that lacks a channel of its subject that the reference has.
+    """Raise SubjectCrashedError for a declared channel that is unknown, or that only the reference reports.
 
-    No run can escape its contracts by silence.
+    No run can escape its contracts by silence or by a misspelt name.
     """
+    for name in sorted(subject.channels - CHANNELS.keys()):
+        error = MalformedTraceError(
+            f"invalid channel {name!r}: expected one of the channel table{did_you_mean(name, CHANNELS)}"
+        )
+        raise SubjectCrashedError("in its declaration", error) from error
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
     silent = sorted((subject.channels & applying) - trace.channels)
     if silent:

@@ -163,11 +163,17 @@ def _mute_of_a_bonus(trace: Trace) -> Trace:
         (_untyped, r"MalformedTraceError: invalid [a-z.]+ Key\(.*\): \(7, 7\): expected "),
         (_silent, "MalformedTraceError: the trace lacks accept.bonus, .*, which its subject declares"),
         (_mute_of_a_bonus, "MalformedTraceError: the trace lacks accept.bonus, which its subject declares"),
+        (lambda _trace: None, r"MalformedTraceError: run\(\) returned None: expected a Trace"),
     ],
 )
 def test_no_run_escapes_its_contracts(change: Callable[[Trace], Trace], message: str):
     with pytest.raises(SubjectCrashedError, match=message):
         evidence(Retold(change), SCENARIOS[0])
+
+
+def test_a_misspelt_channel_does_not_take_its_contracts_along():
+    with pytest.raises(SubjectCrashedError, match=r"invalid channel 'accept.emited': .*did you mean accept.emitted"):
+        evidence(Retold(lambda trace: trace, frozenset({"accept.emited"})), SCENARIOS[0])
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit()])

@@ -46,7 +46,7 @@ class Chosen(NamedTuple):
 
     draft: DraftSet | None
     model: Path | None
-    folder: Path | None
+    draft_model: Path | None
     mtp: bool
 
     @property
@@ -57,13 +57,13 @@ class Chosen(NamedTuple):
     @property
     def folders(self) -> dict[str, Path]:
         """The checkpoints by the option that names them."""
-        given = {"--model": self.model, "--draft-model": self.folder}
+        given = {"--model": self.model, "--draft-model": self.draft_model}
         return {option: path for option, path in given.items() if path}
 
     @property
     def arguments(self) -> dict[str, object]:
         """The options that say the same again."""
-        return {"draft": self.name, "model": self.model, "draft_model": self.folder, "mtp": self.mtp}
+        return {**self._asdict(), "draft": self.name}
 
 
 def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
@@ -101,8 +101,8 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:
         # An error of a checkpoint names its file.
-        said = any(str(error).startswith(str(path)) for path in options.folders.values())
-        parts = (option if said else f"{option} {path}" for option, path in options.folders.items())
+        is_named = any(str(path) in str(error) for path in options.folders.values())
+        parts = (option if is_named else f"{option} {path}" for option, path in options.folders.items())
         raise inputs.InputError(f"{', '.join(parts)}: {error}") from None
 
 
@@ -111,9 +111,9 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
 
     if options.name != "all":
         return real_scenarios(
-            model, [one_draft(model, options.name, options.folder, seed, built_in=options.mtp)], seed, count
+            model, [one_draft(model, options.name, options.draft_model, seed, built_in=options.mtp)], seed, count
         )
-    offer = every_draft(model, options.folder, seed)
+    offer = every_draft(model, options.draft_model, seed)
     told = ", ".join(f"{one.name} ({one.origin})" for one in offer.drafts)
     lacking = "".join(f"; no {name} ({why})" for name, why in offer.lacking.items())
     screen.line(f"drafts: {told}{lacking}")

@@ -113,7 +113,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_once(tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
     message = error_of(capsys, "check", "--model", str(tmp_path))
     assert message.count(str(tmp_path)) == 1
-    assert "architectures is None" in message
+    assert "invalid architectures None" in message
 
 
 def test_a_named_contract_that_met_nothing_is_inconclusive(capsys):

@@ -213,7 +213,7 @@ def as_a_pickle(folder: Path) -> None:
         (without_config, ["config.json"]),
         (without_a_tensor, ["model.layers.1.mlp.up_proj.weight", "missing"]),
         (with_a_wrong_shape, ["model.norm.weight", "(7,)"]),
-        (of_another_architecture, ["GPT2LMHeadModel", "allowed"]),
+        (of_another_architecture, ["GPT2LMHeadModel", "expected"]),
         (as_a_pickle, ["pytorch_model.bin"]),
     ],
 )
@@ -223,7 +223,8 @@ def test_a_bad_checkpoint_is_2_and_named(llama, tmp_path, capsys, damage: Callab
     damage(folder)
     assert run(["check", "--model", str(folder), "--examples", "1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith((f"error: --model: {folder}", f"error: --model {folder}: "))
+    assert line.startswith("error: --model: ")
+    assert line.count(str(folder)) == 1
     for part in parts:
         assert part in line
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
 # Its own files, and the readers of checkpoints, one function an algorithm.
 OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/")
-READERS = ("engine/subject/checkpoints.py", "reference/real.py")
+READERS = ("engine/subject/checkpoints.py", "reference/checkpoints.py")
 
 
 def named(source: str) -> list[str]:

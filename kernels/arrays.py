@@ -2,12 +2,13 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 _FEW = 64
 _WORDS = {torch.bfloat16: torch.int16}
 
 
-def words(tensor: torch.Tensor) -> np.ndarray:
+def words(tensor: Tensor) -> np.ndarray:
     """Return a view for moving values unchanged; a dtype that numpy lacks is seen as an integer of its size."""
     other = _WORDS.get(tensor.dtype)
     return tensor.numpy() if other is None else tensor.view(other).numpy()

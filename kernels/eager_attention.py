@@ -6,6 +6,7 @@ page size. K and V may have different head sizes Hk and Hv.
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from draftproof.kernels.arrays import wide
 from draftproof.kernels.eager_ring import mix_in_place
@@ -17,16 +18,9 @@ _PIECE = 1 << 22
 
 @register("out")
 def paged_attention(
-    out: torch.Tensor,
-    q: torch.Tensor,
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
-    page_table: torch.Tensor,
-    req_rows: torch.Tensor,
-    positions: torch.Tensor,
-    page_size: int,
-    scale: float,
-) -> None:
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, page_table: Tensor, req_rows: Tensor, positions: Tensor,
+    page_size: int, scale: float,
+) -> None:  # fmt: skip
     """Let token t of q [T,N*G,Hk] attend to positions 0..positions[t] of row req_rows[t]; out is [T,N*G,Hv].
 
     The slot of position p is page_table[row, p // P] * P + p % P in the pools [S,N,H]. What the table does not
@@ -72,13 +66,7 @@ def _gather(entries: np.ndarray, slots: np.ndarray) -> np.ndarray:
 
 
 def _ring(
-    out: torch.Tensor,
-    q: torch.Tensor,
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
-    slots: np.ndarray,
-    seen: np.ndarray,
-    scale: float,
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, slots: np.ndarray, seen: np.ndarray, scale: float
 ) -> None:
     queries, keys, result = q.numpy(), k_pool.numpy(), out.numpy()
     tokens, heads, width = queries.shape
@@ -92,13 +80,7 @@ def _ring(
 
 
 def _softmax(
-    out: torch.Tensor,
-    q: torch.Tensor,
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
-    slots: np.ndarray,
-    seen: np.ndarray,
-    scale: float,
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, slots: np.ndarray, seen: np.ndarray, scale: float
 ) -> None:
     tokens, heads, size = q.shape
     index, dtype = torch.from_numpy(slots), wide(out.dtype)

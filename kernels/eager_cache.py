@@ -1,15 +1,13 @@
 """Eager writes and moves of KV entries. `T` tokens, `S` pool slots, `N` KV heads, `H` head size of K or of V."""
 
-import torch
+from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, words
 from draftproof.kernels.registry import register
 
 
 @register("k_pool", "v_pool")
-def kv_write(
-    k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor
-) -> None:
+def kv_write(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
     """Write row t of k [T,N,Hk] and v [T,N,Hv] to slot slot_mapping[t] of the pools [S,N,H].
 
     Slots outside [0,S) are skipped. Only slot 0, the scratch slot, may be named twice; which of its values stays is
@@ -24,7 +22,7 @@ def kv_write(
 
 
 @register("k_pool", "v_pool")
-def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
+def kv_move(k_pool: Tensor, v_pool: Tensor, src: Tensor, dst: Tensor) -> None:
     """Set pool[dst] = pool[src] in both pools [S,N,H], all reads before all writes; dst [T] has no slot twice.
 
     A row whose src or dst lies outside [0,S) is skipped.

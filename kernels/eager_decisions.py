@@ -5,21 +5,16 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from draftproof.kernels.registry import register
 
 
 @register("positions", "slot_mapping")
 def assign_slots(
-    positions: torch.Tensor,
-    slot_mapping: torch.Tensor,
-    page_table: torch.Tensor,
-    req_rows: torch.Tensor,
-    seq_lens: torch.Tensor,
-    num_drafts: torch.Tensor,
-    page_size: int,
-    max_len: int,
-) -> None:
+    positions: Tensor, slot_mapping: Tensor, page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, num_drafts: Tensor,
+    page_size: int, max_len: int,
+) -> None:  # fmt: skip
     """Fill positions and slot_mapping [B,W]: column i <= num_drafts[b] is live, at position seq_lens[b] + i.
 
     Surplus columns get slot 0 and the same position clamped to max_len - 1; a padding row (num_drafts < 0) gets
@@ -40,11 +35,7 @@ def assign_slots(
 
 @register("correct_len", "bonus")
 def greedy_accept(
-    correct_len: torch.Tensor,
-    bonus: torch.Tensor,
-    input_ids: torch.Tensor,
-    target_tokens: torch.Tensor,
-    num_drafts: torch.Tensor,
+    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
 ) -> None:
     """Count how many drafts input_ids[b, 1..num_drafts[b]] in a run agree with target_tokens [B,W] one column before.
 
@@ -61,7 +52,7 @@ def greedy_accept(
 
 
 @register("token_ids")
-def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
+def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:
     """Set token_ids[t] to the id of the highest of logits [T,V], the lowest id on ties; NaN loses to every number."""
     values = (logits.float() if logits.dtype == torch.bfloat16 else logits).numpy()
     best = values.argmax(axis=-1)

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from draftproof.kernels.arrays import wide
 from draftproof.kernels.eager_ring import mix_in_place
@@ -42,7 +43,7 @@ def spans(count: int, width: int) -> np.ndarray:
     return np.arange(count)[:, None] + np.arange(width)
 
 
-def convolve(near: np.ndarray, weight: torch.Tensor) -> np.ndarray:
+def convolve(near: np.ndarray, weight: Tensor) -> np.ndarray:
     """Return the convolution [B,W,Q] of inputs near [B,W,C,Q], held as words in the dtype of weight [Q,C], likewise."""
     dtype = weight.dtype
     if dtype == torch.int64:
@@ -53,7 +54,7 @@ def convolve(near: np.ndarray, weight: torch.Tensor) -> np.ndarray:
 
 
 def decay_and_beta(
-    a: np.ndarray, b: np.ndarray, dtype: torch.dtype, a_log: torch.Tensor, dt_bias: torch.Tensor
+    a: np.ndarray, b: np.ndarray, dtype: torch.dtype, a_log: Tensor, dt_bias: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return decay and beta [B,W,U] of raw gates a and b, held as words of `dtype`; a_log and dt_bias are [U]."""
     if dtype == torch.int64:

@@ -3,6 +3,7 @@ or rows of a norm, `R` sequences, `A` allocated steps.
 """
 
 import torch
+from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, wide, words
 from draftproof.kernels.eager_delta import decay_and_beta, delta, mixed, rounded
@@ -12,16 +13,9 @@ from draftproof.kernels.registry import register
 
 @register("out", "states")
 def gdn_verify(
-    out: torch.Tensor,
-    states: torch.Tensor,
-    qkv: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    ssm: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+    out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
+    state_slots: Tensor,
+) -> None:  # fmt: skip
     """Run rows qkv [B,W,Q] with gates a, b [B,W,U] from ssm[state_slots] of [S,U,H,E], which stays.
 
     out is [B,W,U,E]; states[b,t] of [>=B,A,U,H,E] is the state after token t. A slot outside [0,S): out is 0 and no
@@ -43,19 +37,9 @@ def gdn_verify(
 
 @register("out", "ssm", "checkpoint_ssm")
 def gdn_update(
-    out: torch.Tensor,
-    ssm: torch.Tensor,
-    checkpoint_ssm: torch.Tensor,
-    qkv: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    state_slots: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
-) -> None:
+    out: Tensor, ssm: Tensor, checkpoint_ssm: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor,
+    state_slots: Tensor, cu_seqlens: Tensor, checkpoint_slots: Tensor, checkpoint_steps: Tensor,
+) -> None:  # fmt: skip
     """Run packed sequences qkv [T,Q] with gates a, b [T,U] on ssm[state_slots[r]] of [S,U,H,E], in place.
 
     out is [T,U,E]. Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The state after its token
@@ -86,7 +70,7 @@ def gdn_update(
 
 
 @register("out")
-def gated_norm(out: torch.Tensor, x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def gated_norm(out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float) -> None:
     """Set out [T,E] = x / sqrt(mean(x^2) + eps) * weight [E] * silu(z [T,E]), rounded once.
 
     In the ring it is mix(weight * x + z).

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from draftproof.kernels.arrays import words
 from draftproof.kernels.eager_delta import convolve, decay_and_beta, delta, rounded, spans
@@ -18,19 +19,9 @@ from draftproof.kernels.registry import register
 
 @register("out", "ssm", "inputs", "gates")
 def gdn_replay(
-    out: torch.Tensor,
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    cursor: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+    out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
+    a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor,
+) -> None:  # fmt: skip
     """Fold each slot's pending tokens into its base state, then run rows x [B,W,Q] from there, without keeping that.
 
     out is [B,W,U,E]; ssm [S,U,H,E]; inputs [2,S,C-1+A,Q]; gates [2,S,A,2,U]; a, b [B,W,U]; weight [Q,C]; cursor [S,2],
@@ -75,7 +66,7 @@ def _places(pending: int, longest: int, window: int, allocated: int, tokens: int
 
 
 def _cursors(
-    cursor: torch.Tensor, state_slots: torch.Tensor, allocated: int
+    cursor: Tensor, state_slots: Tensor, allocated: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the rows whose slot exists and whose cursor can be, with slot, pending tokens and half of each."""
     size, named = cursor.shape[0], state_slots.tolist()
@@ -95,9 +86,9 @@ def _folded(
     held: np.ndarray,
     signals: np.ndarray,
     dtype: torch.dtype,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
+    weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return outputs and states of raw tokens: held [B,C-1+W,Q] with the window first, signals [B,W,2,U]."""
     near = held[:, spans(signals.shape[1], weight.shape[1])]
@@ -107,15 +98,9 @@ def _folded(
 
 @register("ssm", "inputs")
 def gdn_flush(
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    cursor: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+    ssm: Tensor, inputs: Tensor, cursor: Tensor, gates: Tensor, weight: Tensor, a_log: Tensor, dt_bias: Tensor,
+    state_slots: Tensor,
+) -> None:  # fmt: skip
     """Fold all pending tokens of the slots into their base states; the other half gets the window after them.
 
     Shapes as in gdn_replay. Where nothing is pending nothing changes; the cursor never does, see replay_rewind.
@@ -133,12 +118,12 @@ def gdn_flush(
 
 
 def _pending_states(
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
+    ssm: Tensor,
+    inputs: Tensor,
+    gates: Tensor,
+    weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
     index: np.ndarray,
     half: np.ndarray,
     count: np.ndarray,
@@ -156,19 +141,10 @@ def _pending_states(
 
 @register("checkpoint_ssm", "checkpoint_conv")
 def gdn_checkpoint(
-    checkpoint_ssm: torch.Tensor,
-    checkpoint_conv: torch.Tensor,
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    cursor: torch.Tensor,
-    state_slots: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
-) -> None:
+    checkpoint_ssm: Tensor, checkpoint_conv: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, weight: Tensor,
+    a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor, checkpoint_slots: Tensor,
+    checkpoint_steps: Tensor,
+) -> None:  # fmt: skip
     """Write the state and window after pending token checkpoint_steps[b] of state_slots[b] to checkpoint_slots[b].
 
     checkpoint_ssm [S,U,H,E] and checkpoint_conv [S,C-1,Q] are pools of their own; other shapes as in gdn_replay. A step

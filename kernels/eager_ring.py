@@ -4,7 +4,7 @@ The mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseu
 """
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from draftproof.kernels.registry import register
 
@@ -27,7 +27,7 @@ def mix_in_place(x: np.ndarray) -> np.ndarray:
 
 
 @register("out")
-def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
+def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
     """Set out = mix(x + salt * golden ratio), elementwise; int64 tensors of one shape, at most three dimensions."""
     added = np.uint64(salt * _GOLDEN % _MODULUS)
     values = np.atleast_1d(x.numpy().view(np.uint64)) + added
@@ -35,6 +35,6 @@ def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
 
 
 @register("out")
-def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def ring_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Set out [T,O] = x [T,I] @ weight [O,I].T, int64."""
     np.matmul(x.numpy(), weight.numpy().T, out=out.numpy())

@@ -7,7 +7,7 @@ layers, `C` conv width, `Q` channels. A window holds the last C - 1 inputs of th
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from draftproof.kernels.arrays import in_range, words
 from draftproof.kernels.eager_delta import convolve, spans
@@ -18,14 +18,7 @@ PIECE = 64
 
 
 @register("out", "windows")
-def conv_verify(
-    out: torch.Tensor,
-    windows: torch.Tensor,
-    x: torch.Tensor,
-    conv: torch.Tensor,
-    weight: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
     """Convolve rows x [B,W,Q] from the windows conv[state_slots] of a pool [S,C-1,Q], which stays.
 
     out [B,W,Q] = act(sum over j of weight[:,j] * input t - C + 1 + j), weight [Q,C]; windows[b,t] of [>=B,A,C-1,Q] is
@@ -47,16 +40,9 @@ def conv_verify(
 
 @register("out", "conv", "checkpoint_conv")
 def conv_update(
-    out: torch.Tensor,
-    conv: torch.Tensor,
-    checkpoint_conv: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    state_slots: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
-) -> None:
+    out: Tensor, conv: Tensor, checkpoint_conv: Tensor, x: Tensor, weight: Tensor, state_slots: Tensor,
+    cu_seqlens: Tensor, checkpoint_slots: Tensor, checkpoint_steps: Tensor,
+) -> None:  # fmt: skip
     """Convolve packed sequences x [T,Q] on their windows conv[state_slots[r]] of [S,C-1,Q], in place.
 
     Sequence r has tokens cu_seqlens[r] .. cu_seqlens[r+1]-1. The window after its token checkpoint_steps[r], if it has
@@ -106,7 +92,7 @@ class Packed:
         out[place] = values
 
     def targets(
-        self, checkpoint_slots: torch.Tensor, checkpoint_steps: torch.Tensor, size: int
+        self, checkpoint_slots: Tensor, checkpoint_steps: Tensor, size: int
     ) -> tuple[list[int], list[int], list[int]]:
         """Return which of the sequences that run have a checkpoint, its slots and its steps."""
         slots, steps = checkpoint_slots.tolist(), checkpoint_steps.tolist()
@@ -114,7 +100,7 @@ class Packed:
         return chosen, [slots[self.row[i]] for i in chosen], [steps[self.row[i]] for i in chosen]
 
 
-def packed(state_slots: torch.Tensor, cu_seqlens: torch.Tensor, size: int, out: np.ndarray) -> Packed:
+def packed(state_slots: Tensor, cu_seqlens: Tensor, size: int, out: np.ndarray) -> Packed:
     """Return the sequences that have tokens and a slot in [0, size); those with no such slot get zeros in `out`."""
     slot, first = state_slots.tolist(), cu_seqlens.tolist()
     row = []
@@ -128,9 +114,7 @@ def packed(state_slots: torch.Tensor, cu_seqlens: torch.Tensor, size: int, out: 
 
 
 @register("pool")
-def state_scatter(
-    pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
-) -> None:
+def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Copy steps[:, b, last_correct_step_indices[b]] to pool[:, state_slots[b]].
 
     pool is [L,S,...] and steps [L,R,A,...] with R >= B rows. Bits move unchanged. A slot outside [0,S) or a step
@@ -142,7 +126,7 @@ def state_scatter(
 
 
 @register("steps")
-def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
+def checkpoint_steps(steps: Tensor, seq_lens: Tensor, num_tokens: Tensor, interval: int) -> None:
     """Find which of num_tokens[b] tokens after seq_lens[b] reaches the last multiple of interval; -1 if none does."""
     before, count = seq_lens.numpy(), num_tokens.numpy()
     after = before + count
@@ -151,7 +135,7 @@ def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: to
 
 
 @register("cursor")
-def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+def replay_commit(cursor: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Set cursor[state_slots[b]] of [S,2] to (index + 1 pending tokens, the other half) where the index is >= 0."""
     index, last, held = state_slots.numpy(), last_correct_step_indices.numpy(), cursor.numpy()
     chosen = (last >= 0) & (index.view(np.uint64) < held.shape[0])
@@ -162,7 +146,7 @@ def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_
 
 
 @register("cursor")
-def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
+def replay_rewind(cursor: Tensor, state_slots: Tensor) -> None:
     """Set cursor[state_slots[b]] of [S,2] to (0, the other half) where tokens are pending, once all layers flushed."""
     held = cursor.numpy()
     named = [slot for slot in state_slots.tolist() if 0 <= slot < held.shape[0]]

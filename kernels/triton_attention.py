@@ -15,6 +15,7 @@ of the compiled kernel when it is a power of two, as a division by it comes befo
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
@@ -49,49 +50,15 @@ def _slots(p_page_table, start, last, page_size, size, s_tp, PAGE: tl.constexpr,
 
 @triton.jit(do_not_specialize=["size", "table_rows", "pages", "s_r", "s_p"])
 def _attention_kernel(
-    p_out,
-    p_partial,
-    p_weight,
-    p_q,
-    p_k_pool,
-    p_v_pool,
-    p_page_table,
-    p_req_rows,
-    p_positions,
-    page_size,
-    scale,
-    size,
-    table_rows,
-    pages,
-    s_ot,
-    s_oh,
-    s_od,
-    s_qt,
-    s_qh,
-    s_qd,
-    s_ks,
-    s_kn,
-    s_kd,
-    s_vs,
-    s_vn,
-    s_vd,
-    s_tr,
-    s_tp,
-    s_r,
-    s_p,
-    RING: tl.constexpr,
-    PAGE: tl.constexpr,
-    LONG: tl.constexpr,
-    GROUP: tl.constexpr,
-    K_WIDTH: tl.constexpr,
-    V_WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BLOCK_G: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    p_out, p_partial, p_weight, p_q, p_k_pool, p_v_pool, p_page_table, p_req_rows, p_positions, page_size, scale, size,
+    table_rows, pages, s_ot, s_oh, s_od, s_qt, s_qh, s_qd, s_ks, s_kn, s_kd, s_vs, s_vn, s_vd, s_tr, s_tp, s_r, s_p,
+    RING: tl.constexpr, PAGE: tl.constexpr, LONG: tl.constexpr, GROUP: tl.constexpr, K_WIDTH: tl.constexpr,
+    V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_V: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """One token t and KV head a program and split: q [T,N*G,Hk] against pools [S,N,H] into out [T,N*G,Hv], or into
+    p_partial [T,N*G,splits,Hv] with (peak, total) of each split in p_weight [T,N*G,splits,2].
+    """
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -162,18 +129,9 @@ def _attention_kernel(
 
 @triton.jit
 def _join_kernel(
-    p_out,
-    p_partial,
-    p_weight,
-    s_ot,
-    s_oh,
-    s_od,
-    RING: tl.constexpr,
-    V_WIDTH: tl.constexpr,
-    SPLITS: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    p_out, p_partial, p_weight, s_ot, s_oh, s_od,
+    RING: tl.constexpr, V_WIDTH: tl.constexpr, SPLITS: tl.constexpr, BLOCK_V: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """Join the splits of one token and query head."""
     if PDL:
         gdc_launch_dependents()
@@ -202,16 +160,9 @@ def _splits(tokens: int, heads: int, capacity: int, block: int) -> int:
 
 
 def paged_attention(
-    out: torch.Tensor,
-    q: torch.Tensor,
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
-    page_table: torch.Tensor,
-    req_rows: torch.Tensor,
-    positions: torch.Tensor,
-    page_size: int,
-    scale: float,
-) -> None:
+    out: Tensor, q: Tensor, k_pool: Tensor, v_pool: Tensor, page_table: Tensor, req_rows: Tensor, positions: Tensor,
+    page_size: int, scale: float,
+) -> None:  # fmt: skip
     """Launch programs (token, KV head, split); see the eager function. float64 is eager only."""
     tokens, heads, v_width = out.shape
     if out.numel() == 0:
@@ -233,46 +184,18 @@ def paged_attention(
         partial = out.new_empty((tokens, heads, splits, v_width), dtype=torch.int64 if ring else torch.float32)
         weight = out if ring else partial.new_empty((tokens, heads, splits, 2))
     _attention_kernel[(tokens, kv_heads, splits)](
-        out,
-        partial,
-        weight,
-        q,
-        k_pool,
-        v_pool,
-        page_table,
-        req_rows,
-        positions,
-        page_size,
-        scale,
-        size,
-        *page_table.shape,
-        *strides(out, q, k_pool, v_pool, page_table, req_rows, positions),
-        RING=ring,
-        PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0,
-        LONG=long,
-        GROUP=heads // kv_heads,
-        K_WIDTH=k_width,
-        V_WIDTH=v_width,
-        SPLITS=splits,
-        BLOCK_G=power_of_two(heads // kv_heads, least),
-        BLOCK_C=block,
-        BLOCK_K=power_of_two(k_width, least),
+        out, partial, weight, q, k_pool, v_pool, page_table, req_rows, positions, page_size, scale, size,
+        *page_table.shape, *strides(out, q, k_pool, v_pool, page_table, req_rows, positions),
+        RING=ring, PAGE=page_size if page_size & (page_size - 1) == 0 and not long else 0, LONG=long,
+        GROUP=heads // kv_heads, K_WIDTH=k_width, V_WIDTH=v_width, SPLITS=splits,
+        BLOCK_G=power_of_two(heads // kv_heads, least), BLOCK_C=block, BLOCK_K=power_of_two(k_width, least),
         BLOCK_V=power_of_two(v_width, least),
         # With fewer positions than threads Triton reads an entry where it is used, instead of handing it around.
-        num_warps=8 if block == 128 else 4,
-        num_stages=3,
-        **dependent_launch(out.device),
-    )
+        num_warps=8 if block == 128 else 4, num_stages=3, **dependent_launch(out.device),
+    )  # fmt: skip
     if splits > 1:
         _join_kernel[(tokens, heads)](
-            out,
-            partial,
-            weight,
-            *out.stride(),
-            RING=ring,
-            V_WIDTH=v_width,
-            SPLITS=splits,
-            BLOCK_V=power_of_two(v_width),
-            num_warps=1 if v_width <= 128 else 4,
-            **dependent_launch(out.device),
-        )
+            out, partial, weight, *out.stride(),
+            RING=ring, V_WIDTH=v_width, SPLITS=splits, BLOCK_V=power_of_two(v_width),
+            num_warps=1 if v_width <= 128 else 4, **dependent_launch(out.device),
+        )  # fmt: skip

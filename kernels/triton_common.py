@@ -24,6 +24,7 @@ from functools import cache
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from draftproof.kernels.registry import implementation
 
@@ -53,6 +54,6 @@ def dependent_launch(device: torch.device) -> dict[str, bool]:
     return {"PDL": True, "launch_pdl": True}
 
 
-def strides(*tensors: torch.Tensor) -> list[int]:
+def strides(*tensors: Tensor) -> list[int]:
     """Return the strides of all tensors in order, as the kernels list them."""
     return [stride for tensor in tensors for stride in tensor.stride()]

@@ -6,6 +6,7 @@
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from draftproof.kernels.triton_common import power_of_two, strides
 
@@ -16,28 +17,11 @@ _NO_ID = tl.constexpr(1 << 62)
 
 @triton.jit(do_not_specialize=["known_rows", "known_pages", "width", "page_size", "max_len", *_STRIDES])
 def _assign_slots_kernel(
-    p_positions,
-    p_slot_mapping,
-    p_page_table,
-    p_req_rows,
-    p_seq_lens,
-    p_num_drafts,
-    known_rows,
-    known_pages,
-    width,
-    page_size,
-    max_len,
-    s_pr,
-    s_pw,
-    s_sr,
-    s_sw,
-    s_tr,
-    s_tp,
-    s_r,
-    s_l,
-    s_c,
+    p_positions, p_slot_mapping, p_page_table, p_req_rows, p_seq_lens, p_num_drafts, known_rows, known_pages, width,
+    page_size, max_len, s_pr, s_pw, s_sr, s_sw, s_tr, s_tp, s_r, s_l, s_c,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
+    """One row a program: positions, slot_mapping [B,W] of page_table [R,pages]; req_rows, seq_lens, num_drafts [B]."""
     i_r = tl.program_id(0).to(tl.int64)
     row = tl.load(p_req_rows + i_r * s_r)
     count = tl.load(p_num_drafts + i_r * s_c)
@@ -55,52 +39,25 @@ def _assign_slots_kernel(
 
 
 def assign_slots(
-    positions: torch.Tensor,
-    slot_mapping: torch.Tensor,
-    page_table: torch.Tensor,
-    req_rows: torch.Tensor,
-    seq_lens: torch.Tensor,
-    num_drafts: torch.Tensor,
-    page_size: int,
-    max_len: int,
-) -> None:
+    positions: Tensor, slot_mapping: Tensor, page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, num_drafts: Tensor,
+    page_size: int, max_len: int,
+) -> None:  # fmt: skip
     """Launch one program a row; see the eager function."""
     if positions.numel() == 0:
         return
     _assign_slots_kernel[(positions.shape[0],)](
-        positions,
-        slot_mapping,
-        page_table,
-        req_rows,
-        seq_lens,
-        num_drafts,
-        *page_table.shape,
-        positions.shape[1],
-        page_size,
-        max_len,
-        *strides(positions, slot_mapping, page_table, req_rows, seq_lens, num_drafts),
-        BLOCK=power_of_two(positions.shape[1]),
-        num_warps=1,
-    )
+        positions, slot_mapping, page_table, req_rows, seq_lens, num_drafts, *page_table.shape, positions.shape[1],
+        page_size, max_len, *strides(positions, slot_mapping, page_table, req_rows, seq_lens, num_drafts),
+        BLOCK=power_of_two(positions.shape[1]), num_warps=1,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["width", "s_l", "s_b", "s_ir", "s_iw", "s_hr", "s_hw", "s_c"])
 def _greedy_accept_kernel(
-    p_correct_len,
-    p_bonus,
-    p_input_ids,
-    p_target_tokens,
-    p_num_drafts,
-    width,
-    s_l,
-    s_b,
-    s_ir,
-    s_iw,
-    s_hr,
-    s_hw,
-    s_c,
+    p_correct_len, p_bonus, p_input_ids, p_target_tokens, p_num_drafts, width, s_l, s_b, s_ir, s_iw, s_hr, s_hw, s_c,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
+    """One row a program: correct_len and bonus [B] of input_ids and target_tokens [B,W] and num_drafts [B]."""
     i_r = tl.program_id(0).to(tl.int64)
     count = tl.load(p_num_drafts + i_r * s_c)
     o_w = tl.arange(0, BLOCK).to(tl.int64)
@@ -115,30 +72,21 @@ def _greedy_accept_kernel(
 
 
 def greedy_accept(
-    correct_len: torch.Tensor,
-    bonus: torch.Tensor,
-    input_ids: torch.Tensor,
-    target_tokens: torch.Tensor,
-    num_drafts: torch.Tensor,
+    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
 ) -> None:
     """Launch one program a row; see the eager function."""
     if input_ids.numel() == 0:
         return
     _greedy_accept_kernel[(input_ids.shape[0],)](
-        correct_len,
-        bonus,
-        input_ids,
-        target_tokens,
-        num_drafts,
-        input_ids.shape[1],
+        correct_len, bonus, input_ids, target_tokens, num_drafts, input_ids.shape[1],
         *strides(correct_len, bonus, input_ids, target_tokens, num_drafts),
-        BLOCK=power_of_two(input_ids.shape[1]),
-        num_warps=1,
-    )
+        BLOCK=power_of_two(input_ids.shape[1]), num_warps=1,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["vocabulary", "s_t"])
 def _best_of_block_kernel(p_best, p_id, p_logits, vocabulary, s_t, s_v, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
+    """One token and block of logits [T,V] a program: the highest and its lowest id, in best and id [T,blocks]."""
     i_t, i_b = tl.program_id(0).to(tl.int64), tl.program_id(1)
     o_v = i_b.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = o_v < vocabulary
@@ -153,6 +101,7 @@ def _best_of_block_kernel(p_best, p_id, p_logits, vocabulary, s_t, s_v, BLOCK: t
 
 @triton.jit(do_not_specialize=["blocks", "s_c"])
 def _best_of_row_kernel(p_token_ids, p_best, p_id, blocks, s_c, BLOCK: tl.constexpr, LOWEST: tl.constexpr):
+    """One token a program: token_ids [T] of best and id [T,blocks]."""
     i_t = tl.program_id(0).to(tl.int64)
     o_b = tl.arange(0, BLOCK)
     b_id = tl.load(p_id + i_t * blocks + o_b, mask=o_b < blocks, other=_NO_ID)
@@ -163,7 +112,7 @@ def _best_of_row_kernel(p_token_ids, p_best, p_id, blocks, s_c, BLOCK: tl.conste
     tl.store(p_token_ids + i_t * s_c, tl.where(lowest_id == _NO_ID, 0, lowest_id))
 
 
-def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
+def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:
     """Find the best of each block of the vocabulary, then the best block; see the eager function."""
     tokens, vocabulary = logits.shape
     if tokens == 0:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from draftproof.kernels.triton_common import mix, power_of_two
 
@@ -102,12 +102,12 @@ class Tile:
     warps: int
 
 
-def is_packed(*states: torch.Tensor) -> bool:
+def is_packed(*states: Tensor) -> bool:
     """Return whether all states [..., H, E] have their rows one after the other."""
     return all(state.stride()[-2:] == (state.shape[-1], 1) for state in states)
 
 
-def tile_of(rows: int, state: torch.Tensor) -> Tile:
+def tile_of(rows: int, state: Tensor) -> Tile:
     """Return the tile for `rows` rows of state [S,U,H,E]: narrow where wide ones would leave the GPU idle."""
     heads, size, width = state.shape[1:]
     most = power_of_two(width)
@@ -117,7 +117,7 @@ def tile_of(rows: int, state: torch.Tensor) -> Tile:
     return Tile(block, power_of_two(size), warps)
 
 
-def fold_tile(state: torch.Tensor, tokens: float) -> Tile:
+def fold_tile(state: Tensor, tokens: float) -> Tile:
     """Return the tile for state [S,U,H,E] where a program goes through `tokens` tokens and stores no state in between:
     with many of them arithmetic takes longer than memory, and narrow tiles leave more warps room."""
     size, width = state.shape[2:]

@@ -1,8 +1,8 @@
 """Triton layers without a cache. `T` packed tokens, `D` width, `N` heads, `H` head size."""
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
@@ -13,22 +13,9 @@ _ROPE_HEADS = 8
 
 @triton.jit(do_not_specialize=["s_ot", "s_rt", "s_xt"])
 def _rms_norm_kernel(
-    p_out,
-    p_residual,
-    p_x,
-    p_weight,
-    eps,
-    s_ot,
-    s_od,
-    s_rt,
-    s_rd,
-    s_xt,
-    s_xd,
-    s_w,
-    width,
-    ADD: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
+    p_out, p_residual, p_x, p_weight, eps, s_ot, s_od, s_rt, s_rd, s_xt, s_xd, s_w, width,
+    ADD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One row a program, read whole before anything is written, so that out may be x or the residual."""
     i_t = tl.program_id(0).to(tl.int64)
     o_d = tl.arange(0, BLOCK).to(tl.int64)
@@ -45,38 +32,29 @@ def _rms_norm_kernel(
     tl.store(p_out + i_t * s_ot + o_d * s_od, b_out.to(p_out.dtype.element_ty), mask=mask)
 
 
-def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def rms_norm(out: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
     """Launch one program a row; see the eager function."""
     _launch_norm(out, x, x, weight, eps, add=False)
 
 
-def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def add_rms_norm(out: Tensor, residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
     """Launch one program a row; see the eager function."""
     _launch_norm(out, residual, x, weight, eps, add=True)
 
 
-def _launch_norm(
-    out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float, *, add: bool
-) -> None:
+def _launch_norm(out: Tensor, residual: Tensor, x: Tensor, weight: Tensor, eps: float, *, add: bool) -> None:
     if out.numel() == 0:
         return
     block = power_of_two(x.shape[1])
     _rms_norm_kernel[(x.shape[0],)](
-        out,
-        residual,
-        x,
-        weight,
-        eps,
-        *strides(out, residual, x, weight),
-        x.shape[1],
-        ADD=add,
-        BLOCK=block,
-        num_warps=min(16, max(1, block // 256)),
-    )
+        out, residual, x, weight, eps, *strides(out, residual, x, weight), x.shape[1],
+        ADD=add, BLOCK=block, num_warps=min(16, max(1, block // 256)),
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["width", "s_ot", "s_xt"])
 def _silu_mul_kernel(p_out, p_x, width, s_ot, s_od, s_xt, s_xd, BLOCK: tl.constexpr):
+    """One row and block of columns a program: out [T,D] of x [T,2D]."""
     i_t = tl.program_id(0).to(tl.int64)
     o_d = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = o_d < width
@@ -86,7 +64,7 @@ def _silu_mul_kernel(p_out, p_x, width, s_ot, s_od, s_xt, s_xd, BLOCK: tl.conste
     tl.store(p_out + i_t * s_ot + o_d * s_od, b_out.to(p_out.dtype.element_ty), mask=mask)
 
 
-def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
+def silu_mul(out: Tensor, gate_up: Tensor) -> None:
     """Launch one program a row and block of columns; see the eager function."""
     if out.numel() == 0:
         return
@@ -118,25 +96,9 @@ def _rotate(
 
 @triton.jit(do_not_specialize=["q_heads", "k_heads", "half", "s_qt", "s_qn", "s_kt", "s_kn", "s_p", "s_f"])
 def _rope_kernel(
-    p_q,
-    p_k,
-    p_positions,
-    p_inv_freq,
-    q_heads,
-    k_heads,
-    half,
-    s_qt,
-    s_qn,
-    s_qh,
-    s_kt,
-    s_kn,
-    s_kh,
-    s_p,
-    s_f,
-    BLOCK_N: tl.constexpr,
-    BLOCK_H: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    p_q, p_k, p_positions, p_inv_freq, q_heads, k_heads, half, s_qt, s_qn, s_qh, s_kt, s_kn, s_kh, s_p, s_f,
+    BLOCK_N: tl.constexpr, BLOCK_H: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """One token and BLOCK_N heads a program: those of q, then those of k."""
     if PDL:
         gdc_launch_dependents()
@@ -152,7 +114,7 @@ def _rope_kernel(
         _rotate(p_heads, p_position, p_inv_freq, first, k_heads, half, s_kn, s_kh, s_f, BLOCK_N, BLOCK_H)
 
 
-def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
+def rope(q: Tensor, k: Tensor, positions: Tensor, inv_freq: Tensor) -> None:
     """Launch one program a token and block of heads; see the eager function."""
     if positions.shape[0] == 0:
         return
@@ -160,15 +122,6 @@ def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: to
     if blocks == 0:
         return
     _rope_kernel[(positions.shape[0], blocks)](
-        q,
-        k,
-        positions,
-        inv_freq,
-        q.shape[1],
-        k.shape[1],
-        inv_freq.shape[0],
-        *strides(q, k, positions, inv_freq),
-        BLOCK_N=_ROPE_HEADS,
-        BLOCK_H=power_of_two(inv_freq.shape[0]),
-        **dependent_launch(q.device),
-    )
+        q, k, positions, inv_freq, q.shape[1], k.shape[1], inv_freq.shape[0], *strides(q, k, positions, inv_freq),
+        BLOCK_N=_ROPE_HEADS, BLOCK_H=power_of_two(inv_freq.shape[0]), **dependent_launch(q.device),
+    )  # fmt: skip

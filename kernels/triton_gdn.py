@@ -11,6 +11,7 @@ goes into writing states.
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, mix, power_of_two, strides
@@ -41,6 +42,9 @@ def _delta_kernel(
     RING: tl.constexpr, SNAPSHOT: tl.constexpr, PACKED: tl.constexpr, GROUP: tl.constexpr, KEYS: tl.constexpr,
     K_WIDTH: tl.constexpr, V_WIDTH: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """One row, value head and block of columns a program; shapes as in gdn_verify (SNAPSHOT: p_kept are its states) or
+    gdn_update (p_kept are the checkpoints [S,U,H,E], in slots p_targets [R] after tokens p_steps [R]).
+    """
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -96,16 +100,9 @@ def _delta_kernel(
 
 
 def gdn_verify(
-    out: torch.Tensor,
-    states: torch.Tensor,
-    qkv: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    ssm: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+    out: Tensor, states: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor, ssm: Tensor,
+    state_slots: Tensor,
+) -> None:  # fmt: skip
     """Launch one program a row, value head and block of columns; see the eager function."""
     if out.numel() == 0:
         return
@@ -115,54 +112,23 @@ def gdn_verify(
 
 
 def gdn_update(
-    out: torch.Tensor,
-    ssm: torch.Tensor,
-    checkpoint_ssm: torch.Tensor,
-    qkv: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    state_slots: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
-) -> None:
+    out: Tensor, ssm: Tensor, checkpoint_ssm: Tensor, qkv: Tensor, a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor,
+    state_slots: Tensor, cu_seqlens: Tensor, checkpoint_slots: Tensor, checkpoint_steps: Tensor,
+) -> None:  # fmt: skip
     """Launch one program a sequence, value head and block of columns; see the eager function."""
     if out.numel() == 0 or state_slots.shape[0] == 0:
         return
     # Packed sequences have no row stride, and one kept state to a slot has no step stride.
+    sequences = (state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps)
     every = [
-        0,
-        *out.stride(),
-        checkpoint_ssm.stride(0),
-        0,
-        *checkpoint_ssm.stride()[1:],
-        0,
-        *qkv.stride(),
-        0,
-        *a.stride(),
-        0,
-    ]
-    every += [*b.stride(), *strides(a_log, dt_bias, ssm, state_slots, cu_seqlens, checkpoint_slots, checkpoint_steps)]
-    pointers = (
-        out,
-        checkpoint_ssm,
-        qkv,
-        a,
-        b,
-        a_log,
-        dt_bias,
-        ssm,
-        state_slots,
-        cu_seqlens,
-        checkpoint_slots,
-        checkpoint_steps,
-    )
+        0, *out.stride(), checkpoint_ssm.stride(0), 0, *checkpoint_ssm.stride()[1:], 0, *qkv.stride(),
+        0, *a.stride(), 0, *strides(b, a_log, dt_bias, ssm, *sequences),
+    ]  # fmt: skip
+    pointers = (out, checkpoint_ssm, qkv, a, b, a_log, dt_bias, ssm, *sequences)
     _launch(pointers, state_slots.shape[0], 0, every, snapshot=False)
 
 
-def _launch(pointers: tuple[torch.Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool) -> None:
+def _launch(pointers: tuple[Tensor, ...], rows: int, tokens: int, every: list[int], *, snapshot: bool) -> None:
     """`tokens` a row where all rows have as many."""
     kept, qkv, ssm = pointers[1], pointers[2], pointers[7]
     size, heads, k_width, v_width = ssm.shape
@@ -181,6 +147,7 @@ def _gated_norm_kernel(
     p_out, p_x, p_z, p_weight, rows, width, eps, s_om, s_oe, s_xm, s_xe, s_zm, s_ze, s_w,
     RING: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_E: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """BLOCK_M rows a program: out, x and z [T,E], weight [E]."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -198,7 +165,7 @@ def _gated_norm_kernel(
     tl.store(p_out + o_m * s_om + o_e[None, :] * s_oe, b_out.to(p_out.dtype.element_ty), mask=mask)
 
 
-def gated_norm(out: torch.Tensor, x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def gated_norm(out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float) -> None:
     """Launch one program a block of rows; see the eager function."""
     if out.numel() == 0:
         return

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch
@@ -25,6 +26,7 @@ def _narrow_linear(
     TOKENS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """ROWS outputs a program: out [T,O] of x [T,I], norm [I] and weight [O,I], or [2O,I] with GATED."""
     if PDL:
         gdc_launch_dependents()
     i_row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -71,37 +73,30 @@ _SHAPES = {8192: Shape(16384, 8), 4096: Shape(16384, 8)}
 _DEFAULT = Shape(8192, 4)
 
 
-def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def narrow_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Launch the kernel; see the eager function."""
     launch(out, x, weight)
 
 
-def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def norm_linear(out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> None:
     """Launch the kernel; see the eager function."""
     launch(out, x, weight, norm=norm, eps=eps)
 
 
-def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def norm_gate_up(out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> None:
     """Launch the kernel; see the eager function."""
     launch(out, x, weight, norm=norm, eps=eps, gated=True)
 
 
-def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def linear_add(residual: Tensor, x: Tensor, weight: Tensor) -> None:
     """Launch the kernel; see the eager function."""
     launch(residual, x, weight, add=True)
 
 
 def launch(
-    out: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    *,
-    norm: torch.Tensor | None = None,
-    eps: float = 0.0,
-    gated: bool = False,
-    add: bool = False,
-    shape: Shape | None = None,
-) -> None:
+    out: Tensor, x: Tensor, weight: Tensor, *, norm: Tensor | None = None, eps: float = 0.0, gated: bool = False,
+    add: bool = False, shape: Shape | None = None,
+) -> None:  # fmt: skip
     """Launch the kernel. Raises ValueError for float64, and for a tensor whose last dimension is not contiguous."""
     if x.dtype == torch.float64:
         raise ValueError("x is float64; allowed: float32, bfloat16, float16 (sums are in float32)")

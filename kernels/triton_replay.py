@@ -9,6 +9,7 @@ checkpoints (the first pending ones, into another pool).
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
@@ -67,8 +68,7 @@ def _convolve_kernel(
     start, i_b = tl.program_id(1).to(tl.int64) * BLOCK_T, tl.program_id(2).to(tl.int64)
     slot, kept, pending, half = _row(
         p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
-        s_slot, s_cs, s_cm, s_target, s_step,
-        TRACK,
+        s_slot, s_cs, s_cm, s_target, s_step, TRACK,
     )  # fmt: skip
     WINDOW: tl.constexpr = TAPS - 1
     tokens = tokens.to(tl.int64)
@@ -137,8 +137,7 @@ def _fold_kernel(
     i_u, i_b = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot, kept, pending, _ = _row(
         p_state_slots, p_cursor, p_targets, p_steps, i_b, size, kept_size, allocated,
-        s_slot, s_cs, s_cm, s_target, s_step,
-        TRACK,
+        s_slot, s_cs, s_cm, s_target, s_step, TRACK,
     )  # fmt: skip
     tokens = tokens.to(tl.int64)
     o_h = tl.arange(0, BLOCK_H).to(tl.int64)
@@ -190,68 +189,37 @@ def _fold_kernel(
 
 
 def gdn_replay(
-    out: torch.Tensor,
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    cursor: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+    out: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, x: Tensor, a: Tensor, b: Tensor, weight: Tensor,
+    a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor,
+) -> None:  # fmt: skip
     """Launch one program a row, value head and block of columns; see the eager function."""
     model = (weight, a_log, dt_bias)
     _launch(ssm, inputs, gates, model, cursor, state_slots, fresh=(out, x, a, b))
 
 
 def gdn_flush(
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    cursor: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+    ssm: Tensor, inputs: Tensor, cursor: Tensor, gates: Tensor, weight: Tensor, a_log: Tensor, dt_bias: Tensor,
+    state_slots: Tensor,
+) -> None:  # fmt: skip
     """Launch as gdn_replay without new rows; see the eager function."""
     _launch(ssm, inputs, gates, (weight, a_log, dt_bias), cursor, state_slots)
 
 
 def gdn_checkpoint(
-    checkpoint_ssm: torch.Tensor,
-    checkpoint_conv: torch.Tensor,
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    cursor: torch.Tensor,
-    state_slots: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
-) -> None:
+    checkpoint_ssm: Tensor, checkpoint_conv: Tensor, ssm: Tensor, inputs: Tensor, gates: Tensor, weight: Tensor,
+    a_log: Tensor, dt_bias: Tensor, cursor: Tensor, state_slots: Tensor, checkpoint_slots: Tensor,
+    checkpoint_steps: Tensor,
+) -> None:  # fmt: skip
     """Launch as gdn_replay without new rows, into the checkpoints; see the eager function."""
     model, kept = (weight, a_log, dt_bias), (checkpoint_ssm, checkpoint_conv, checkpoint_slots, checkpoint_steps)
     _launch(ssm, inputs, gates, model, cursor, state_slots, kept=kept)
 
 
 def _launch(
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    model: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    cursor: torch.Tensor,
-    slots: torch.Tensor,
-    *,
-    fresh: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-    kept: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
-) -> None:
+    ssm: Tensor, inputs: Tensor, gates: Tensor, model: tuple[Tensor, Tensor, Tensor], cursor: Tensor, slots: Tensor, *,
+    fresh: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+    kept: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,
+) -> None:  # fmt: skip
     """Without fresh rows and without kept ones, whatever stands in their place is never touched."""
     rows, (size, heads, k_width, v_width), (channels, taps) = slots.shape[0], ssm.shape, model[0].shape
     if rows == 0 or ssm.numel() == 0:

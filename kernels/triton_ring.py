@@ -1,8 +1,8 @@
 """Triton arithmetic in the ring of integers modulo 2^64. `T` rows, `I` inputs, `O` outputs."""
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from draftproof.kernels.triton_common import mix, power_of_two, strides
 
@@ -14,6 +14,7 @@ _BLOCK_I = 64
 
 @triton.jit(do_not_specialize=["added", "count", "size_b", "size_c", "s_oa", "s_ob", "s_xa", "s_xb"])
 def _ring_mix_kernel(p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc, s_xa, s_xb, s_xc, BLOCK: tl.constexpr):
+    """A block of elements a program: out and x of one shape [a,b,c]."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = index < count
     i_a = index // size_c // size_b
@@ -25,20 +26,10 @@ def _ring_mix_kernel(p_out, p_x, added, count, size_b, size_c, s_oa, s_ob, s_oc,
 
 @triton.jit(do_not_specialize=["inputs", "outputs", "s_ot", "s_xt", "s_wo"])
 def _ring_linear_kernel(
-    p_out,
-    p_x,
-    p_weight,
-    inputs,
-    outputs,
-    s_ot,
-    s_oo,
-    s_xt,
-    s_xi,
-    s_wo,
-    s_wi,
-    BLOCK_O: tl.constexpr,
-    BLOCK_I: tl.constexpr,
-):
+    p_out, p_x, p_weight, inputs, outputs, s_ot, s_oo, s_xt, s_xi, s_wo, s_wi,
+    BLOCK_O: tl.constexpr, BLOCK_I: tl.constexpr,
+):  # fmt: skip
+    """One row and block of outputs a program: out [T,O], x [T,I], weight [O,I]."""
     i_t = tl.program_id(0).to(tl.int64)
     o_o = tl.program_id(1).to(tl.int64) * BLOCK_O + tl.arange(0, BLOCK_O)
     b_sum = tl.zeros([BLOCK_O], dtype=tl.int64)
@@ -51,7 +42,7 @@ def _ring_linear_kernel(
     tl.store(p_out + i_t * s_ot + o_o * s_oo, b_sum, mask=o_o < outputs)
 
 
-def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
+def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
     """Launch over all elements; see the eager function."""
     count = x.numel()
     if count == 0:
@@ -59,31 +50,18 @@ def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
     added = salt * _GOLDEN % _MODULUS
     shape, missing = [1, 1, 1, *x.shape][-3:], [0] * (3 - x.ndim)
     _ring_mix_kernel[(triton.cdiv(count, _BLOCK),)](
-        out,
-        x,
-        added - _MODULUS if added >= _MODULUS // 2 else added,
-        count,
-        *shape[1:],
-        *missing,
-        *out.stride(),
-        *missing,
-        *x.stride(),
+        out, x, added - _MODULUS if added >= _MODULUS // 2 else added, count, *shape[1:], *missing, *out.stride(),
+        *missing, *x.stride(),
         BLOCK=_BLOCK,
-    )
+    )  # fmt: skip
 
 
-def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def ring_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Launch one program a row and block of outputs; see the eager function."""
     if out.numel() == 0:
         return
     block = min(64, power_of_two(weight.shape[0]))
     _ring_linear_kernel[(x.shape[0], triton.cdiv(weight.shape[0], block))](
-        out,
-        x,
-        weight,
-        weight.shape[1],
-        weight.shape[0],
-        *strides(out, x, weight),
-        BLOCK_O=block,
-        BLOCK_I=min(_BLOCK_I, power_of_two(weight.shape[1])),
-    )
+        out, x, weight, weight.shape[1], weight.shape[0], *strides(out, x, weight),
+        BLOCK_O=block, BLOCK_I=min(_BLOCK_I, power_of_two(weight.shape[1])),
+    )  # fmt: skip

@@ -7,6 +7,7 @@ layers, `C` conv width, `Q` channels. A window holds the last C - 1 inputs of th
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_common import dependent_launch, power_of_two, strides
@@ -58,14 +59,7 @@ def _conv_verify_kernel(
     tl.store(p_out + i_b * s_ob + i_t * s_ot + o_d * s_od, b_out.to(p_out.dtype.element_ty), mask=d_mask)
 
 
-def conv_verify(
-    out: torch.Tensor,
-    windows: torch.Tensor,
-    x: torch.Tensor,
-    conv: torch.Tensor,
-    weight: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
     """Launch one program a token and block of channels; see the eager function."""
     if x.numel() == 0:
         return
@@ -126,16 +120,9 @@ def _conv_update_kernel(
 
 
 def conv_update(
-    out: torch.Tensor,
-    conv: torch.Tensor,
-    checkpoint_conv: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    state_slots: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
-) -> None:
+    out: Tensor, conv: Tensor, checkpoint_conv: Tensor, x: Tensor, weight: Tensor, state_slots: Tensor,
+    cu_seqlens: Tensor, checkpoint_slots: Tensor, checkpoint_steps: Tensor,
+) -> None:  # fmt: skip
     """Launch as many programs a sequence as it has tokens on average, up to a limit; see the eager function."""
     rows, (tokens, width), taps = state_slots.shape[0], x.shape, weight.shape[1]
     if x.numel() == 0 or rows == 0:
@@ -157,6 +144,7 @@ def _state_scatter_kernel(
     s_pl, s_ps, s_pi, s_pj, s_pk, s_sl, s_sb, s_sa, s_si, s_sj, s_sk, s_slot, s_last,
     FLAT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """One layer, row and block of a state a program: pool [L,S,...], steps [L,R,A,...], state_slots and last [B]."""
     i_b, i_l = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     slot = tl.load(p_state_slots + i_b * s_slot).to(tl.int64)
     step = tl.load(p_last + i_b * s_last).to(tl.int64)
@@ -174,9 +162,7 @@ def _state_scatter_kernel(
             tl.store(p_to + i_i * s_pi + i_j * s_pj + i_k * s_pk, b_value, mask=mask)
 
 
-def state_scatter(
-    pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
-) -> None:
+def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Launch one program a layer, row and block of a state, as words of its size; see the eager function."""
     rows, words = state_slots.shape[0], _WORDS[pool.element_size()]
     if pool.numel() == 0 or rows == 0:
@@ -206,6 +192,7 @@ def merged(shape: torch.Size, first: tuple[int, ...], second: tuple[int, ...]) -
 
 @triton.jit(do_not_specialize=["rows", "interval", "s_s", "s_l", "s_c"])
 def _checkpoint_steps_kernel(p_steps, p_seq_lens, p_num_tokens, rows, interval, s_s, s_l, s_c, BLOCK: tl.constexpr):
+    """A block of rows a program: steps, seq_lens and num_tokens [B]."""
     o_b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = o_b < rows
     b_before = tl.load(p_seq_lens + o_b * s_l, mask=mask, other=0)
@@ -216,7 +203,7 @@ def _checkpoint_steps_kernel(p_steps, p_seq_lens, p_num_tokens, rows, interval, 
     tl.store(p_steps + o_b * s_s, b_step, mask=mask)
 
 
-def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
+def checkpoint_steps(steps: Tensor, seq_lens: Tensor, num_tokens: Tensor, interval: int) -> None:
     """Launch one program a block of rows; see the eager function."""
     rows = steps.shape[0]
     if rows == 0:
@@ -250,17 +237,17 @@ def _cursor_kernel(
     tl.store(p_entry + s_cm, b_half, mask=mask)
 
 
-def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+def replay_commit(cursor: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Launch one program; see the eager function."""
     _launch_cursor(cursor, state_slots, last_correct_step_indices, rewind=False)
 
 
-def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
+def replay_rewind(cursor: Tensor, state_slots: Tensor) -> None:
     """Launch one program; see the eager function."""
     _launch_cursor(cursor, state_slots, state_slots, rewind=True)
 
 
-def _launch_cursor(cursor: torch.Tensor, slots: torch.Tensor, last: torch.Tensor, *, rewind: bool) -> None:
+def _launch_cursor(cursor: Tensor, slots: Tensor, last: Tensor, *, rewind: bool) -> None:
     rows = slots.shape[0]
     if rows == 0:
         return

@@ -14,8 +14,8 @@ from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
-    from draftproof.fuzz.bisect.history import HistoryReport, Search
-    from draftproof.fuzz.bisect.revision import RevisionResult
+    from draftproof.fuzz.bisect.history import HistoryReport
+    from draftproof.fuzz.bisect.revision import RevisionResult, Search
 
 TIMEOUT = 120.0
 
@@ -49,7 +49,8 @@ def history(
     json: inputs.Json = None,
 ) -> None:
     """Find the commit that made a case fail, in a worktree of its own."""
-    from draftproof.fuzz.bisect.history import Search, bisect_history
+    from draftproof.fuzz.bisect.history import bisect_history
+    from draftproof.fuzz.bisect.revision import Search
 
     search = Search(
         repository=str(repo),

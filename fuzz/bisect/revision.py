@@ -1,23 +1,20 @@
-"""The program that `git bisect run` starts for each commit: build it, run the case on it, and say good, bad or skip.
-
-    python -P -m draftproof.fuzz.bisect.revision PLAN.json      (in the worktree)
-
-Exit codes are git's: 0 good, 1 bad, 125 skip; 255, at which git gives up, is an error of our own.
-"""
+"""Test one commit of a history in its worktree: build it, run the case on it, and say good, bad or skip."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import os
+import signal
 import subprocess
 import sys
 import time
-import traceback
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.worktree import clean, commit, environment
@@ -27,35 +24,31 @@ from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import read_case
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
 
-GOOD, BAD, SKIP, ABORT = 0, 1, 125, 255
 SETUP_LIMIT = 3600.0
 SAME: Level = "channel"
 """Code between two commits may move the place of one bug, and how it shows."""
 LAYOUT = ("engine", "kernels")
 _SHIM = "draftproof_revision_subject"
-Said = Literal["good", "bad", "skip"]
-CODES: dict[Said, int] = {"good": GOOD, "bad": BAD, "skip": SKIP}
 
 
-class Plan(Value, frozen=True, kw_only=True):
-    """How a commit is tested. Paths are absolute; `home` is the folder that the user stands in, `work` is ours.
+class Search(Value, frozen=True, kw_only=True):
+    """What to look for, and where.
 
-    `subject` ("package.module:name") is empty for a repository with engine/ and kernels/ at its root. A commit is good
-    if all of `repeat` runs pass, bad if one fails as `expected` (None: in any way), and skipped otherwise.
+    `setup` builds a commit, `subject` ("package.module:name") makes what is tested: without it, the engine/ and
+    kernels/ at the root. `repeat` runs a commit; `timeout` seconds for one of them.
     """
 
-    case: str
-    work: str
-    home: str
+    repository: str
+    good: str
+    bad: str
     setup: tuple[str, ...] = ()
     subject: str = ""
     device: Literal["cpu", "cuda"] = "cpu"
     repeat: int = 1
     timeout: float = 120.0
-    expected: Identity | None = None
 
 
 class RevisionResult(Value, frozen=True, kw_only=True):
@@ -66,7 +59,7 @@ class RevisionResult(Value, frozen=True, kw_only=True):
 
     commit: str
     subject: str
-    said: Said
+    said: Literal["good", "bad", "skip"]
     reason: str = ""
     runs: int = 0
     failing: int = 0
@@ -80,198 +73,150 @@ class UntestableError(DraftproofError):
     """A commit that cannot be built or run; the message says why."""
 
 
-def records(work: Path) -> Path:
-    """Where the program leaves what it saw: one RevisionResult a line."""
-    return work / "tested.jsonl"
+class RevisionImportError(DraftproofError):
+    """The code of a commit could not be imported, or its subject not be made; the message says why."""
 
 
-def troubles(work: Path) -> Path:
-    """Where the program leaves the traceback of an error of our own."""
-    return work / "error.txt"
+@dataclass(frozen=True)
+class Bench:
+    """Where commits are tested: a worktree that has them one after the other, and the folder `work` for all else."""
+
+    search: Search
+    scenario: Scenario
+    tree: Path
+    work: Path
+
+    def test(self, expected: Identity | None = None) -> RevisionResult:
+        """Test the commit that is checked out. Raises what is an error of our own.
+
+        It is good if all of its runs pass, bad if one fails as `expected` (None: in any way), and skipped otherwise.
+        """
+        started, here = time.monotonic(), commit(self.tree, "HEAD")
+        blank = RevisionResult(commit=here.hash, subject=here.subject, said="skip")
+        try:
+            self._set_up()
+            result = _result(blank, self._answers(expected), expected)
+        except UntestableError as reason:
+            result = replace(blank, reason=str(reason))
+        finally:
+            clean(self.tree)
+        return replace(result, seconds=round(time.monotonic() - started, 3))
+
+    def _set_up(self) -> None:
+        """Build the commit. Raises UntestableError with the last line that the build printed."""
+        setup, log = self.search.setup, self.work / "setup.log"
+        if not setup:
+            return
+        try:
+            code = _run_to_log(setup, self.tree, log)
+        except subprocess.TimeoutExpired:
+            raise UntestableError(f"setup did not end within {SETUP_LIMIT:g} s") from None
+        except OSError as error:
+            raise UntestableError(f"setup cannot be run: {error.strerror}: {setup[0]}") from None
+        if code:
+            line = _last_line(log.read_text(encoding="utf-8", errors="replace"))
+            raise UntestableError(f"setup ended with {code}: {line or 'it said nothing'}")
+
+    def _answers(self, expected: Identity | None) -> list[Answer]:
+        """Run the case until it fails as expected. Raises UntestableError, and RuntimeError for an error of our own."""
+        spec = SubjectSpec(device=self.search.device, factory=self._factory())
+        answers: list[Answer] = []
+        try:
+            with Pool(spec, 1, self.work / "workers", deadline=self.search.timeout) as pool:
+                while len(answers) < self.search.repeat and not any(_fails_as(one, expected) for one in answers):
+                    answers += pool.run([Order(number=len(answers), scenario=self.scenario)])
+                    _check(answers[-1])
+        except WorkerStartError as error:
+            raise UntestableError(f"it cannot be imported: {_last_line(str(error)).rstrip(':')}") from None
+        return answers
+
+    def _factory(self) -> str:
+        """Write the module from which workers make the subject of this commit; return the name of its factory.
+
+        Raises UntestableError where it is plain that there is no such code.
+        """
+        root = self.tree if self.search.subject else self._view()
+        place = self.work / "shim"
+        place.mkdir(exist_ok=True)
+        (place / f"{_SHIM}.py").write_text(
+            f"from {__name__} import load\n"
+            "def make(device):\n"
+            f"    return load({str(root)!r}, {self.search.subject!r}, device)\n",
+            encoding="utf-8",
+        )
+        if str(place) not in sys.path:
+            sys.path.append(str(place))
+        return f"{_SHIM}:make"
+
+    def _view(self) -> Path:
+        """Return a folder with engine/ and kernels/ of the worktree and nothing else: the installed rest judges them.
+
+        Raises UntestableError where one is missing or is no Python, which a worker takes seconds to say.
+        """
+        missing = [f"no {name}/" for name in LAYOUT if not (self.tree / name / "__init__.py").is_file()]
+        if missing:
+            raise UntestableError(f"it has {' and '.join(missing)} at its root")
+        for path in sorted(file for name in LAYOUT for file in (self.tree / name).rglob("*.py")):
+            try:
+                ast.parse(path.read_bytes(), path.name)
+            except (SyntaxError, ValueError) as error:
+                raise UntestableError(f"{path.relative_to(self.tree)} is no Python: {error}") from None
+        view = self.work / "view"
+        view.mkdir(exist_ok=True)
+        for name in LAYOUT:
+            if not (view / name).is_symlink():
+                (view / name).symlink_to(self.tree / name)
+        return view
 
 
-def examine(plan: Plan, folder: Path) -> RevisionResult:
-    """Test the commit that is checked out in `folder`. Raises what is an error of our own."""
-    started, here = time.monotonic(), commit(folder, "HEAD")
-    blank = RevisionResult(commit=here.hash, subject=here.subject, said="skip")
+def _run_to_log(command: tuple[str, ...], folder: Path, log: Path) -> int:
+    """Return the exit status of a command; however this ends, nothing that it started is left."""
+    with log.open("wb") as out:
+        # A session of its own: an interrupt at the terminal comes to us alone.
+        running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
-        _set_up(plan, folder)
-        seen = _decide(plan, _answers(plan, _spec(plan, folder), here.hash), blank)
-    except UntestableError as reason:
-        seen = msgspec.structs.replace(blank, reason=str(reason))
+        return running.wait(SETUP_LIMIT)
     finally:
-        clean(folder)
-    return msgspec.structs.replace(seen, seconds=round(time.monotonic() - started, 3))
-
-
-def _set_up(plan: Plan, folder: Path) -> None:
-    """Build the commit. Raises UntestableError with the last line that the build said."""
-    if not plan.setup:
-        return
-    log = Path(plan.work) / "setup.log"
-    try:
-        with log.open("wb") as out:
-            done = subprocess.run(
-                plan.setup,
-                cwd=folder,
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=SETUP_LIMIT,
-                check=False,
-            )
-    except subprocess.TimeoutExpired:
-        raise UntestableError(f"setup did not end within {SETUP_LIMIT:g} s") from None
-    except OSError as error:
-        raise UntestableError(f"setup cannot be run: {error.strerror}: {plan.setup[0]}") from None
-    if done.returncode:
-        said = _last_line(log.read_text(encoding="utf-8", errors="replace"))
-        raise UntestableError(f"setup ended with {done.returncode}: {said or 'it said nothing'}")
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
 
 
 def _last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")[:200]
 
 
-def _spec(plan: Plan, folder: Path) -> SubjectSpec:
-    """Return what a worker runs of this commit. Raises UntestableError where it is plain that there is no such code."""
-    root = folder
-    if not plan.subject:
-        missing = [name for name in LAYOUT if not (folder / name / "__init__.py").is_file()]
-        if missing:
-            raise UntestableError(f"it has no {' and no '.join(f'{name}/' for name in missing)} at its root")
-        _parse(folder)
-        root = _view(plan, folder)
-    return SubjectSpec(device=plan.device, factory=_shim(plan, root))
-
-
-def _parse(folder: Path) -> None:
-    """Raise UntestableError for a file that is no Python: a worker takes seconds to say so."""
-    for path in sorted(file for name in LAYOUT for file in (folder / name).rglob("*.py")):
-        try:
-            ast.parse(path.read_bytes(), path.name)
-        except (SyntaxError, ValueError) as error:
-            raise UntestableError(f"{path.relative_to(folder)} is no Python: {error}") from None
-
-
-def _view(plan: Plan, folder: Path) -> Path:
-    """Return a folder with engine/ and kernels/ of the worktree and nothing else.
-
-    What judges them stays the installed one.
-    """
-    view = Path(plan.work) / "view"
-    view.mkdir(exist_ok=True)
-    for name in LAYOUT:
-        if not (view / name).is_symlink():
-            (view / name).symlink_to(folder / name)
-    return view
-
-
-def _shim(plan: Plan, root: Path) -> str:
-    """Return the factory of a module that is written where workers will find it."""
-    place = Path(plan.work) / "shim"
-    place.mkdir(exist_ok=True)
-    lines = (
-        "from draftproof.fuzz.bisect.revision import load",
-        "def make(device):",
-        f"    return load({str(root)!r}, {plan.subject!r}, device)",
-    )
-    (place / f"{_SHIM}.py").write_text("\n".join((*lines, "")), encoding="utf-8")
-    if str(place) not in sys.path:
-        sys.path.append(str(place))
-    return f"{_SHIM}:make"
-
-
-class RevisionImportError(DraftproofError):
-    """The code of a commit could not be imported, or its subject not be made; the message says why."""
-
-
-def load(root: str, name: str, device: str) -> Subject:
-    """In a worker: the subject "package.module:name" of a worktree, or the engine of a view of it.
-
-    Never raises: what goes wrong is what every run of the subject raises.
-    """
-    try:
-        if name:
-            return _named(Path(root), name, device)
-        subject: Subject = import_engine(root).EngineSubject(device=device)
-        return subject
-    except Exception as error:
-        return Unmade(RevisionImportError(f"{type(error).__name__}: {error}"))
-
-
-def _named(root: Path, name: str, device: str) -> Subject:
-    """Make a subject from the root of the worktree or its src/.
-
-    Raises ImportError if the module comes from anywhere else.
-    """
-    sys.path[:0] = [str(root), str(root / "src")]
-    module = name.partition(":")[0]
-    file = importlib.import_module(module).__file__
-    if file is None or not Path(file).resolve().is_relative_to(root.resolve()):
-        raise ImportError(f"{module} is {file}, which is not of this revision")
-    return make(name, device)
-
-
-def _answers(plan: Plan, spec: SubjectSpec, name: str) -> list[Answer]:
-    """Return the runs of the case, until one fails as expected.
-
-    Raises UntestableError if the code cannot be imported.
-    """
-    scenario, _ = read_case(Path(plan.case))
-    answers: list[Answer] = []
-    # Where a case names a checkpoint, its path is meant from where the user stands.
-    os.chdir(plan.home)
-    with Pool(spec, 1, Path(plan.work) / "workers" / name[:12], deadline=plan.timeout) as pool:
-        for number in range(plan.repeat):
-            answer = _run(pool, Order(number=number, scenario=scenario))
-            answers.append(answer)
-            if _expected(plan, answer):
-                break
-    return answers
-
-
-def _run(pool: Pool, order: Order) -> Answer:
-    """Raise UntestableError where there is nothing to run, and RuntimeError for an error of our own."""
-    try:
-        answer = pool.run([order])[0]
-    except WorkerStartError as error:
-        raise UntestableError(f"it cannot be imported: {_last_line(str(error)).rstrip(':')}") from None
+def _check(answer: Answer) -> None:
     if answer.outcome is Outcome.CRASH and answer.error == RevisionImportError.__name__:
         raise UntestableError(f"it cannot be imported: {_last_line(answer.detail).partition(': ')[2]}")
     if answer.outcome is Outcome.ERROR:
         raise RuntimeError(answer.detail or answer.error)
-    return answer
 
 
-def _expected(plan: Plan, answer: Answer) -> bool:
-    identity = answer.identity
-    return identity is not None and (plan.expected is None or plan.expected.is_same(identity, SAME))
+def _fails_as(answer: Answer, expected: Identity | None) -> bool:
+    return answer.failing if expected is None else answer.is_same(expected, SAME)
 
 
-def _decide(plan: Plan, answers: list[Answer], blank: RevisionResult) -> RevisionResult:
-    """Good, bad, or skipped as another failure hides what is looked for."""
+def _result(blank: RevisionResult, answers: list[Answer], expected: Identity | None) -> RevisionResult:
     failing = [answer for answer in answers if answer.failing]
-    seen = msgspec.structs.replace(blank, runs=len(answers), failing=len(failing))
+    result = replace(blank, runs=len(answers), failing=len(failing))
     if not failing:
-        judged = all(answer.judged for answer in answers)
-        return msgspec.structs.replace(seen, said="good") if judged else _nothing(seen)
-    told = next((answer for answer in failing if _expected(plan, answer)), None)
-    shown = told or failing[0]
-    found = msgspec.structs.replace(
-        seen,
-        identity=shown.identity,
-        first=shown.first,
-        detail=shown.detail,
-    )
-    if told is not None:
-        return msgspec.structs.replace(found, said="bad")
-    return msgspec.structs.replace(found, reason=f"another failure: {named(shown.identity)}")
-
-
-def _nothing(seen: RevisionResult) -> RevisionResult:
-    return msgspec.structs.replace(seen, reason="inconclusive: no contract could be judged")
+        if all(answer.judged for answer in answers):
+            return replace(result, said="good")
+        return replace(result, reason="inconclusive: no contract could be judged")
+    shown = next((answer for answer in failing if _fails_as(answer, expected)), failing[0])
+    result = replace(result, identity=shown.identity, first=shown.first, detail=shown.detail)
+    if _fails_as(shown, expected):
+        return replace(result, said="bad")
+    return replace(result, reason=f"another failure: {named(shown.identity)}")
 
 
 def named(identity: Identity | None) -> str:
@@ -281,19 +226,27 @@ def named(identity: Identity | None) -> str:
     return f"{identity.contract} in {identity.channel}" if identity.channel else identity.contract
 
 
-def main(arguments: list[str]) -> int:
-    """Test the commit that is checked out here; the exit code for git."""
-    plan = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Plan)
-    work = Path(plan.work)
+def load(root: str, name: str, device: str) -> Subject:
+    """In a worker: return the subject "package.module:name" of a worktree, or the engine of a view of it.
+
+    Never raises: what goes wrong is what every run of the subject raises.
+    """
+    # Two revisions can have the same size and the same time of change: byte code of one would pass for the other's.
+    sys.dont_write_bytecode = True
     try:
-        tested = examine(plan, Path.cwd())
-        with records(work).open("a", encoding="utf-8") as out:
-            out.write(msgspec.json.encode(tested).decode() + "\n")
-    except (Exception, KeyboardInterrupt):
-        troubles(work).write_text(traceback.format_exc(), encoding="utf-8")
-        return ABORT
-    return CODES[tested.said]
+        if name:
+            return _load_named(Path(root), name, device)
+        subject: Subject = import_engine(root).EngineSubject(device=device)
+        return subject
+    except Exception as error:
+        return Unmade(RevisionImportError(f"{type(error).__name__}: {error}"))
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _load_named(root: Path, name: str, device: str) -> Subject:
+    """Make a subject from the root of the worktree or its src/. Raises ImportError if it comes from anywhere else."""
+    sys.path[:0] = [str(root), str(root / "src")]
+    module = name.partition(":")[0]
+    file = importlib.import_module(module).__file__
+    if file is None or not Path(file).resolve().is_relative_to(root.resolve()):
+        raise ImportError(f"{module} is {file}, which is not of this revision")
+    return make(name, device)

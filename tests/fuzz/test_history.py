@@ -1,6 +1,6 @@
 """Bisecting a history: which commit is named, what is skipped, what stays as it was, and what is our own error.
 
-Most tests put a program of three lines in place of the one that runs a case: it reads its verdict from a file.
+Most tests put a reader of a file, in which a commit has its verdict, in place of what runs a case.
 """
 
 from __future__ import annotations
@@ -16,26 +16,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftproof.fuzz.bisect import history
-from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, Search, bisect_history
+from draftproof.fuzz.bisect.history import HistoryError, HistoryReport, bisect_history
+from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search
+from draftproof.fuzz.bisect.worktree import GitError, commit
+from draftproof.harness.identity import Identity
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.fuzz.histories import example, git, repository
-
-FAKE = """
-import json, pathlib, subprocess, sys
-plan = json.loads(pathlib.Path(sys.argv[1]).read_bytes())
-said = pathlib.Path("said").read_text().strip()
-if said == "vanish": sys.exit(1)
-if said == "raise":
-    (pathlib.Path(plan["work"]) / "error.txt").write_text("Traceback: OSError: disk")
-    sys.exit(255)
-here = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-tested = {"commit": here, "subject": "", "said": said, "identity": {"contract": "c", "channel": "d"}}
-with open(pathlib.Path(plan["work"]) / "tested.jsonl", "a") as out: out.write(json.dumps(tested) + "\\n")
-sys.exit({"good": 0, "bad": 1, "skip": 125}[said])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +34,15 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "fake.py"
-    program.write_text(FAKE)
-    real = history._Bisection._program
-    monkeypatch.setattr(
-        history._Bisection, "_program", lambda self: [sys.executable, "-S", str(program), real(self)[-1]]
-    )
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(bench: Bench, _expected: Identity | None = None) -> RevisionResult:
+        here, said = commit(bench.tree, "HEAD"), (bench.tree / "said").read_text()
+        if said == "raise":
+            raise OSError("disk")
+        failure = Identity(contract="c", channel="d")
+        return RevisionResult(commit=here.hash, subject=here.subject, said=said, identity=failure)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bench, "test", read)
 
 
 def states(count: int, culprit: int, skipped: Sequence[int] = ()) -> list[str]:
@@ -125,19 +115,29 @@ def test_an_end_that_is_none_is_named(tmp_path, case, ends, message):
 
 
 @pytest.mark.usefixtures("fake")
-@pytest.mark.parametrize(("said", "message"), [("raise", "OSError: disk"), ("vanish", "without being tested")])
-def test_an_error_of_ours_is_never_bad(tmp_path, case, said, message):
-    hashes = repository(tmp_path / "r", ["good", "good", said, "bad", "bad"])
-    with pytest.raises(RuntimeError, match=message):
+@pytest.mark.parametrize("states", [["good", "good", "raise", "bad", "bad"], ["raise", "bad"], ["good", "raise"]])
+def test_an_error_of_ours_is_never_bad(tmp_path, case, states):
+    hashes = repository(tmp_path / "r", states)
+    with pytest.raises(OSError, match="disk"):
         bisected(tmp_path / "r", case, hashes)
     assert_untouched(tmp_path / "r")
 
 
 @pytest.mark.usefixtures("fake")
-def test_an_end_that_says_nothing_is_an_error_of_ours(tmp_path, case):
-    hashes = repository(tmp_path / "r", ["vanish", "bad"])
-    with pytest.raises(RuntimeError, match="said nothing"):
+def test_what_git_cannot_note_is_an_error_of_ours(tmp_path, case):
+    hashes = repository(tmp_path / "r", ["good", "good", "perhaps", "bad", "bad"])
+    with pytest.raises(GitError, match="git bisect perhaps ended with"):
         bisected(tmp_path / "r", case, hashes)
+    assert_untouched(tmp_path / "r")
+
+
+@pytest.mark.usefixtures("fake")
+def test_every_commit_is_told_of_the_bad_end_first(tmp_path, case):
+    hashes = repository(tmp_path / "r", states(9, 5))
+    told: list[RevisionResult] = []
+    search = Search(repository=str(tmp_path / "r"), good=hashes[0], bad=hashes[-1])
+    report = bisect_history(search, case, told.append)
+    assert tuple(told) == (report.ends[1], report.ends[0], *report.revisions)
 
 
 def assert_untouched(folder: Path) -> None:
@@ -200,7 +200,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, case, number, at_start):
     program = f"""
 import signal
 from pathlib import Path
-from draftproof.fuzz.bisect.history import Search, bisect_history
+from draftproof.fuzz.bisect.history import bisect_history
+from draftproof.fuzz.bisect.revision import Search
 signal.signal(signal.SIGINT, signal.{at_start})
 bisect_history({search}, Path({str(case)!r}))
 """

@@ -1,7 +1,8 @@
-"""What one commit of a history is: the program that tests it says good, bad or skip, and why."""
+"""What one commit of a history is: good, bad or skipped, and why."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,26 +11,16 @@ import msgspec
 import pytest
 
 from draftproof.fuzz.bisect import revision
-from draftproof.fuzz.bisect.revision import Plan, RevisionResult, examine, load
+from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, load
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import encode
 from draftproof.properties.values.relations import OtherRow
 from draftproof.properties.values.verdict import Outcome
 from tests.fuzz.histories import git, repository
 from tests.harness.doubles import diverging
 
-# The program that is run for each commit.
-
-
-@pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("case") / "case.json"
-    path.write_text(encode(generate(0, 8)[7]))
-    return path
-
-
+SCENARIO = generate(0, 8)[7]
 DIVERGENCE = diverging(got=10)
 PASSED = Answer(number=0, outcome=Outcome.PASS, judged=("draft.positions",))
 FAILED = Answer(number=0, outcome=Outcome.FAIL, judged=("draft.positions",), first=DIVERGENCE)
@@ -68,20 +59,25 @@ class Answers:
 
 
 @pytest.fixture
-def plan(tmp_path: Path, case: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(revision, "Pool", Answers)
-    # `examine` goes to the plan's home; both are put back.
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "work").mkdir()
-    return Plan(case=str(case), work=str(tmp_path / "work"), home=str(tmp_path), subject="thing:Thing")
+    search = Search(repository=str(tmp_path / "r"), good="", bad="", subject="thing:Thing")
+    return Bench(search, SCENARIO, tmp_path / "r", tmp_path / "work")
 
 
-def seen(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: Answer) -> RevisionResult:
+def changed(bench: Bench, **more: object) -> Bench:
+    return dataclasses.replace(bench, search=msgspec.structs.replace(bench.search, **more))
+
+
+def seen(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *answers: Answer, expected: Identity | None = None
+) -> RevisionResult:
     monkeypatch.setattr(Answers, "answers", answers)
-    if not folder.exists():
-        repository(folder, ["Thing = None\n"], "thing.py")
-    return examine(plan, folder)
+    if not bench.tree.exists():
+        repository(bench.tree, ["Thing = None\n"], "thing.py")
+    return bench.test(expected)
 
 
 @pytest.mark.parametrize(
@@ -105,35 +101,23 @@ def seen(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: An
         ((PASSED, PASSED, Answer(number=0, outcome=Outcome.PASS)), FAILURE, "skip", "inconclusive"),
     ],
 )
-def test_what_runs_say_of_a_commit(plan, tmp_path, monkeypatch, answers, expected, said, reason):
-    plan = msgspec.structs.replace(plan, repeat=len(answers), expected=expected)
-    tested = seen(plan, tmp_path / "r", monkeypatch, *answers)
+def test_what_runs_say_of_a_commit(bench, monkeypatch, answers, expected, said, reason):
+    tested = seen(changed(bench, repeat=len(answers)), monkeypatch, *answers, expected=expected)
     assert tested.said == said
     assert tested.reason.startswith(reason) if reason else not tested.reason
     assert tested.subject == "Number 0"
 
 
-def test_no_more_runs_than_are_needed(plan, tmp_path, monkeypatch):
-    plan = msgspec.structs.replace(plan, repeat=3, expected=FAILURE, timeout=7.5)
-    tested = seen(plan, tmp_path / "r", monkeypatch, FAILED)
+def test_no_more_runs_than_are_needed(bench, monkeypatch):
+    tested = seen(changed(bench, repeat=3, timeout=7.5), monkeypatch, FAILED, expected=FAILURE)
     assert (tested.runs, tested.failing, tested.first) == (1, 1, DIVERGENCE)
     assert Answers.asked is not None
     assert Answers.asked[1] == 7.5
 
 
-def test_exit_codes_are_those_of_git(plan, tmp_path, monkeypatch):
-    plan = msgspec.structs.replace(plan, expected=FAILURE)
-    file = tmp_path / "plan.json"
-    file.write_bytes(msgspec.json.encode(plan))
-    repository(tmp_path / "r", ["Thing = None\n"], "thing.py")
-    for answer, code in ((PASSED, 0), (FAILED, 1), (OTHER, 125), (UNMADE, 125), (BROKEN, 255)):
-        monkeypatch.setattr(Answers, "answers", (answer,))
-        monkeypatch.chdir(tmp_path / "r")
-        assert revision.main([str(file)]) == code
-    assert "the disk is full" in revision.troubles(Path(plan.work)).read_text()
-    lines = revision.records(Path(plan.work)).read_bytes().splitlines()
-    said = [msgspec.json.decode(line, type=RevisionResult).said for line in lines]
-    assert said == ["good", "bad", "skip", "skip"]
+def test_an_error_of_ours_says_nothing_of_a_commit(bench, monkeypatch):
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        seen(bench, monkeypatch, BROKEN)
 
 
 @pytest.mark.parametrize(
@@ -147,39 +131,39 @@ def test_exit_codes_are_those_of_git(plan, tmp_path, monkeypatch):
         ((sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"), "ended with -9: it said nothing"),
     ],
 )
-def test_what_cannot_be_built_is_skipped(plan, tmp_path, monkeypatch, setup, reason):
-    tested = seen(msgspec.structs.replace(plan, setup=setup), tmp_path / "r", monkeypatch)
+def test_what_cannot_be_built_is_skipped(bench, monkeypatch, setup, reason):
+    tested = seen(changed(bench, setup=setup), monkeypatch)
     assert (tested.said, tested.reason) == ("skip", f"setup {reason}")
 
 
-def test_a_build_that_takes_too_long_is_skipped(plan, tmp_path, monkeypatch):
+def test_a_build_that_takes_too_long_is_skipped(bench, monkeypatch):
     monkeypatch.setattr(revision, "SETUP_LIMIT", 0.2)
     setup = (sys.executable, "-S", "-c", "import time; time.sleep(30)")
-    tested = seen(msgspec.structs.replace(plan, setup=setup), tmp_path / "r", monkeypatch)
+    tested = seen(changed(bench, setup=setup), monkeypatch)
     assert tested.reason == "setup did not end within 0.2 s"
 
 
-def test_what_a_build_leaves_is_cleared_away(plan, tmp_path, monkeypatch):
+def test_what_a_build_leaves_is_cleared_away(bench, monkeypatch):
     write = "open('thing.py', 'a').write('#'); open('built', 'w').write('x')"
-    plan = msgspec.structs.replace(plan, setup=(sys.executable, "-S", "-c", write))
-    assert seen(plan, tmp_path / "r", monkeypatch, PASSED).said == "good"
-    assert git(tmp_path / "r", "status", "--porcelain", "--ignored") == ""
+    bench = changed(bench, setup=(sys.executable, "-S", "-c", write))
+    assert seen(bench, monkeypatch, PASSED).said == "good"
+    assert git(bench.tree, "status", "--porcelain", "--ignored") == ""
 
 
-def test_a_repository_without_engine_is_skipped(plan, tmp_path, monkeypatch):
-    tested = seen(msgspec.structs.replace(plan, subject=""), tmp_path / "r", monkeypatch)
+def test_a_repository_without_engine_is_skipped(bench, monkeypatch):
+    tested = seen(changed(bench, subject=""), monkeypatch)
     assert tested.reason == "it has no engine/ and no kernels/ at its root"
 
 
-def test_code_that_is_no_python_is_skipped_without_a_worker(plan, tmp_path, monkeypatch):
-    folder = tmp_path / "r"
+def test_code_that_is_no_python_is_skipped_without_a_worker(bench, monkeypatch):
+    folder = bench.tree
     repository(folder, ["x = 1\n"])
     for name, text in (("engine", "def (:\n"), ("kernels", "")):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text(text)
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Broken")
-    tested = seen(msgspec.structs.replace(plan, subject=""), folder, monkeypatch)
+    tested = seen(changed(bench, subject=""), monkeypatch)
     assert tested.said == "skip"
     assert tested.reason.startswith("engine/__init__.py is no Python: invalid syntax")
 

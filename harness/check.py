@@ -12,7 +12,7 @@ from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import counts, total
+from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
 from draftproof.properties.subject import Subject
@@ -183,6 +183,6 @@ def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
         return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
     beyond = frozenset.intersection(*(one.unreachable for one in tally.judgements)) if tally.judgements else frozenset()
-    missing = tuple(f"{name} >= 1" for name in work if not done[name] and name not in beyond)
+    missing = unreached(work, done, beyond)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)

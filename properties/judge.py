@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import total, unreachable
+from draftproof.properties.coverage.counts import total, unreachable, unreached
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channel import PHASES
@@ -30,20 +30,11 @@ _WRITES = {
     LaunchKind.EXTEND_PROMPT: "extend",
 }
 
-
-COMMON = (
-    "scenarios",
-    "rounds_with_drafts",
-    "accept_none",
-    "accept_partial",
-    "accept_all",
-    "rounds_without_drafts",
-    "unsteered_rounds",
-    "padded_replays",
-    "page_crossings",
-    "shrink_below_captured_size",
-    "chunked_prefills",
-)
+_COMMON = """
+    scenarios rounds_with_drafts accept_none accept_partial accept_all rounds_without_drafts unsteered_rounds
+    padded_replays page_crossings shrink_below_captured_size chunked_prefills
+"""
+COMMON = tuple(_COMMON.split())
 """What the scenarios of every draft must reach on their own: those of another prove nothing of it."""
 
 
@@ -121,11 +112,11 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
         reason = f"{_who(judged, lacking)} does not report {', '.join(lacking)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
     unreachable = _unreachable([one for one in judged if contract.name in one.results] or judged)
-    if not results and contract.minimum.keys() & unreachable:
-        reason = f"no scenario of this model and draft has {', '.join(sorted(contract.minimum.keys() & unreachable))}"
+    beyond = sorted(unreachable.intersection(contract.minimum))
+    if not results and beyond:
+        reason = f"no scenario of this model and draft has {', '.join(beyond)}"
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=reason)
-    minimum = {name: least for name, least in contract.minimum.items() if name not in unreachable}
-    missing = tuple(f"{name} >= {least}" for name, least in minimum.items() if counts.get(name, 0) < least)
+    missing = unreached(contract.minimum, counts, unreachable)
     if not results:
         missing = missing or ("scenarios >= 1",)
     if counts.get("ties", 0) * 1000 > TIES_PER_THOUSAND * counts.get("tokens_emitted", 0):
@@ -163,8 +154,7 @@ def by_draft(
     for name in names:
         own = [one for one, _ in pairs if one.draft == name]
         reached = total(dict(of) for one, of in pairs if one.draft == name)
-        least = [count for count in (*common, *BY_NAME[name].minimum) if count not in _unreachable(own)]
-        missing = tuple(f"{count} >= 1" for count in least if not reached.get(count))
+        missing = unreached((*common, *BY_NAME[name].minimum), reached, _unreachable(own))
         outcome = Outcome.INCONCLUSIVE if missing or not own else Outcome.PASS
         verdicts.append(Verdict(name=f"runs.{name}", verdict=outcome, scenarios=len(own), missing=missing))
     return tuple(verdicts)

@@ -281,8 +281,8 @@ def _add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
 def _reached(answer: Answer) -> Iterator[tuple[str, str, int]]:
     """Yield what a scenario adds to the minimum of each contract that judged it."""
     for contract in answer.judged:
-        asked: Mapping[str, int] = BY_NAME[contract].minimum if contract in BY_NAME else {}
-        yield from ((contract, name, answer.counts.get(name, 0)) for name in asked)
+        minimum = BY_NAME[contract].minimum if contract in BY_NAME else ()
+        yield from ((contract, name, answer.counts.get(name, 0)) for name in minimum)
 
 
 _QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"

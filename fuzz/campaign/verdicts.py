@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from draftproof.fuzz.campaign.schema import CampaignSums
 from draftproof.fuzz.campaign.settings import Settings
 from draftproof.harness.check import RUNS, WORK
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import unreachable_by_draft
+from draftproof.properties.coverage.counts import unreachable_by_draft, unreached
 from draftproof.properties.evidence.forms import DRAFTED, Form
 from draftproof.properties.judge import COMMON
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
@@ -36,7 +34,7 @@ def _runs(sums: CampaignSums, settings: Settings) -> Verdict:
         reason = f"{told} of {sums.done}"
         return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=sums.done, reason=reason)
     beyond = _beyond(settings)
-    missing = _missing(dict.fromkeys(WORK, 1), sums.counts, beyond)
+    missing = unreached(WORK, sums.counts, beyond)
     verdict = Outcome.INCONCLUSIVE if missing or not sums.done else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=sums.done, missing=missing)
 
@@ -44,7 +42,7 @@ def _runs(sums: CampaignSums, settings: Settings) -> Verdict:
 def _of_draft(name: Algorithm, sums: CampaignSums) -> Verdict:
     """Whether the scenarios of one draft reached what proves something of it."""
     counts = {count: value for (draft, count), value in sums.draft_counts.items() if draft == name}
-    missing = _missing(dict.fromkeys((*COMMON, *BY_NAME[name].minimum), 1), counts, _beyond_draft(name))
+    missing = unreached((*COMMON, *BY_NAME[name].minimum), counts, _beyond_draft(name))
     verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=f"{RUNS}.{name}", verdict=verdict, scenarios=counts.get("scenarios", 0), missing=missing)
 
@@ -57,7 +55,7 @@ def _contract(contract: Contract, sums: CampaignSums, settings: Settings) -> Ver
     if not judged and (why := _silent(contract, settings)):
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=why)
     reached = {name: value for (of, name), value in sums.minimums.items() if of == contract.name}
-    missing = _missing(contract.minimum, reached, _beyond(settings))
+    missing = unreached(contract.minimum, reached, _beyond(settings))
     if not judged:
         missing = missing or ("scenarios >= 1",)
     verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
@@ -69,9 +67,9 @@ def _silent(contract: Contract, settings: Settings) -> str:
     asked = contract.needs | contract.reads
     if not any(_reports(contract, name) for name in settings.drafts):
         return f"the draft does not report {', '.join(sorted(asked & DRAFTED))}"
-    unreachable = contract.minimum.keys() & _beyond(settings)
+    unreachable = sorted(_beyond(settings).intersection(contract.minimum))
     if unreachable:
-        return f"no scenario of this draft has {', '.join(sorted(unreachable))}"
+        return f"no scenario of this draft has {', '.join(unreachable)}"
     return "no run of this subject could be held to it" if settings.subject else ""
 
 
@@ -81,11 +79,6 @@ def _reports(contract: Contract, draft: Algorithm) -> bool:
     if contract.whole:
         return not (contract.needs | contract.reads) & lacking
     return bool(contract.needs - lacking)
-
-
-def _missing(minimum: Mapping[str, int], reached: Mapping[str, int], beyond: frozenset[str]) -> tuple[str, ...]:
-    asked = {name: least for name, least in minimum.items() if name not in beyond}
-    return tuple(f"{name} >= {least}" for name, least in asked.items() if reached.get(name, 0) < least)
 
 
 def _beyond(settings: Settings) -> frozenset[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from draftproof.properties.values.verdict import Divergence
 
 Differences = Iterator[Divergence | None]
 Concerns = Callable[[Evidence], bool]
+Explain = Callable[[Evidence, Divergence, Key], Relation | None]
 
 
 def _always(_evidence: Evidence) -> bool:
@@ -27,22 +28,23 @@ class Contract:
     """One thing that must hold of a trace or between two.
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
-    either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. `minimum` names
-    counts (counts.py) below which a pass proves nothing. In channels of `partial` it judges what is reported, not all
-    that is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows` where the
-    subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it checks.
+    either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. While a count in
+    `minimum` (coverage/counts.py) is zero, a pass proves nothing. In channels of `partial` it judges what is reported,
+    not all that is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows`
+    where the subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it
+    checks.
     """
 
     name: str
     needs: frozenset[str]
-    minimum: Mapping[str, int]
+    minimum: tuple[str, ...]
     differences: Callable[[Evidence], Differences]
+    cites: str
     reads: frozenset[str] = frozenset()
     partial: frozenset[str] = frozenset()
-    concerns: Concerns = field(default=_always)
+    concerns: Concerns = _always
     whole: bool = True
     by_round: bool = True
-    cites: str = ""
 
     def check(self, evidence: Evidence) -> list[Divergence]:
         """Return the first difference of each kind that it looks for; [] if it holds."""
@@ -65,16 +67,15 @@ def contract(
     differences: Callable[[Evidence], Differences],
     needs: Iterable[str],
     *,
+    minimum: str,
     reads: Iterable[str] = (),
     partial: Iterable[str] = (),
-    concerns: Concerns = _always,
-    cites: str,
-    minimum: Iterable[str],
+    **rest: Any,
 ) -> Contract:
-    """Return a contract with one as the least of each count in `minimum`."""
-    least = dict.fromkeys(minimum, 1)
+    """Return a contract; `minimum` names counts, separated by spaces, and `rest` are other fields of Contract."""
+    least = tuple(minimum.split())
     return Contract(
-        name, frozenset(needs), least, differences, frozenset(reads), frozenset(partial), concerns, cites=cites
+        name, frozenset(needs), least, differences, reads=frozenset(reads), partial=frozenset(partial), **rest
     )
 
 
@@ -89,17 +90,22 @@ def listed(
     return contract(name, differences, needs, **rest)
 
 
-def equals(name: str, *channels: str, cites: str, minimum: Iterable[str] = ()) -> Contract:
-    """Return the contract that every value of these channels is the reference's, none missing and none too many."""
+def equals(name: str, *channels: str, minimum: str = "", explain: Explain | None = None, **rest: Any) -> Contract:
+    """Return the contract that every value of these channels is the reference's, none missing and none too many.
+
+    Without channels it is that of its name. `explain` as in `explained`, `rest` as in `contract`.
+    """
+    channels = channels or (name,)
 
     def differences(evidence: Evidence) -> Differences:
         for channel in channels:
             yield first_divergence(name, channel, *evidence.pair(channel), near=evidence.near(channel))
 
-    return contract(name, differences, channels, cites=cites, minimum=("scenarios", *minimum))
+    made = contract(name, differences, channels, minimum=f"scenarios {minimum}", **rest)
+    return explained(made, explain) if explain else made
 
 
-def explained(one: Contract, explain: Callable[[Evidence, Divergence, Key], Relation | None]) -> Contract:
+def explained(one: Contract, explain: Explain) -> Contract:
     """Return the same contract with the relation that `explain` gives to a wrong value, where it gives one."""
 
     def differences(evidence: Evidence) -> Differences:

@@ -31,6 +31,6 @@ def _seen(evidence: Evidence) -> Differences:
 
 
 CONTRACTS = (
-    contract("config.seen", _seen, ("config.seen",), cites="S-BATCH-4", minimum=("scenarios", "hybrid_scenarios")),
-    equals("config.routing", "config.routing", cites="S-BATCH-4", minimum=("hybrid_scenarios",)),
+    contract("config.seen", _seen, ("config.seen",), cites="S-BATCH-4", minimum="scenarios hybrid_scenarios"),
+    equals("config.routing", "config.routing", cites="S-BATCH-4", minimum="hybrid_scenarios"),
 )

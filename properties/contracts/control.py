@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from draftproof.properties.contracts.base import equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch
@@ -38,22 +37,18 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
 
 
-_SWITCHES = ("step_switches_up", "step_switches_down")
 CONTRACTS = (
-    replace(
-        equals(
-            "control.steps", "control.steps", cites="S-ADAPT-1, S-ADAPT-3", minimum=("adaptive_scenarios", *_SWITCHES)
-        ),
+    equals(
+        "control.steps",
         concerns=_adaptive,
+        cites="S-ADAPT-1, S-ADAPT-3",
+        minimum="adaptive_scenarios step_switches_up step_switches_down",
     ),
-    replace(
-        equals(
-            "control.average",
-            "control.average",
-            cites="S-ADAPT-1, S-ADAPT-2",
-            minimum=("adaptive_scenarios", "step_switches_up"),
-        ),
+    equals(
+        "control.average",
         concerns=_adaptive,
+        cites="S-ADAPT-1, S-ADAPT-2",
+        minimum="adaptive_scenarios step_switches_up",
     ),
     listed(
         "control.num_drafts",
@@ -62,6 +57,7 @@ CONTRACTS = (
         partial=("round.rows",),
         concerns=_known,
         cites="S-LIMIT-4, S-ADAPT-3, S-ADAPT-4",
-        minimum=("decode_rounds", *_SWITCHES, "batches_too_large_for_drafts", "drafts_after_batch_without"),
+        minimum="decode_rounds step_switches_up step_switches_down "
+        "batches_too_large_for_drafts drafts_after_batch_without",
     ),
 )

@@ -6,10 +6,9 @@ A subject is held to what its draft has: a trace declares no channel of another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
-from draftproof.properties.contracts.base import Contract, Differences, equals, explained
+from draftproof.properties.contracts.base import Contract, Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
 from draftproof.properties.evidence.evidence import Evidence
@@ -21,15 +20,16 @@ from draftproof.properties.values.verdict import Divergence
 Values = Mapping[Key, Datum]
 
 
-def _chained(name: str, channel: str, cites: str, minimum: Iterable[str]) -> Contract:
+def _chained(name: str, channel: str, *, cites: str, minimum: str) -> Contract:
     """Judge an extend channel in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
     def differences(evidence: Evidence) -> Differences:
         expected, got = map(_later, evidence.pair(channel))
         yield first_divergence(name, channel, expected, got, near=evidence.near(channel))
 
-    whole = equals(name, channel, cites=cites, minimum=minimum)
-    return replace(whole, differences=differences, partial=whole.needs, concerns=_takes_turns)
+    minimum, needs = f"scenarios {minimum}", (channel,)
+    made = contract(name, differences, needs, partial=needs, concerns=_takes_turns, cites=cites, minimum=minimum)
+    return explained(made, _handed_on)
 
 
 def _takes_turns(evidence: Evidence) -> bool:
@@ -95,72 +95,42 @@ def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | N
     return WrongMatch("place", got.place - expected.place)
 
 
+_BLOCKS, _PARTIAL = "blocks blocks_cut", "decode_rounds accept_partial"
+_MATCHES = "matches no_matches matches_after_partial matches_of_fewer"
+_PROPOSED = "rounds_with_drafts rounds_without_drafts unsteered_rounds"
+_CHAINED = "layers_chained layers_unchained guesses_replaced"
 CONTRACTS = (
     equals("draft.needs", "config.draft", cites="S-HEAD-1"),
-    equals("draft.positions", "draft.step.positions", cites="S-EAGLE-3, S-STANDALONE-2", minimum=("draft_steps",)),
-    equals("draft.ids", "draft.step.ids", cites="S-EAGLE-3, S-STANDALONE-2", minimum=("draft_steps",)),
-    equals("draft.hidden", "draft.step.hidden_in", cites="S-EAGLE-3", minimum=("draft_steps", "second_draft_steps")),
-    equals("draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-STANDALONE-2", minimum=("draft_steps",)),
-    equals("block.ids", "draft.block.ids", cites="S-DFLASH-2", minimum=("blocks", "blocks_cut")),
-    equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", minimum=("blocks", "blocks_cut")),
-    equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=("blocks", "blocks_cut")),
-    equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum=("blocks", "all_accepted_then_draft")),
-    explained(
-        equals(
-            "draft.match",
-            "propose.match",
-            cites="S-NGRAM-1",
-            minimum=("matches", "no_matches", "matches_after_partial", "matches_of_fewer"),
-        ),
-        _mismatch,
+    equals("draft.positions", "draft.step.positions", cites="S-EAGLE-3, S-STANDALONE-2", minimum="draft_steps"),
+    equals("draft.ids", "draft.step.ids", cites="S-EAGLE-3, S-STANDALONE-2", minimum="draft_steps"),
+    equals("draft.hidden", "draft.step.hidden_in", cites="S-EAGLE-3", minimum="draft_steps second_draft_steps"),
+    equals("draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-STANDALONE-2", minimum="draft_steps"),
+    equals("block.ids", "draft.block.ids", cites="S-DFLASH-2", minimum=_BLOCKS),
+    equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", minimum=_BLOCKS),
+    equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=_BLOCKS),
+    equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum="blocks all_accepted_then_draft"),
+    equals("draft.match", "propose.match", cites="S-NGRAM-1", minimum=_MATCHES, explain=_mismatch),
+    equals("draft.proposed", "propose.tokens", cites="S-ROUND-2, S-PLAN-5", minimum=_PROPOSED),
+    _chained("chain.ids", "extend.ids", cites="S-MTP-2, S-MTP-5", minimum="guesses_replaced"),
+    _chained("chain.hidden", "extend.hidden_in", cites="S-MTP-3, S-MTP-5", minimum=_CHAINED),
+    equals("extend.positions", cites="S-EAGLE-1, S-MTP-1, S-STANDALONE-3", minimum=_PARTIAL),
+    equals(
+        "extend.ids",
+        cites="S-EAGLE-2, S-EAGLE-4, S-STANDALONE-3",
+        minimum="decode_rounds chunked_prefills",
+        explain=_handed_on,
     ),
     equals(
-        "draft.proposed",
-        "propose.tokens",
-        cites="S-ROUND-2, S-PLAN-5",
-        minimum=("rounds_with_drafts", "rounds_without_drafts", "unsteered_rounds"),
-    ),
-    explained(_chained("chain.ids", "extend.ids", cites="S-MTP-2, S-MTP-5", minimum=("guesses_replaced",)), _handed_on),
-    explained(
-        _chained(
-            "chain.hidden",
-            "extend.hidden_in",
-            cites="S-MTP-3, S-MTP-5",
-            minimum=("layers_chained", "layers_unchained", "guesses_replaced"),
-        ),
-        _handed_on,
+        "extend.hidden",
+        "extend.hidden_in",
+        cites="S-EAGLE-2, S-EAGLE-4, S-DFLASH-3",
+        minimum=_PARTIAL,
+        explain=_feature,
     ),
     equals(
-        "extend.positions",
-        "extend.positions",
-        cites="S-EAGLE-1, S-MTP-1, S-STANDALONE-3",
-        minimum=("decode_rounds", "accept_partial"),
-    ),
-    explained(
-        equals(
-            "extend.ids",
-            "extend.ids",
-            cites="S-EAGLE-2, S-EAGLE-4, S-STANDALONE-3",
-            minimum=("decode_rounds", "chunked_prefills"),
-        ),
-        _handed_on,
-    ),
-    explained(
-        equals(
-            "extend.hidden",
-            "extend.hidden_in",
-            cites="S-EAGLE-2, S-EAGLE-4, S-DFLASH-3",
-            minimum=("decode_rounds", "accept_partial"),
-        ),
-        _feature,
-    ),
-    equals(
-        "extend.kv",
         "extend.kv",
         cites="S-EAGLE-5, S-MTP-5, S-DFLASH-3, S-STANDALONE-3",
-        minimum=("decode_rounds", "all_accepted_then_draft"),
+        minimum="decode_rounds all_accepted_then_draft",
     ),
-    equals(
-        "extend.proposal", "extend.proposal", cites="S-EAGLE-4, S-MTP-4", minimum=("decode_rounds", "accept_partial")
-    ),
+    equals("extend.proposal", cites="S-EAGLE-4, S-MTP-4", minimum=_PARTIAL),
 )

@@ -168,15 +168,7 @@ CONTRACTS = (
         _graphs,
         ("graph.replay", "round.rows"),
         cites="S-BATCH-2, S-ADAPT-5",
-        minimum=(
-            "scenarios",
-            "graph_replays",
-            "padded_replays",
-            "eager_launches",
-            "oversized_batches",
-            "hybrid_oversized_batches",
-            "narrow_replays",
-            "hybrid_padded_replays",
-        ),
+        minimum="scenarios graph_replays padded_replays eager_launches oversized_batches hybrid_oversized_batches "
+        "narrow_replays hybrid_padded_replays",
     ),
 )

@@ -235,13 +235,7 @@ CONTRACTS = (
         ("commit.written",),
         reads=("graph.replay", "round.rows", "round.table", "round.state", "commit.length"),
         cites="S-ROUND-3, S-ROUND-5, S-BATCH-2",
-        minimum=(
-            "scenarios",
-            "padded_replays",
-            "shrink_below_captured_size",
-            "snapshot_rounds",
-            "replays_folded",
-            "hybrid_padded_replays",
-        ),
+        minimum="scenarios padded_replays shrink_below_captured_size snapshot_rounds replays_folded "
+        "hybrid_padded_replays",
     ),
 )

@@ -15,8 +15,6 @@ from draftproof.properties.values.observed import Datum, Owner, PoolReport
 from draftproof.properties.values.relations import GuardOverwritten, Missing, Moved, OtherRow, SharedPage, Surplus
 from draftproof.properties.values.trace import Key
 
-_READS = frozenset({"round.rows"})
-
 
 def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
     """Return request -> column -> page of those that go on after an engine step, by the tables they reported."""
@@ -132,24 +130,26 @@ def _kept(evidence: Evidence) -> Differences:
     yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
 
 
-_COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": ("scenarios", "slot_reuses")}
+_COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": "scenarios slot_reuses"}
 CONTRACTS = (
     contract(
         "draft.kept",
         _kept,
         ("pool.drafts",),
-        reads=_READS | {"round.table"},
+        reads=("round.rows", "round.table"),
         cites="S-NGRAM-2, S-LIMIT-10",
-        minimum=("scenarios", "slot_reuses"),
+        minimum="scenarios slot_reuses",
     ),
-    contract("pool.ownership", _ownership, ("round.table", "pool.owners"), reads=_READS | {"commit.length"}, **_COMMON),
-    contract("pool.balance", _balance, ("pool.owners",), reads=_READS, **_COMMON),
+    contract(
+        "pool.ownership", _ownership, ("round.table", "pool.owners"), reads=("round.rows", "commit.length"), **_COMMON
+    ),
+    contract("pool.balance", _balance, ("pool.owners",), reads=("round.rows",), **_COMMON),
     contract(
         "memory.guards",
         _guards,
         ("pool.guards",),
-        reads=_READS,
+        reads=("round.rows",),
         cites="S-BATCH-1",
-        minimum=("scenarios", "decode_rounds"),
+        minimum="scenarios decode_rounds",
     ),
 )

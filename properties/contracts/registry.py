@@ -18,19 +18,8 @@ from draftproof.properties.contracts import (
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
-ALL: tuple[Contract, ...] = (
-    *drafts.CONTRACTS,
-    *rounds.CONTRACTS,
-    *states.CONTRACTS,
-    *slots.CONTRACTS,
-    *pools.CONTRACTS,
-    *memory.CONTRACTS,
-    *schedule.CONTRACTS,
-    *launches.CONTRACTS,
-    *control.CONTRACTS,
-    *configuration.CONTRACTS,
-    *variants.CONTRACTS,
-)
+_ROOMS = (drafts, rounds, states, slots, pools, memory, schedule, launches, control, configuration, variants)
+ALL: tuple[Contract, ...] = tuple(contract for room in _ROOMS for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from draftproof.properties.contracts.base import Differences, contract, equals, explained
+from draftproof.properties.contracts.base import Differences, contract, equals
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import TokenIds
@@ -43,33 +41,27 @@ def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
     return None if nearest is None else ChoiceOf(nearest, nearest - right)
 
 
+_PARTIAL = "decode_rounds accept_partial"
 CONTRACTS = (
-    equals("verify.positions", "verify.positions", cites="S-ROUND-3", minimum=("decode_rounds", "accept_partial")),
-    equals("verify.ids", "verify.ids", cites="S-ROUND-3", minimum=("decode_rounds",)),
-    equals("verify.hidden", "verify.hidden", cites="S-ROUND-3", minimum=("decode_rounds", "accept_partial")),
-    equals("verify.choice", "verify.choice", cites="S-ROUND-3", minimum=("decode_rounds",)),
-    explained(
-        equals(
-            "accept.greedy",
-            "accept.correct_len",
-            "accept.index",
-            "accept.bonus",
-            "accept.emitted",
-            cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8",
-            minimum=("accept_none", "accept_partial", "accept_all", "rounds_without_drafts"),
-        ),
-        _bonus,
+    equals("verify.positions", cites="S-ROUND-3", minimum=_PARTIAL),
+    equals("verify.ids", cites="S-ROUND-3", minimum="decode_rounds"),
+    equals("verify.hidden", cites="S-ROUND-3", minimum=_PARTIAL),
+    equals("verify.choice", cites="S-ROUND-3", minimum="decode_rounds"),
+    equals(
+        "accept.greedy",
+        *("accept.correct_len", "accept.index", "accept.bonus", "accept.emitted"),
+        cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8",
+        minimum="accept_none accept_partial accept_all rounds_without_drafts",
+        explain=_bonus,
     ),
-    equals("commit.kv", "commit.kv", cites="S-ROUND-5", minimum=("decode_rounds", "accept_partial", "page_crossings")),
-    equals("commit.length", "commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=("decode_rounds", "accept_partial")),
-    replace(
-        contract(
-            "output.lossless",
-            _lossless,
-            ("accept.emitted",),
-            cites="S-ROUND-7",
-            minimum=("scenarios", "tokens_emitted", "accept_partial", "accept_all"),
-        ),
+    equals("commit.kv", cites="S-ROUND-5", minimum=f"{_PARTIAL} page_crossings"),
+    equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
+    contract(
+        "output.lossless",
+        _lossless,
+        ("accept.emitted",),
         by_round=False,
+        cites="S-ROUND-7",
+        minimum="scenarios tokens_emitted accept_partial accept_all",
     ),
 )

@@ -101,6 +101,6 @@ CONTRACTS = (
         _illegal,
         ("round.rows",),
         cites="S-ROUND-8, S-LIMIT-4",
-        minimum=("scenarios", "batch_shrinks", "batch_grows", "mixed_draft_counts", "chunked_prefills"),
+        minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills",
     ),
 )

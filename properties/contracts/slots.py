@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import Mismatch, first_divergence, first_of
@@ -115,32 +114,24 @@ def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("commit.written", key, allowed, wrong, OutOfRange())
 
 
-def _tabled(evidence: Evidence) -> bool:
-    return "round.table" in evidence.subject.channels
-
-
 CONTRACTS = (
-    replace(
-        contract(
-            "memory.slots",
-            _slots,
-            (f"{stage}.slots" for stage in _STAGES),
-            reads=(*(f"{stage}.positions" for stage in _STAGES), "round.table"),
-            concerns=_tabled,
-            cites="S-BATCH-1",
-            minimum=("scenarios", "decode_rounds", "page_crossings"),
-        ),
+    contract(
+        "memory.slots",
+        _slots,
+        (f"{stage}.slots" for stage in _STAGES),
+        reads=(*(f"{stage}.positions" for stage in _STAGES), "round.table"),
+        concerns=lambda evidence: "round.table" in evidence.subject.channels,
         whole=False,
+        cites="S-BATCH-1",
+        minimum="scenarios decode_rounds page_crossings",
     ),
-    replace(
-        contract(
-            "memory.bounds",
-            _bounds,
-            (*_RANGES, "commit.written"),
-            partial=(*_RANGES, "commit.written"),
-            cites="S-BATCH-1, S-BATCH-2",
-            minimum=("scenarios", "decode_rounds"),
-        ),
+    contract(
+        "memory.bounds",
+        _bounds,
+        (*_RANGES, "commit.written"),
+        partial=(*_RANGES, "commit.written"),
         whole=False,
+        cites="S-BATCH-1, S-BATCH-2",
+        minimum="scenarios decode_rounds",
     ),
 )

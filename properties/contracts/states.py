@@ -6,10 +6,11 @@ delta rule's matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from draftproof.properties.contracts.base import Concerns, Contract, Differences, contract
 from draftproof.properties.diagnosis.compare import Mismatch, differing, first_divergence, first_of, mismatch, of_round
@@ -172,72 +173,42 @@ def _bounds(evidence: Evidence) -> Differences:
         yield first_of("state.bounds", places)
 
 
-def _computed(name: str, *more: str, cites: str, concerns: Concerns = _hybrid, minimum: Iterable[str]) -> Contract:
+def _computed(name: str, *more: str, cites: str, minimum: str, concerns: Concerns = _hybrid) -> Contract:
     """Return the contract that a channel of states, and `more` besides, equal the reference's."""
     channels = (name, *more)
     check = partial(_equals, name, channels)
-    return contract(name, check, channels, concerns=concerns, cites=cites, minimum=("hybrid_scenarios", *minimum))
+    return contract(name, check, channels, concerns=concerns, cites=cites, minimum=f"hybrid_scenarios {minimum}")
 
 
 _BOUNDED = ("round.state", "commit.step_index", "commit.pending")
+_COMMITTED = "states_committed_none states_committed_partial states_committed_all"
+_STATES = f"{_COMMITTED} states_committed_without_drafts states_alternating state_slot_reuses states_started"
+_CHECKPOINTS = "checkpoints_snapshot checkpoints_replay checkpoints_two_at_once checkpoints_kept"
+_POOL: dict[str, Any] = {
+    "reads": ("round.rows",),
+    "concerns": _hybrid,
+    "cites": "S-STATE-2",
+    "minimum": "hybrid_scenarios state_slot_reuses",
+}
 CONTRACTS = (
-    _computed(
-        "commit.step_index",
-        cites="S-STATE-7, S-LIMIT-9",
-        minimum=("states_committed_none", "states_committed_partial", "states_committed_all"),
-    ),
-    _computed(
-        "commit.state",
-        cites="S-STATE-1, S-STATE-6",
-        minimum=(
-            "states_committed_none",
-            "states_committed_partial",
-            "states_committed_all",
-            "states_committed_without_drafts",
-            "states_alternating",
-            "state_slot_reuses",
-            "states_started",
-            "hybrid_padded_replays",
-        ),
-    ),
+    _computed("commit.step_index", cites="S-STATE-7, S-LIMIT-9", minimum=_COMMITTED),
+    _computed("commit.state", cites="S-STATE-1, S-STATE-6", minimum=f"{_STATES} hybrid_padded_replays"),
     _computed(
         "commit.intermediate",
         cites="S-STATE-4",
         concerns=partial(_commits, "snapshot"),
-        minimum=("snapshot_rounds", "states_committed_partial"),
+        minimum="snapshot_rounds states_committed_partial",
     ),
     _computed(
-        "commit.pending",
-        "commit.base",
+        *("commit.pending", "commit.base"),
         cites="S-STATE-5",
         concerns=partial(_commits, "replay"),
-        minimum=("replays_folded", "states_committed_partial"),
+        minimum="replays_folded states_committed_partial",
     ),
-    _computed(
-        "commit.checkpoint",
-        cites="S-STATE-8",
-        concerns=_checkpoints,
-        minimum=("checkpoints_snapshot", "checkpoints_replay", "checkpoints_two_at_once", "checkpoints_kept"),
-    ),
-    _computed("commit.final", "commit.unfolded", cites="S-STATE-9", minimum=("finals", "finals_flushed")),
-    contract(
-        "state.ownership",
-        _slots,
-        ("round.state", "pool.states"),
-        reads=("round.rows",),
-        concerns=_hybrid,
-        cites="S-STATE-2",
-        minimum=("hybrid_scenarios", "state_slot_reuses"),
-    ),
-    contract(
-        "state.balance",
-        _balance,
-        ("pool.states",),
-        reads=("round.rows",),
-        concerns=_hybrid,
-        cites="S-STATE-2",
-        minimum=("hybrid_scenarios", "state_slot_reuses"),
-    ),
+    _computed("commit.checkpoint", cites="S-STATE-8", concerns=_checkpoints, minimum=_CHECKPOINTS),
+    _computed("commit.final", "commit.unfolded", cites="S-STATE-9", minimum="finals finals_flushed"),
+    contract("state.ownership", _slots, ("round.state", "pool.states"), **_POOL),
+    contract("state.balance", _balance, ("pool.states",), **_POOL),
     contract(
         "state.bounds",
         _bounds,
@@ -245,6 +216,6 @@ CONTRACTS = (
         partial=_BOUNDED,
         concerns=_hybrid,
         cites="S-STATE-2, S-STATE-7",
-        minimum=("hybrid_scenarios", "replays_folded"),
+        minimum="hybrid_scenarios replays_folded",
     ),
 )

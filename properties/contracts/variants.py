@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import first_divergence
@@ -49,9 +48,9 @@ def _comparable(variant: Variant, channel: str, trace: Trace, evidence: Evidence
     """Return a channel without what the variant changes: captured sizes, places in the batch, what capture wrote."""
     values = trace.channel(channel)
     if channel == "round.rows" and variant in NEED_SIZES:
-        return {key: msgspec.structs.replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
+        return {key: replace(row, size=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "round.rows" and variant == "rows_permuted":
-        return {key: msgspec.structs.replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
+        return {key: replace(row, place=0) for key, row in trace.typed(channel, BatchRow).items()}
     if channel == "commit.written":
         return _written(trace, evidence.page_size)
     return values
@@ -78,7 +77,7 @@ def _drawn(variant: Variant, evidence: Evidence) -> bool:
 
 
 # Without taps, a draft is seen only through proposals that are verified.
-_MORE: Mapping[Variant, tuple[str, ...]] = {"taps_off": ("taps_off_long_proposals",)}
+_MORE: Mapping[Variant, str] = {"taps_off": "taps_off_long_proposals"}
 
 _CITES: Mapping[Variant, str] = {
     "graph_vs_eager": "S-BATCH-3",
@@ -91,16 +90,14 @@ _CITES: Mapping[Variant, str] = {
     "taps_off": "S-TRACE-7",
 }
 CONTRACTS = tuple(
-    replace(
-        contract(
-            f"variant.{variant}",
-            partial(_check, variant),
-            unchanged(variant),
-            concerns=partial(_drawn, variant),
-            cites=_CITES[variant],
-            minimum=(f"variant_{variant}", "decode_rounds", *_MORE.get(variant, ())),
-        ),
+    contract(
+        f"variant.{variant}",
+        partial(_check, variant),
+        unchanged(variant),
+        concerns=partial(_drawn, variant),
         whole=False,
+        cites=_CITES[variant],
+        minimum=f"variant_{variant} decode_rounds {_MORE.get(variant, '')}",
     )
     for variant in VARIANTS
 )

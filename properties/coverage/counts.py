@@ -213,6 +213,11 @@ def total(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(counter)
 
 
+def unreached(minimum: Iterable[str], counted: Mapping[str, int], unreachable: frozenset[str]) -> tuple[str, ...]:
+    """Return in words the counts of a minimum that are zero and need not be."""
+    return tuple(f"{name} >= 1" for name in minimum if name not in unreachable and not counted.get(name))
+
+
 def unreachable(evidence: Evidence) -> frozenset[str]:
     """Return the counts that no scenario of this model and this draft can reach.
 

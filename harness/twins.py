@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from draftproof.properties.kernels.table import OPS
@@ -13,7 +13,6 @@ NAMESPACE = "draftproof"
 KERNELS = tuple(OPS)
 """Every kernel has a naive twin of its name."""
 Kernel = Callable[..., None]
-_FOR_GOOD = ExitStack()
 
 
 @contextmanager
@@ -26,7 +25,7 @@ def twins(names: Iterable[str], device: str) -> Iterator[None]:
     wanted = tuple(dict.fromkeys(names))
     for name in wanted:
         if name not in KERNELS:
-            raise ValueError(f"twin is {name!r}, allowed: {', '.join(KERNELS)}")
+            raise ValueError(f"invalid twin {name!r}: expected {', '.join(KERNELS)}")
     import torch
 
     from draftproof import kernels
@@ -43,11 +42,6 @@ def twins(names: Iterable[str], device: str) -> Iterator[None]:
         yield
     finally:
         library._destroy()
-
-
-def use_twins(names: Iterable[str], device: str) -> None:
-    """As `twins`, for the rest of the process."""
-    _FOR_GOOD.enter_context(twins(names, device))
 
 
 def _on_host(twin: Kernel, op: Any) -> Kernel:

@@ -9,8 +9,8 @@ import msgspec
 
 from draftproof.fuzz.bisect.ddmin import NotFailingError
 from draftproof.fuzz.bisect.search import Bisection, bisect, kernels_used
-from draftproof.fuzz.bisect.twin_pools import TwinPools
-from draftproof.harness.workers.messages import SubjectSpec
+from draftproof.harness.workers.messages import Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
@@ -34,18 +34,15 @@ def bisect_parts(scenario: Scenario, case: str, spec: SubjectSpec, workers: int)
 
     Raises RuntimeError if the case could not be judged.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="draftproof-") as folder,
-        TwinPools(spec, workers, Path(folder)) as run,
-    ):
-        answer = run([((), scenario)])[0]
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, Pool(spec, workers, Path(folder)) as pool:
+        (answer,) = pool.run([Order(number=0, scenario=scenario)])
         if answer.outcome is Outcome.ERROR:
             raise RuntimeError(f"the case could not be judged:\n{answer.detail}")
         if answer.identity is None:
             return PartsReport(verdict=answer.outcome, case=case)
-        kernels = kernels_used(run.plain, scenario)
+        kernels = kernels_used(pool, scenario)
         try:
-            found = bisect(scenario, answer, kernels, run, device=spec.device, width=workers)
+            found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers)
         except NotFailingError:
             return PartsReport(verdict=Outcome.INCONCLUSIVE, case=case, flaky=True)
     found = msgspec.structs.replace(found, answer=found.answer.brief)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import is_valid, validate
 
 KERNEL = "kernel "
 """What the name of a kernel's part begins with."""
@@ -54,21 +54,15 @@ def _unchunked(scenario: Scenario) -> Scenario:
 def _dense(scenario: Scenario) -> Scenario:
     if get(scenario, "model.linear") is None:
         return scenario
-    dense = put(put(scenario, "model.layer_types", ()), "model.linear", None)
-    return _same_commit(put(dense, "states", States()))
-
-
-def _same_commit(scenario: Scenario) -> Scenario:
-    """Drop the other way to commit, which a dense target does not have."""
-    return put(scenario, "variant", "none") if scenario.variant == "other_commit" else scenario
+    dense = put(put(put(scenario, "model.layer_types", ()), "model.linear", None), "states", States())
+    # A dense target has no other way to commit.
+    return put(dense, "variant", "none") if dense.variant == "other_commit" else dense
 
 
 def _without_drafts(scenario: Scenario) -> Scenario:
     none = RoundPlan(drafts=0, accept=0)
-    requests = tuple(
-        msgspec.structs.replace(request, rounds=(none,) * len(request.rounds)) for request in scenario.requests
-    )
-    return msgspec.structs.replace(scenario, requests=requests)
+    requests = tuple(replace(request, rounds=(none,) * len(request.rounds)) for request in scenario.requests)
+    return replace(scenario, requests=requests)
 
 
 def _without_model(scenario: Scenario) -> Scenario:
@@ -79,8 +73,7 @@ def _without_model(scenario: Scenario) -> Scenario:
 def _only(scenario: Scenario, number: int) -> Scenario:
     if len(scenario.requests) == 1:
         return scenario
-    request = scenario.requests[number]
-    return put(scenario, "requests", (msgspec.structs.replace(request, arrival=0),))
+    return replace(scenario, requests=(replace(scenario.requests[number], arrival=0),))
 
 
 def engine_parts(lone: int) -> tuple[Part, ...]:
@@ -120,11 +113,8 @@ def present(scenario: Scenario, parts: Sequence[Part]) -> tuple[Part, ...]:
 def _switchable(scenario: Scenario, part: Part) -> bool:
     if part.name == "graphs" and not scenario.graphs.sizes:
         return False
-    try:
-        off = validate(msgspec.convert(msgspec.to_builtins(part.off(scenario)), Scenario))
-    except (InvalidScenarioError, msgspec.ValidationError):
-        return False
-    return off != scenario
+    off = part.off(scenario)
+    return off != scenario and is_valid(off)
 
 
 def with_parts(scenario: Scenario, parts: Sequence[Part], on: frozenset[str]) -> Scenario:

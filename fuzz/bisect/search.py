@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from draftproof.fuzz.bisect.ddmin import Cached, Needs, Parts, closed, ddmin
-from draftproof.fuzz.bisect.parts import KERNEL, Part, engine_parts, lone_requests, present, with_parts
+from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.harness.workers.pool import Pool
@@ -15,10 +15,8 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.scenario import Scenario
 
-Twins = tuple[str, ...]
-"""Kernels that are replaced by their naive twins."""
-Run = Callable[[Sequence[tuple[Twins, Scenario]]], Sequence[Answer]]
-"""run(scenarios, each with its twins) -> an answer each, in their order"""
+Run = Callable[[Sequence[Order]], Sequence[Answer]]
+"""run(orders) -> an answer each, in their order"""
 TOGETHER = "A twin works on the host and cannot be captured: with any kernel off, graphs were off as well"
 SAME: Level = "contract"
 """The channel may be another one: without a part, what the contract judges is often reported elsewhere."""
@@ -84,23 +82,16 @@ def bisect(
     `kernels` are those that the run uses. Raises ValueError if `answer` is no failure, and
     NotFailingError if it does not come again.
     """
-    if answer.identity is None:
-        raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
-    return _Bisect(scenario, answer, answer.identity, kernels, run, device, width).result()
+    return _Bisect(scenario, answer, kernels, run, device, width).result()
 
 
 class _Bisect:
     def __init__(
-        self,
-        scenario: Scenario,
-        answer: Answer,
-        identity: Identity,
-        kernels: Sequence[str],
-        run: Run,
-        device: str,
-        width: int,
+        self, scenario: Scenario, answer: Answer, kernels: Sequence[str], run: Run, device: str, width: int
     ) -> None:
-        self._scenario, self._answer, self._identity = scenario, answer, identity
+        if answer.identity is None:
+            raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
+        self._scenario, self._answer, self._identity = scenario, answer, answer.identity
         self._run, self._width = run, width
         self._kernels = tuple(KERNEL + name for name in kernels)
         self._fixed = _fixed(answer)
@@ -115,7 +106,8 @@ class _Bisect:
         """Return a request that fails on its own; if none does, that of the divergence."""
         scenarios = lone_requests(self._scenario)
         if len(scenarios) > 1:
-            for number, answer in enumerate(self._run([((), scenario) for scenario in scenarios])):
+            orders = [Order(number=number, scenario=scenario) for number, scenario in enumerate(scenarios)]
+            for number, answer in enumerate(self._run(orders)):
                 if answer.is_same(self._identity, SAME):
                     return number
         return max(0, self._answer.first.request) if self._answer.first else 0
@@ -129,12 +121,13 @@ class _Bisect:
 
     def _ask(self, sets: Sequence[Parts]) -> list[bool]:
         """Run the scenario with each of these sets of parts on."""
-        wanted = [(self._twins(on), with_parts(self._scenario, self._parts, on)) for on in sets]
-        self._answers.update(zip(sets, self._run(wanted), strict=True))
+        orders = [self._order(number, on) for number, on in enumerate(sets)]
+        self._answers.update(zip(sets, self._run(orders), strict=True))
         return [self._answers[on].is_same(self._identity, SAME) for on in sets]
 
-    def _twins(self, on: Parts) -> Twins:
-        return tuple(name.removeprefix(KERNEL) for name in self._kernels if name not in on)
+    def _order(self, number: int, on: Parts) -> Order:
+        twins = tuple(name.removeprefix(KERNEL) for name in self._kernels if name not in on)
+        return Order(number=number, scenario=with_parts(self._scenario, self._parts, on), twins=twins)
 
     def result(self) -> Bisection:
         """Parts first with all kernels or none, then which kernels, until neither can do with less."""
@@ -144,10 +137,11 @@ class _Bisect:
         if _KERNELS in needed:
             needed = self._with_kernels(needed - {_KERNELS})
             alone |= {name: self._off_alone(everything, name) for name in self._kernels if name in needed}
+        shown = {part.name: part.on for part in self._parts} | dict.fromkeys(self._kernels, "in place of its twin")
         return Bisection(
             identity=self._identity,
             needed=tuple(name for name in (*self._names, *self._kernels) if name in needed),
-            parts=tuple(self._row(part, alone, needed) for part in (*self._parts, *self._kernel_parts())),
+            parts=tuple(self._row(name, on, alone.get(name), name in needed) for name, on in shown.items()),
             fixed=self._fixed,
             notes=(TOGETHER,) if "graphs" in self._needs and "graphs" in self._names else (),
             runs=self._fails.runs,
@@ -192,14 +186,10 @@ class _Bisect:
         self._fails([on])
         return self._answers[on]
 
-    def _kernel_parts(self) -> tuple[Part, ...]:
-        return tuple(Part(name, "in place of its twin", lambda scenario: scenario) for name in self._kernels)
-
-    def _row(self, part: Part, alone: dict[str, Answer], needed: Parts) -> PartResult:
-        answer = alone.get(part.name)
+    def _row(self, name: str, on: str, answer: Answer | None, needed: bool) -> PartResult:
         effect = _effect(answer, self._identity) if answer else Alone.UNTRIED
         other = answer.identity.text if answer and answer.identity and effect is Alone.OTHER else ""
-        return PartResult(name=part.name, on=part.on, needed=part.name in needed, alone=effect, other=other)
+        return PartResult(name=name, on=on, needed=needed, alone=effect, other=other)
 
 
 def _effect(answer: Answer, identity: Identity) -> Alone:

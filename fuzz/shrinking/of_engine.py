@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
-import msgspec
+from msgspec.structs import replace
 
-from draftproof.fuzz.shrinking.of_requests import all_requests
+from draftproof.fuzz.shrinking.of_requests import all_requests, at_once, fewer, lowered
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.paths import get, lower, put, without
@@ -46,6 +47,7 @@ _SIZES: tuple[tuple[str, int], ...] = (
     ("draft.max_n", 1),
     ("adaptive.interval", 1),
     ("adaptive.warmup", 0),
+    ("states.checkpoint", 1),
 )
 # Heads come in multiples of these.
 _GROUPED = (
@@ -90,10 +92,10 @@ def fewer_layers(scenario: Scenario) -> Iterator[Scenario]:
     """Dense in place of hybrid, one layer, fewer layers, fewer linear ones."""
     yield _one_layer(_dense(scenario))
     yield _dense(scenario)
-    types, count = get(scenario, "model.layer_types"), get(scenario, "model.layers") or 1
+    types, count = get(scenario, "model.layer_types") or (), get(scenario, "model.layers") or 1
     for places in without(count) if count > 1 else ():
-        yield _with_layers(scenario, tuple(types[place] for place in places) if types else (), len(places))
-    for place, kind in enumerate(types or ()):
+        yield _with_layers(scenario, tuple(types[place] for place in places if types), len(places))
+    for place, kind in enumerate(types):
         if kind == "linear_attention":
             yield _with_layers(scenario, (*types[:place], "full_attention", *types[place + 1 :]), count)
 
@@ -108,11 +110,9 @@ def _with_layers(scenario: Scenario, types: tuple[str, ...], count: int) -> Scen
     made = put(put(scenario, "model.layers", count), "model.layer_types", types)
     if types and "linear_attention" not in types:
         made = _dense(made)
-    draft = made.draft
-    if isinstance(draft, DFlash):
-        features = tuple(layer for layer in draft.features if layer < count) or (count - 1,)
-        made = put(made, "draft.features", features)
-    return made
+    if not isinstance(made.draft, DFlash):
+        return made
+    return put(made, "draft.features", tuple(layer for layer in made.draft.features if layer < count) or (count - 1,))
 
 
 def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
@@ -126,28 +126,20 @@ def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
 
 def fewer_choices(scenario: Scenario) -> Iterator[Scenario]:
     """Fewer step counts to choose from."""
-    adaptive = scenario.adaptive
-    if adaptive is None:
-        return
-    for places in without(len(adaptive.candidates)):
-        kept = msgspec.structs.replace(adaptive, candidates=tuple(adaptive.candidates[place] for place in places))
-        yield with_steps(msgspec.structs.replace(scenario, adaptive=kept), max(kept.steps))
+    for chosen in fewer(scenario, "adaptive.candidates"):
+        assert chosen.adaptive is not None
+        yield with_steps(chosen, max(chosen.adaptive.steps))
 
 
 def smaller_draft(scenario: Scenario) -> Iterator[Scenario]:
     """Fewer layers of the draft, and fewer that it is fed from."""
-    for layers in lower(get(scenario, "draft.layers") or 1, 1):
-        yield put(scenario, "draft.layers", layers)
-    features = get(scenario, "draft.features") or ()
-    for places in without(len(features)):
-        yield put(scenario, "draft.features", tuple(features[place] for place in places))
+    return chain(lowered(scenario, "draft.layers", 1), fewer(scenario, "draft.features"))
 
 
 def fewer_graphs(scenario: Scenario) -> Iterator[Scenario]:
     """Fewer captured sizes, then smaller ones."""
+    yield from fewer(scenario, "graphs.sizes")
     sizes = scenario.graphs.sizes
-    for places in without(len(sizes)):
-        yield put(scenario, "graphs.sizes", tuple(sizes[place] for place in places))
     for place, captured in enumerate(sizes):
         for smaller in lower(captured, 1):
             yield put(scenario, "graphs.sizes", (*sizes[:place], smaller, *sizes[place + 1 :]))
@@ -155,22 +147,19 @@ def fewer_graphs(scenario: Scenario) -> Iterator[Scenario]:
 
 def smaller_batches(scenario: Scenario) -> Iterator[Scenario]:
     """Smaller batches, no chunks, sooner arrivals, no stop tokens."""
-    for batch in lower(scenario.schedule.max_batch, 1):
-        yield put(scenario, "schedule.max_batch", batch)
+    yield from lowered(scenario, "schedule.max_batch", 1)
     longest = max(len(request.prompt) for request in scenario.requests)
     for chunk in dict.fromkeys((longest, (longest + scenario.schedule.chunk + 1) // 2, scenario.schedule.chunk + 1)):
         yield put(scenario, "schedule.chunk", chunk)
-    yield all_requests(scenario, lambda request: msgspec.structs.replace(request, arrival=0))
-    first = min(request.arrival for request in scenario.requests)
-    yield all_requests(scenario, lambda request: msgspec.structs.replace(request, arrival=request.arrival - first))
+    yield all_requests(scenario, lambda request: replace(request, arrival=0))
+    yield at_once(scenario)
 
 
 def smaller_pages(scenario: Scenario) -> Iterator[Scenario]:
     """Smaller pages, with as much memory in all."""
-    memory = scenario.memory
-    for page_size in lower(memory.page_size, 1):
-        pages = -(-memory.pages * memory.page_size // page_size)
-        yield put(put(scenario, "memory.page_size", page_size), "memory.pages", pages)
+    tokens = scenario.memory.pages * scenario.memory.page_size
+    for smaller in lowered(scenario, "memory.page_size", 1):
+        yield put(smaller, "memory.pages", -(-tokens // smaller.memory.page_size))
 
 
 def smaller_sizes(scenario: Scenario) -> Iterator[Scenario]:
@@ -182,11 +171,7 @@ def smaller_sizes(scenario: Scenario) -> Iterator[Scenario]:
             yield put(scenario, heads, count)
             yield put(put(scenario, heads, get(scenario, heads) // count), groups, 1)
     for path, least in _SIZES:
-        value = get(scenario, path)
-        for smaller in lower(value, least) if value is not None else ():
-            yield put(scenario, path, smaller)
-    for interval in lower(scenario.states.checkpoint, 1):
-        yield put(scenario, "states.checkpoint", interval)
+        yield from lowered(scenario, path, least)
 
 
 def less_memory(scenario: Scenario) -> Iterator[Scenario]:
@@ -197,8 +182,7 @@ def less_memory(scenario: Scenario) -> Iterator[Scenario]:
     room = put(room, "memory.pages", min(scenario.memory.pages, ample))
     yield put(room, "memory.request_slots", scenario.schedule.max_batch)
     yield room
-    for name in ("request_slots", "pages", "max_len"):
-        for smaller in lower(get(scenario, f"memory.{name}"), 4 if name == "max_len" else 1):
-            yield put(scenario, f"memory.{name}", smaller)
+    for path, least in (("memory.request_slots", 1), ("memory.pages", 1), ("memory.max_len", 4)):
+        yield from lowered(scenario, path, least)
     for chunk in (max(len(request.prompt) for request in scenario.requests), scenario.schedule.chunk - 1):
         yield put(scenario, "schedule.chunk", max(1, chunk))

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
-
-import msgspec
 
 from draftproof.fuzz.shrinking import of_engine, of_requests
 from draftproof.fuzz.shrinking.size import size
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario, pages_needed
-from draftproof.properties.values.validate import InvalidScenarioError, validate
+from draftproof.properties.values.validate import is_valid
 
 Pass = Callable[[Scenario], Iterable[Scenario]]
-
-
-def candidates(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield valid scenarios that are smaller by `size`, of every pass in turn; some may occur twice."""
-    return chain.from_iterable(of_pass(one, scenario) for one in PASSES)
 
 
 def of_pass(one: Pass, scenario: Scenario) -> Iterator[Scenario]:
@@ -30,17 +23,8 @@ def of_pass(one: Pass, scenario: Scenario) -> Iterator[Scenario]:
     limit = size(scenario)
     for made in one(scenario):
         fitted = _fitted(made)
-        if size(fitted) < limit and _valid(fitted):
+        if size(fitted) < limit and is_valid(fitted):
             yield fitted
-
-
-def _valid(scenario: Scenario) -> bool:
-    """By the types of the fields, and as a whole."""
-    try:
-        validate(msgspec.convert(msgspec.to_builtins(scenario), Scenario))
-    except (InvalidScenarioError, msgspec.ValidationError):
-        return False
-    return True
 
 
 def _fitted(scenario: Scenario) -> Scenario:
@@ -49,9 +33,7 @@ def _fitted(scenario: Scenario) -> Scenario:
     at_once = max(Counter(request.arrival for request in scenario.requests).values())
     rows = max(memory.request_slots, scenario.schedule.max_batch, at_once)
     pages = max(memory.pages, *(pages_needed(scenario, request) for request in scenario.requests))
-    if (rows, pages) == (memory.request_slots, memory.pages):
-        return scenario
-    return msgspec.structs.replace(scenario, memory=msgspec.structs.replace(memory, request_slots=rows, pages=pages))
+    return put_in(scenario, "memory", request_slots=rows, pages=pages)
 
 
 PASSES: tuple[Pass, ...] = (

@@ -51,9 +51,9 @@ def shrink(
     runs, each of which ends. Raises ValueError for an answer that is no failure and for a width below one.
     """
     if answer.identity is None:
-        raise ValueError(f"outcome is {answer.outcome}, allowed: FAIL, CRASH or HANG")
+        raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
     if width < 1:
-        raise ValueError(f"width is {width}, allowed: 1 or more")
+        raise ValueError(f"invalid width {width}: expected 1 or more")
     search = _Search(scenario, answer, answer.identity)
     while time.monotonic() - search.started < budget:
         tried = list(islice(search.candidates, width))

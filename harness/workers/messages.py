@@ -17,21 +17,20 @@ class SubjectSpec(Value, frozen=True, kw_only=True):
     """What a worker runs: the engine on a device, or whatever `factory` ("package.module:name") makes.
 
     `folder` is a copy of engine/ and kernels/ to import instead ("": the installed ones), with the names of its patched
-    `hunks`; the kernels named by `twins` are replaced by their naive twins.
+    `hunks`.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     folder: str = ""
     hunks: tuple[str, ...] = ()
     factory: str = ""
-    twins: tuple[str, ...] = ()
 
 
 class Order(Value, frozen=True, kw_only=True, tag="scenario"):
     """One scenario to run and judge.
 
     `digest`: hash the trace, too; `timeline`: show where the two sides part; `measured`: count what was exercised;
-    `kernels`: name the kernels that are called.
+    `kernels`: name the kernels that are called; `twins`: kernels that their naive twins replace meanwhile.
     """
 
     number: int
@@ -40,6 +39,7 @@ class Order(Value, frozen=True, kw_only=True, tag="scenario"):
     timeline: bool = False
     measured: bool = True
     kernels: bool = False
+    twins: tuple[str, ...] = ()
 
 
 class PlainOrder(Value, frozen=True, kw_only=True, tag="plain"):

@@ -39,6 +39,8 @@ LEAST_DEADLINE = {"cpu": 10.0, "cuda": 60.0}
 """Seconds; on a GPU an order may have to compile a kernel first."""
 SLOWER = 40
 """A calibrated deadline is so many times what the slowest scenario took that was run for this."""
+TWINS_SLOWER = 10
+"""How many times longer an order with naive twins may take."""
 UNCALIBRATED = 120.0
 START_SECONDS = 300.0
 MOST_START_FAILURES, MOST_START_KILLS = 3, 20
@@ -278,8 +280,11 @@ class Pool:
     def _late(self, worker: _Worker, now: float) -> bool:
         if worker.idle or worker.process.answering:
             return False
-        limit = self.deadline if worker.task else UNCALIBRATED if worker.warming else START_SECONDS
+        limit = self._limit(worker.task.order) if worker.task else UNCALIBRATED if worker.warming else START_SECONDS
         return now - worker.since > limit
+
+    def _limit(self, order: AnyOrder) -> float:
+        return self.deadline * (TWINS_SLOWER if isinstance(order, Order) and order.twins else 1)
 
     def _replace(self, index: int, worker: _Worker, how: str) -> _Worker:
         """Return a worker in place of one that ends; what it still said counts."""

@@ -14,10 +14,6 @@ def make(spec: SubjectSpec, counters: HunkCounters | None = None) -> Subject:
     if spec.folder:
         (counters or HunkCounters(spec.hunks)).install()
         import_engine(spec.folder)
-    if spec.twins:
-        from draftproof.harness.twins import use_twins
-
-        use_twins(spec.twins, spec.device)
     return make_named(spec.factory or ENGINE, spec.device)
 
 

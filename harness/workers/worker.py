@@ -147,6 +147,8 @@ class _Work:
             answer = self._kernel(order)
         elif isinstance(order, Order) and order.kernels:
             answer = self._watched(order)
+        elif isinstance(order, Order) and order.twins:
+            answer = self._with_twins(order)
         else:
             answer = self._executor.answer(order)
         return msgspec.structs.replace(answer, hunks=self._counters.effective)
@@ -169,6 +171,12 @@ class _Work:
             self._kernels.open("w", encoding="utf-8") as file,
             watched(lambda name: print(name, file=file, flush=True)),
         ):
+            return self._executor.answer(order)
+
+    def _with_twins(self, order: Order) -> Answer:
+        from draftproof.harness.twins import twins
+
+        with twins(order.twins, self._device):
             return self._executor.answer(order)
 
 

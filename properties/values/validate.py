@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from draftproof.errors import DraftproofError
 from draftproof.properties.values.drafts import ALGORITHMS, CheckpointDraft, DFlash, Ngram, ProbeDraft, kind_of
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, pages_needed
@@ -22,6 +24,15 @@ def validate(scenario: Scenario) -> Scenario:
     for index in range(len(scenario.requests)):
         _request(scenario, index)
     return scenario
+
+
+def is_valid(scenario: Scenario) -> bool:
+    """Return True if a scenario can be run: by the types of its fields, and as a whole."""
+    try:
+        validate(msgspec.convert(msgspec.to_builtins(scenario), Scenario))
+    except (InvalidScenarioError, msgspec.ValidationError):
+        return False
+    return True
 
 
 def _require(holds: bool, field: str, value: object, allowed: str) -> None:

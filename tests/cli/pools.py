@@ -9,11 +9,10 @@ from typing import Self
 import msgspec
 
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
-from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from tests.harness.doubles import diverging
 
-Answering = Callable[[SubjectSpec, Scenario], Answer]
+Answering = Callable[[Order], Answer]
 FIRST = diverging(got=6)
 FAILS = Answer(number=0, outcome=Outcome.FAIL, first=FIRST)
 GONE = Answer(number=0, outcome=Outcome.PASS)
@@ -26,8 +25,7 @@ def pool_of(answering: Answering) -> type:
         open: list[SubjectSpec] = []  # noqa: RUF012  # of the class, to be looked at by a test
 
         def __init__(self, spec: SubjectSpec, count: int, folder: Path, *, deadline: float | None = None) -> None:
-            self._spec, self.deadline = spec, deadline or 1.0
-            self._queue: list[Order] = []
+            self._spec = spec
 
         def __enter__(self) -> Self:
             self.open.append(self._spec)
@@ -36,20 +34,7 @@ def pool_of(answering: Answering) -> type:
         def __exit__(self, *error: object) -> None:
             self.open.remove(self._spec)
 
-        @property
-        def busy(self) -> int:
-            return len(self._queue)
-
-        def submit(self, order: Order) -> None:
-            self._queue.append(order)
-
-        def poll(self, timeout: float) -> list[Answer]:
-            orders, self._queue = self._queue, []
-            return self.run(orders)
-
         def run(self, orders: Sequence[Order]) -> list[Answer]:
-            return [
-                msgspec.structs.replace(answering(self._spec, order.scenario), number=order.number) for order in orders
-            ]
+            return [msgspec.structs.replace(answering(order), number=order.number) for order in orders]
 
     return Here

@@ -10,11 +10,10 @@ import typer
 
 from draftproof.cli import parts as command
 from draftproof.cli.parts import said
-from draftproof.fuzz.bisect import bisect_parts, twin_pools
-from draftproof.harness.workers.messages import Answer, SubjectSpec
+from draftproof.fuzz.bisect import bisect_parts
+from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
-from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, pool_of
 
@@ -33,7 +32,7 @@ def case(tmp_path) -> Path:
 def answers(monkeypatch):
     def use(answering: Answering) -> type:
         made = pool_of(answering)
-        monkeypatch.setattr(twin_pools, "Pool", made)
+        monkeypatch.setattr(bisect_parts, "Pool", made)
         monkeypatch.setattr(bisect_parts, "kernels_used", lambda *_: USED)
         return made
 
@@ -46,8 +45,8 @@ def parts(case: Path, **options) -> int:
     return ended.value.exit_code
 
 
-def kernel_in_a_graph(spec: SubjectSpec, scenario: Scenario) -> Answer:
-    return FAILS if scenario.graphs.capture and "gdn_verify" not in spec.twins else GONE
+def kernel_in_a_graph(order: Order) -> Answer:
+    return FAILS if order.scenario.graphs.capture and "gdn_verify" not in order.twins else GONE
 
 
 def test_the_parts_that_it_takes_are_told(case, answers, capsys):
@@ -68,19 +67,6 @@ def test_the_parts_that_it_takes_are_told(case, answers, capsys):
     assert found["needed"] == ["graphs", "kernel gdn_verify"]
     assert {part["name"]: part["alone"] for part in found["parts"]}["graphs"] == "gone"
     assert made.open == []
-
-
-def test_no_more_processes_than_wanted(case, answers):
-    most = 0
-
-    def counted(spec: SubjectSpec, scenario: Scenario) -> Answer:
-        nonlocal most
-        most = max(most, len(made.open))
-        return kernel_in_a_graph(spec, scenario)
-
-    made = answers(counted)
-    assert parts(case) == 1
-    assert most == 3  # the plain one, and one for each of two sets of twins
 
 
 @pytest.mark.parametrize(("outcome", "code"), [(Outcome.PASS, 0), (Outcome.INCONCLUSIVE, 125)])

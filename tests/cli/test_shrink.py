@@ -12,7 +12,7 @@ from draftproof.cli.app import run
 from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
-from draftproof.harness.workers.messages import Answer, Place
+from draftproof.harness.workers.messages import Answer, Order, Place
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
@@ -43,8 +43,8 @@ def answers(monkeypatch):
     return use
 
 
-def in_a_graph(_spec, scenario: Scenario) -> Answer:
-    return FAILS if scenario.graphs.sizes else GONE
+def in_a_graph(order: Order) -> Answer:
+    return FAILS if order.scenario.graphs.sizes else GONE
 
 
 def test_a_smaller_case_is_written_and_told(case, answers, capsys):
@@ -103,7 +103,7 @@ def test_our_own_error_is_no_finding(case, answers, capsys):
 def test_a_flaky_case_is_kept_as_such(case, answers, capsys):
     count = 0
 
-    def once(_spec, _scenario) -> Answer:
+    def once(_order: Order) -> Answer:
         nonlocal count
         count += 1
         return FAILS if count == 1 else GONE
@@ -117,12 +117,12 @@ def test_a_flaky_case_is_kept_as_such(case, answers, capsys):
 def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
     count = 0
 
-    def stopped(spec, scenario: Scenario) -> Answer:
+    def stopped(order: Order) -> Answer:
         nonlocal count
         count += 1
         if count == 12:
             raise KeyboardInterrupt
-        return in_a_graph(spec, scenario)
+        return in_a_graph(order)
 
     answers(stopped)
     assert run(["shrink", str(case)]) in (2, 130)  # some versions of typer end by themselves
@@ -131,7 +131,7 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
     first = read_case(shrunk)[0]
     assert size(first) < size(SCENARIO)
     seen: list[Scenario] = []
-    answers(lambda spec, scenario: seen.append(scenario) or in_a_graph(spec, scenario))
+    answers(lambda order: seen.append(order.scenario) or in_a_graph(order))
     assert run(["shrink", str(case)]) == 1
     assert f"Resumes from {shrunk}." in capsys.readouterr().out
     assert seen[:2] == [SCENARIO, first]
@@ -141,7 +141,7 @@ def test_it_goes_on_where_it_was_stopped(case, answers, capsys):
 def test_what_is_there_is_looked_at_first(case, answers, capsys):
     shrunk = case.with_name("case.shrunk.json")
     shrunk.write_text(encode(generate(4, 1)[0]), encoding="utf-8")
-    answers(lambda _, scenario: FAILS if scenario == SCENARIO else GONE)
+    answers(lambda order: FAILS if order.scenario == SCENARIO else GONE)
     assert run(["shrink", str(case), "--time", "0.001s"]) == 1
     assert "does not fail like this case" in capsys.readouterr().out
     shrunk.write_text("{", encoding="utf-8")

@@ -20,9 +20,11 @@ from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, pr
 from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, kernels_used
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
-from draftproof.harness.twins import KERNELS, twins, use_twins
+from draftproof.harness.twins import KERNELS, twins
+from draftproof.harness.workers import worker
+from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
-from draftproof.harness.workers.pool import Pool
+from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
@@ -170,8 +172,8 @@ RICH = next(one for one in SCENARIOS if one.model.linear and one.graphs.sizes an
 def bisected(answer: Callable[[frozenset[str], Scenario], Answer], **options) -> Bisection:
     """`answer` is told which kernels are replaced by their twins."""
 
-    def run(wanted):
-        return [answer(frozenset(replaced), scenario) for replaced, scenario in wanted]
+    def run(orders):
+        return [answer(frozenset(order.twins), order.scenario) for order in orders]
 
     return bisect(RICH, answer(frozenset(), RICH), ("kv_write", "gdn_verify", "rope"), run, **options)
 
@@ -286,12 +288,12 @@ def all_right(correct_len, bonus, ids, choice, counts):
     bonus.copy_(torch.where(counts < 0, 0, choice.gather(1, counts.clamp(min=0)[:, None])[:, 0]))
 
 
-def judged(wanted: Sequence[tuple[tuple[str, ...], Scenario]]) -> list[Answer]:
+def judged(orders: Sequence[Order]) -> list[Answer]:
     answers = []
-    for replaced, scenario in wanted:
+    for order in orders:
         try:
-            with twins(replaced, "cpu"):
-                found = judge(evidence(EngineSubject(), scenario))
+            with twins(order.twins, "cpu"):
+                found = judge(evidence(EngineSubject(), order.scenario))
         except SubjectCrashedError as error:
             answers.append(Answer(number=0, outcome=Outcome.CRASH, error=error.error))
             continue
@@ -304,16 +306,16 @@ def judged(wanted: Sequence[tuple[tuple[str, ...], Scenario]]) -> list[Answer]:
 def test_a_broken_kernel_of_the_engine_is_named():
     scenario = next(one for one in SCENARIOS if not one.model.linear and one.graphs.sizes and len(one.requests) < 3)
     with wrong("greedy_accept", all_right):
-        answer = judged([((), scenario)])[0]
+        answer = judged([Order(number=0, scenario=scenario)])[0]
         assert answer.failing
         found = bisect(scenario, answer, ("assign_slots", "greedy_accept", "kv_write"), judged)
         assert found.needed == ("drafts", f"{KERNEL}greedy_accept")
-    assert judged([((), scenario)])[0].outcome is Outcome.PASS
+    assert judged([Order(number=0, scenario=scenario)])[0].outcome is Outcome.PASS
 
 
 def test_an_engine_of_twins_is_right():
     for scenario in sorted(SCENARIOS, key=size)[:2]:
-        assert judged([(KERNELS, scenario)])[0].outcome is Outcome.PASS
+        assert judged([Order(number=0, scenario=scenario, twins=KERNELS)])[0].outcome is Outcome.PASS
 
 
 @pytest.mark.gpu
@@ -334,6 +336,24 @@ def test_twins_serve_until_they_are_let_go():
         assert used == ["wrong"]
 
 
+@pytest.mark.filterwarnings("ignore:Warning only once")
+def test_a_worker_has_twins_for_one_order_only(tmp_path):
+    scenario = min((one for one in SCENARIOS if not one.model.linear), key=size)
+    work = worker._Work(SubjectSpec(), Journal(tmp_path / "journal"), tmp_path / "kernels", None)
+    plain = Order(number=0, scenario=scenario)
+    with wrong("greedy_accept", all_right):
+        orders = (plain, msgspec.structs.replace(plain, twins=("greedy_accept",)), plain)
+        outcomes = [work.answer(order).outcome for order in orders]
+    assert outcomes == [Outcome.FAIL, Outcome.PASS, Outcome.FAIL]
+
+
+def test_an_order_with_twins_may_take_longer(tmp_path):
+    pool = Pool(SubjectSpec(), 1, tmp_path, deadline=7.0)
+    order = Order(number=0, scenario=RICH)
+    assert pool._limit(order) == 7.0
+    assert pool._limit(msgspec.structs.replace(order, twins=("rope",))) == 7.0 * TWINS_SLOWER
+
+
 def test_a_twin_on_the_host_writes_what_the_kernel_would():
     from draftproof.harness.twins import _on_host
     from draftproof.reference import ops
@@ -344,8 +364,8 @@ def test_a_twin_on_the_host_writes_what_the_kernel_would():
 
 
 def test_a_twin_that_there_is_not():
-    with pytest.raises(ValueError, match="twin is 'kv_writ', allowed: add_rms_norm"):
-        use_twins(("kv_writ",), "cpu")
+    with pytest.raises(ValueError, match="invalid twin 'kv_writ': expected add_rms_norm"), twins(("kv_writ",), "cpu"):
+        pass
 
 
 def test_kernels_that_a_scenario_uses(tmp_path):

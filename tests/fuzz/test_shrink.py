@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
 
-from draftproof.fuzz.shrinking.reductions import PASSES, candidates, of_pass
+from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.fuzz.shrinking.shrink import ALIKE, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
@@ -53,6 +54,10 @@ def failing(holds: Callable[[Scenario], bool], log: list[Scenario] | None = None
 
 def shrunk(scenario: Scenario, holds: Callable[[Scenario], bool], **options):
     return shrink(scenario, FAILS, failing(holds), budget=60.0, **options)
+
+
+def candidates(scenario: Scenario) -> Iterator[Scenario]:
+    return itertools.chain.from_iterable(of_pass(one, scenario) for one in PASSES)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS[::3], ids=range(len(SCENARIOS[::3])))
@@ -198,7 +203,9 @@ def test_the_budget_is_kept(monkeypatch):
     assert found.tried == 4
 
 
-@pytest.mark.parametrize(("answer", "width", "message"), [(PASSES_, 1, "outcome is PASS"), (FAILS, 0, "width is 0")])
+@pytest.mark.parametrize(
+    ("answer", "width", "message"), [(PASSES_, 1, "invalid outcome PASS"), (FAILS, 0, "invalid width 0")]
+)
 def test_what_cannot_be_shrunk(answer, width, message):
     with pytest.raises(ValueError, match=message):
         shrink(LARGE, answer, failing(lambda _: True), budget=1.0, width=width)

@@ -9,7 +9,7 @@ from draftproof.faults.baseline import Baseline, compare
 from draftproof.faults.catalogue import Fault, FaultFile
 from draftproof.faults.matrix import NOTICED, FaultResult, spread
 from draftproof.faults.orders import TaskResult
-from draftproof.faults.trial import FaultOutcome, SeedResult
+from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.values.verdict import Outcome, worst
 
 _WORST_FIRST = (
@@ -19,6 +19,11 @@ _WORST_FIRST = (
     FaultOutcome.CRASHED,
     FaultOutcome.DETECTED,
 )
+_CLEAN = {
+    FaultOutcome.SURVIVED: Outcome.PASS,
+    FaultOutcome.HUNG: Outcome.HANG,
+    FaultOutcome.CRASHED: Outcome.CRASH,
+}
 
 
 class Beside(NamedTuple):
@@ -27,57 +32,51 @@ class Beside(NamedTuple):
     result: TaskResult
     twin: TaskResult
 
+    @property
+    def clean(self) -> Outcome:
+        """The verdict of the clean twin."""
+        return worst([_CLEAN.get(seed.outcome, Outcome.FAIL) for seed in self.twin.seeds])
 
-def _clean(result: TaskResult) -> Outcome:
-    outcomes = {seed.outcome for seed in result.seeds}
-    if outcomes == {FaultOutcome.SURVIVED}:
-        return Outcome.PASS
-    if FaultOutcome.HUNG in outcomes:
-        return Outcome.HANG
-    return Outcome.CRASH if FaultOutcome.CRASHED in outcomes else Outcome.FAIL
+    @property
+    def baseline(self) -> Baseline | None:
+        """What the baseline tests say; None if they did not run."""
+        run, twin = self.result.baseline, self.twin.baseline
+        return None if run is None or twin is None else compare(run, twin)
 
 
 def untried(fault: Fault, outcome: FaultOutcome, why: str, seeds: int) -> FaultResult:
     """Return the row of a fault that did not run, and why."""
-    return FaultResult(
-        **_header(fault),
-        contract=fault.contract,
-        channel=fault.channel,
-        outcome=outcome,
-        examples_to_detect=(None,) * seeds,
-        clean_twin=Outcome.SKIP,
-        detail=why,
-    )
+    return _row(fault, outcome=outcome, examples_to_detect=(None,) * seeds, clean_twin=Outcome.SKIP, detail=why)
 
 
-def _header(fault: Fault) -> dict[str, Any]:
-    return {name: getattr(fault, name) for name in ("id", "draft", "patches", "explained")}
+def _row(fault: Fault, **fields: Any) -> FaultResult:
+    header = {name: getattr(fault, name) for name in ("id", "draft", "patches", "explained", "contract", "channel")}
+    return FaultResult(**{**header, **fields})
 
 
 def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
     """Return the row of a fault; `whole`: what became of a kernel's fault in whole scenarios."""
     fault, result = file.fault, met.result
-    outcomes = tuple(seed.outcome for seed in result.seeds)
     counts = tuple(seed.examples for seed in result.seeds)
     seconds = tuple(seed.seconds for seed in result.seeds)
-    shown = _shown(result.seeds)
+    # Of the first seed that noticed as the fault's outcome says.
+    shown = min(result.seeds, key=lambda seed: (*NOTICED, seed.outcome).index(seed.outcome))
     found = shown.divergence
     examples = spread(counts)
-    twins = [_clean(one.twin) for one in (met, whole) if one is not None]
-    return FaultResult(
-        **_header(fault),
-        outcome=_outcome(outcomes, file, result),
+    return _row(
+        fault,
+        outcome=_outcome(file, result),
         contract=fault.contract or (found.contract if found else ""),
         channel=fault.channel or (found.channel if found else ""),
         examples_to_detect=counts,
-        clean_twin=worst(twins),
-        outcomes=outcomes,
+        clean_twin=worst([one.clean for one in (met, whole) if one is not None]),
+        outcomes=tuple(seed.outcome for seed in result.seeds),
         median=examples.median,
         examples=examples,
         seconds_to_detect=seconds,
         time=spread(seconds),
-        baseline=_baseline(whole or met),
-        whole=min((seed.outcome for seed in whole.result.seeds), key=_WORST_FIRST.index) if whole else None,
+        baseline=(whole or met).baseline,
+        whole=_least(whole.result) if whole else None,
         inert_hunks=result.inert,
         divergence=found,
         detail=shown.detail,
@@ -85,23 +84,17 @@ def tried(file: FaultFile, met: Beside, whole: Beside | None) -> FaultResult:
     )
 
 
-def _baseline(met: Beside) -> Baseline | None:
-    run, twin = met.result.baseline, met.twin.baseline
-    return None if run is None or twin is None else compare(run, twin)
+def _least(result: TaskResult) -> FaultOutcome:
+    return min((seed.outcome for seed in result.seeds), key=_WORST_FIRST.index)
 
 
-def _shown(seeds: tuple[SeedResult, ...]) -> SeedResult:
-    """Return the result that a report shows: of the first seed that noticed as the fault's outcome says."""
-    return min(seeds, key=lambda seed: NOTICED.index(seed.outcome) if seed.outcome in NOTICED else len(NOTICED))
-
-
-def _outcome(outcomes: tuple[FaultOutcome, ...], file: FaultFile, result: TaskResult) -> FaultOutcome:
+def _outcome(file: FaultFile, result: TaskResult) -> FaultOutcome:
     """Return what a fault counts as.
 
     What it is at its worst seed; if it never had any effect, it is inert: a crash then is that of a patch which cannot
     run.
     """
-    least = min(outcomes, key=_WORST_FIRST.index)
+    least = _least(result)
     all_inert = len(result.inert) == len(file.hunks())
     unnoticed = least in (FaultOutcome.SURVIVED, FaultOutcome.CRASHED, FaultOutcome.HUNG)
     return FaultOutcome.INERT if unnoticed and all_inert else least

@@ -16,12 +16,17 @@ Out = Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=
 
 def matrix(cpu: Cpu, gpu: Gpu = None, out: Out = Path("docs/matrix.md"), json: inputs.Json = None) -> None:
     """Write the detection matrix of one or two devices as a page of Markdown."""
-    from draftproof.faults.lanes import Lanes
+    from draftproof.faults.matrix import Lanes
     from draftproof.report.matrix_page import page
 
-    lanes = Lanes(
-        cpu=inputs.fault_report("--cpu", cpu, "cpu"), gpu=inputs.fault_report("--gpu", gpu, "cuda") if gpu else None
-    )
+    first = inputs.fault_report("--cpu", cpu, "cpu")
+    second = inputs.fault_report("--gpu", gpu, "cuda") if gpu else None
+    if second and second.strategies != first.strategies:
+        raise inputs.InputError(
+            f"invalid --gpu '{gpu}': expected strategies version {first.strategies}, which '{cpu}' has,"
+            f" not {second.strategies}; run the older one again"
+        )
+    lanes = Lanes(cpu=first, gpu=second)
     inputs.write_text("--out", out, page(lanes))
     screen.line(f"wrote {out}: {len(lanes.ids)} faults")
     inputs.write_json(json, lanes)

@@ -10,8 +10,7 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.faults.baseline import Baseline
 from draftproof.faults.catalogue import Change, Fault, FaultFile, catalogue, changes
-from draftproof.faults.lanes import Lanes
-from draftproof.faults.matrix import FaultReport, FaultResult, Made, Spread, spread, totals, versions
+from draftproof.faults.matrix import FaultReport, FaultResult, Lanes, Made, Spread, spread, totals, versions
 from draftproof.faults.matrix_rows import verdict_of
 from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.strategies.version import VERSION
@@ -164,3 +163,15 @@ def test_the_page_is_written_from_reports(tmp_path: Path, capsys):
     assert run(["faults", "matrix", "--cpu", str(cpu), "--out", str(out)]) == 2
     assert run(["faults", "matrix", "--cpu", str(tmp_path / "none"), "--out", str(out)]) == 2
     assert "none': it cannot be read" in capsys.readouterr().err
+
+
+def test_lanes_of_different_strategies_are_not_merged(tmp_path: Path, capsys):
+    cpu, gpu, out = tmp_path / "cpu.json", tmp_path / "gpu.json", tmp_path / "matrix.md"
+    cpu.write_text(encode(report(*ROWS)))
+    older = msgspec.structs.replace(report(*ROWS[:1], device="cuda"), strategies=VERSION - 1)
+    gpu.write_text(encode(older))
+    assert run(["faults", "matrix", "--cpu", str(cpu), "--gpu", str(gpu), "--out", str(out)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"expected strategies version {VERSION}, which" in told
+    assert f"not {VERSION - 1}; run the older one again" in told
+    assert not out.exists()

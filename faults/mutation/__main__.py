@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
+import jinja2
 import typer
 from rich.console import Console
 
-from draftproof.faults.mutation.mutant import LEFT_OUT, Mutant, Sample
-from draftproof.faults.mutation.score import Fate, Score, judge_all
+from draftproof.faults.mutation.mutant import LEFT_OUT, Sample
+from draftproof.faults.mutation.score import KILLED, Fate, Score, judge_all
 from draftproof.harness.checkpoint_scenarios import every_draft, real_scenarios
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.scenario import Scenario
+
+_TEMPLATE = Path(__file__).with_name("score.md.j2")
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Which mutants are sampled, and which scenarios they meet.")]
 Count = Annotated[int, typer.Option("--count", min=1, help="How many mutants.")]
@@ -52,8 +56,11 @@ def main(
     if read:
         mutants = list(decode(read.read_bytes(), Sample, name=str(read)).mutants)
     else:
+        # Needs cosmic-ray, which running mutants does not.
+        from draftproof.faults.mutation.mutants import sample
+
         with console.status("sampling"):
-            mutants = _sampled(seed, count)
+            mutants = sample(seed, count)
     if write:
         write.write_text(encode(Sample(seed=seed, mutants=tuple(mutants))) + "\n", encoding="utf-8")
         return
@@ -75,13 +82,6 @@ def main(
         md.write_text(document, encoding="utf-8")
 
 
-def _sampled(seed: int, count: int) -> list[Mutant]:
-    """Needs cosmic-ray, which running them does not."""
-    from draftproof.faults.mutation.mutants import sample
-
-    return sample(seed, count)
-
-
 def _scenarios(path: Path, draft: Path | None, seed: int, count: int) -> list[Scenario]:
     """Those of a checkpoint with every draft that it allows, and the draft's directory if it fits."""
     try:
@@ -94,47 +94,21 @@ def _scenarios(path: Path, draft: Path | None, seed: int, count: int) -> list[Sc
 
 def described(score: Score, examples: int) -> str:
     """Return the score as a document."""
-    share = "none" if score.score is None else f"{100 * score.score:.1f} %"
-    judged = score.sampled - score.equivalent
-    lines = [
-        "# Mutation score",
-        "",
-        f"**{share}**: {score.killed} of {judged} mutants are noticed (seed {score.seed}, {score.sampled} sampled,"
-        f" {score.equivalent} of them equivalent, {examples} scenarios each).",
-        "",
-        "| mutation | noticed | of |",
-        "|---|---:|---:|",
-        *(f"| {kind} | {killed} | {of} |" for kind, (killed, of) in score.by_kind.items()),
-        "",
-        "Not mutated:",
-        "",
-        *(f"- `{path}`: {why}" for path, why in LEFT_OUT.items()),
-        "",
-        "| noticed by | mutants |",
-        "|---|---:|",
-        *(f"| {by} | {count} |" for by, count in _noticed(score)),
-        "",
-        *_listed("Survivors", score, (Fate.SURVIVED, Fate.UNREACHED)),
-        *_listed("Equivalent", score, (Fate.EQUIVALENT,)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _noticed(score: Score) -> list[tuple[str, int]]:
-    found: dict[str, int] = {}
-    for one in score.mutants:
-        if one.fate in (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG):
-            by = one.by if one.fate is Fate.CONTRACT else f"({one.fate})"
-            found[by] = found.get(by, 0) + 1
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _listed(title: str, score: Score, fates: tuple[Fate, ...]) -> list[str]:
-    rows = [one for one in score.mutants if one.fate in fates]
-    if not rows:
-        return [f"## {title}", "", "None.", ""]
-    lines = [f"- `{one.path}` ({one.kind}): `{one.before}` -> `{one.after}`: {one.why or one.fate}" for one in rows]
-    return [f"## {title}", "", *lines, ""]
+    fates = Counter(one.fate for one in score.mutants)
+    noticed = Counter(
+        one.by if one.fate is Fate.CONTRACT else f"({one.fate})" for one in score.mutants if one.fate in KILLED
+    )
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
+        _TEMPLATE.read_text(encoding="utf-8")
+    )
+    return template.render(
+        score=score,
+        examples=examples,
+        left_out=LEFT_OUT,
+        noticed=sorted(noticed.items(), key=lambda item: (-item[1], item[0])),
+        count=lambda fate: fates[fate],
+        share=lambda part: f"{100 * part / score.judged:.1f} %" if score.judged else "none",
+    )
 
 
 if __name__ == "__main__":

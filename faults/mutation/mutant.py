@@ -34,18 +34,14 @@ LEFT_OUT = {
 """Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""
 
 
-class Mutant(Value, frozen=True, kw_only=True):
-    """One change of one file, its lines counted from 1.
-
-    `before` and `after` are what stands there, stripped; `text` is the whole file.
-    """
+class MutatedLine(Value, frozen=True, kw_only=True):
+    """Where a mutant is, its line counted from 1; `before` and `after` are what stands there, stripped."""
 
     path: str
     kind: str
     line: int
     before: str
     after: str
-    text: str
 
     @property
     def key(self) -> str:
@@ -55,6 +51,12 @@ class Mutant(Value, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         return hashlib.sha256(f"{self.key} {self.line}".encode()).hexdigest()[:10]
+
+
+class Mutant(MutatedLine, frozen=True, kw_only=True):
+    """One change of one file, whose whole text is `text` then."""
+
+    text: str
 
 
 class Sample(Value, frozen=True, kw_only=True):

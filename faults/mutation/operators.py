@@ -10,38 +10,19 @@ import parso.python.tree as tree
 from cosmic_ray.operators.operator import Example, Operator
 from cosmic_ray.plugins import get_operator
 
+
+def _replaced(kind: str, pairs: str) -> tuple[str, ...]:
+    return tuple(f"Replace{kind}Operator_{pair}" for pair in pairs.split())
+
+
+_LOGIC = "ReplaceAndWithOr ReplaceOrWithAnd ReplaceTrueWithFalse ReplaceFalseWithTrue AddNot"
+_BINARY = "Add_Sub Sub_Add Mul_Add FloorDiv_Mod Mod_FloorDiv BitAnd_BitOr BitOr_BitAnd"
 _CORE: dict[str, tuple[str, ...]] = {
-    "boundary": (
-        "ReplaceComparisonOperator_Lt_LtE",
-        "ReplaceComparisonOperator_LtE_Lt",
-        "ReplaceComparisonOperator_Gt_GtE",
-        "ReplaceComparisonOperator_GtE_Gt",
-    ),
-    "comparison": (
-        "ReplaceComparisonOperator_Eq_NotEq",
-        "ReplaceComparisonOperator_NotEq_Eq",
-        "ReplaceComparisonOperator_Is_IsNot",
-        "ReplaceComparisonOperator_IsNot_Is",
-    ),
+    "boundary": _replaced("Comparison", "Lt_LtE LtE_Lt Gt_GtE GtE_Gt"),
+    "comparison": _replaced("Comparison", "Eq_NotEq NotEq_Eq Is_IsNot IsNot_Is"),
     "off by one": ("NumberReplacer",),
-    "arithmetic": (
-        "ReplaceBinaryOperator_Add_Sub",
-        "ReplaceBinaryOperator_Sub_Add",
-        "ReplaceBinaryOperator_Mul_Add",
-        "ReplaceBinaryOperator_FloorDiv_Mod",
-        "ReplaceBinaryOperator_Mod_FloorDiv",
-        "ReplaceBinaryOperator_BitAnd_BitOr",
-        "ReplaceBinaryOperator_BitOr_BitAnd",
-        "ReplaceUnaryOperator_Delete_USub",
-    ),
-    "logic": (
-        "ReplaceAndWithOr",
-        "ReplaceOrWithAnd",
-        "ReplaceTrueWithFalse",
-        "ReplaceFalseWithTrue",
-        "AddNot",
-        "ReplaceUnaryOperator_Delete_Not",
-    ),
+    "arithmetic": (*_replaced("Binary", _BINARY), *_replaced("Unary", "Delete_USub")),
+    "logic": (*_LOGIC.split(), *_replaced("Unary", "Delete_Not")),
     "loop": ("ZeroIterationForLoop",),
 }
 

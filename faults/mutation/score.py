@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from draftproof.faults.catalogue import read_sources
-from draftproof.faults.mutation.mutant import Mutant, diff
+from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
 from draftproof.faults.orders import Batch, Task, TaskResult
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import PatchError, parse
@@ -46,30 +47,34 @@ class Fate(StrEnum):
 KILLED = (Fate.CONTRACT, Fate.CRASHED, Fate.HUNG)
 
 
-class JudgedMutant(Value, frozen=True, kw_only=True):
+class JudgedMutant(MutatedLine, frozen=True, kw_only=True):
     """One mutant and its fate; `by` is the contract or the error that noticed it, `why` the argument of a triage."""
 
-    id: str
-    path: str
-    line: int
-    kind: str
-    before: str
-    after: str
     fate: Fate
     by: str = ""
     why: str = ""
 
 
 class Score(Value, frozen=True, kw_only=True):
-    """`score` is killed / (all - equivalent), of those that could be imported as Python; null if there are none."""
+    """The score of those that could be imported as Python.
+
+    `score` is killed / (all - equivalent), null if there are none; `by_contract` of the killed were noticed by a
+    contract, the others by a crash or a hang.
+    """
 
     seed: int
     sampled: int
     killed: int
+    by_contract: int
     equivalent: int
     score: float | None
     by_kind: dict[str, tuple[int, int]]
     mutants: tuple[JudgedMutant, ...]
+
+    @property
+    def judged(self) -> int:
+        """How many mutants could have been noticed."""
+        return self.sampled - self.equivalent
 
 
 class Phase(Value, frozen=True, kw_only=True):
@@ -110,6 +115,7 @@ def judge_all(
     not pass.
     """
     sources = read_sources()
+    by_id = {mutant.id: mutant for mutant in mutants}
     fates: dict[str, JudgedMutant] = {}
     phases = (
         Phase(name="interpreted", interpreted=True, ops=True),
@@ -122,12 +128,14 @@ def judge_all(
         clean = write_copy(Path(folder) / "clean", sources).folder
         for phase in phases:
             wanted = [
-                one for one in mutants if one.id in tasks and _goes_on(one, fates) and phase.name in phases_of(one.path)
+                msgspec.structs.replace(task, ops=ops_of(one.path, sources) if phase.ops else ())
+                for one in mutants
+                if (task := tasks.get(one.id)) and _goes_on(one, fates) and phase.name in phases_of(one.path)
             ]
             if wanted and (phase.ops or phase.scenarios):
-                for mutant, result in _run(wanted, tasks, phase, seed, clean, sources, parallel):
-                    fates[mutant.id] = _judged(mutant, result, fates.get(mutant.id))
-                    progress(mutant.id)
+                for result in _run(wanted, phase, seed, clean, parallel):
+                    fates[result.id] = _judged(by_id[result.id], result, fates.get(result.id))
+                    progress(result.id)
     return scored(seed, [fates[mutant.id] for mutant in mutants if mutant.id in fates])
 
 
@@ -147,35 +155,21 @@ def _goes_on(mutant: Mutant, fates: Mapping[str, JudgedMutant]) -> bool:
     return mutant.id not in fates or fates[mutant.id].fate in (Fate.SURVIVED, Fate.UNREACHED)
 
 
-def _run(
-    mutants: Sequence[Mutant],
-    tasks: Mapping[str, Task],
-    phase: Phase,
-    seed: int,
-    clean: str,
-    sources: Mapping[str, str],
-    parallel: int,
-) -> Iterable[tuple[Mutant, TaskResult]]:
-    def task(mutant: Mutant) -> Task:
-        ops = ops_of(mutant.path, sources) if phase.ops else ()
-        return msgspec.structs.replace(tasks[mutant.id], ops=ops)
-
-    made = [task(mutant) for mutant in mutants]
-    ops = tuple(sorted({op for one in made for op in one.ops}))
+def _run(tasks: Sequence[Task], phase: Phase, seed: int, clean: str, parallel: int) -> Iterable[TaskResult]:
+    ops = tuple(sorted({op for task in tasks for op in task.ops}))
     twin = Task(id="", folder=clean, hunks=(), expected=Expectation(), ops=ops)
     batch = Batch(
         seeds=(seed,),
         examples=_KERNEL_CALLS,
         scenarios=(phase.scenarios,),
-        tasks=(twin, *made),
+        tasks=(twin, *tasks),
         device="cpu",
         parallel=parallel,
         deadline=DEADLINE,
     )
-    by_id = {mutant.id: mutant for mutant in mutants}
     for result in run_batch(batch, phase.interpreted):
         if result.id:
-            yield by_id[result.id], result
+            yield result
         elif result.seeds[0].outcome is not FaultOutcome.SURVIVED:
             raise RuntimeError(f"unmutated code does not pass ({phase.name}): {result.seeds[0]}")
 
@@ -198,16 +192,8 @@ def _judged(mutant: Mutant, result: TaskResult, before: JudgedMutant | None) -> 
 
 
 def _row(mutant: Mutant, fate: Fate, by: str = "") -> JudgedMutant:
-    return JudgedMutant(
-        id=mutant.id,
-        path=mutant.path,
-        line=mutant.line,
-        kind=mutant.kind,
-        before=mutant.before,
-        after=mutant.after,
-        fate=fate,
-        by=by,
-    )
+    line = {name: getattr(mutant, name) for name in MutatedLine.__struct_fields__}
+    return JudgedMutant(**line, fate=fate, by=by)
 
 
 class Triage(Value, frozen=True, kw_only=True):
@@ -226,20 +212,18 @@ def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = No
     """Return the score, with survivors taken for equivalent where a triage says why."""
     known = triaged() if triage is None else triage
     rows = tuple(_triage(one, known) for one in judged)
-    counted = [one for one in rows if one.fate is not Fate.BROKEN]
-    killed = sum(one.fate in KILLED for one in counted)
-    alike = sum(one.fate is Fate.EQUIVALENT for one in counted)
-    kinds = sorted({one.kind for one in counted})
-    judged_of = {
-        kind: [one for one in counted if one.kind == kind and one.fate is not Fate.EQUIVALENT] for kind in kinds
-    }
+    sampled = [one for one in rows if one.fate is not Fate.BROKEN]
+    counted = [one for one in sampled if one.fate is not Fate.EQUIVALENT]
+    killed = Counter(one.kind for one in counted if one.fate in KILLED)
+    kinds = Counter(one.kind for one in counted)
     return Score(
         seed=seed,
-        sampled=len(counted),
-        killed=killed,
-        equivalent=alike,
-        score=killed / (len(counted) - alike) if len(counted) > alike else None,
-        by_kind={kind: (sum(one.fate in KILLED for one in of), len(of)) for kind, of in judged_of.items()},
+        sampled=len(sampled),
+        killed=killed.total(),
+        by_contract=sum(one.fate is Fate.CONTRACT for one in counted),
+        equivalent=len(sampled) - len(counted),
+        score=killed.total() / len(counted) if counted else None,
+        by_kind={kind: (killed[kind], kinds[kind]) for kind in sorted(kinds)},
         mutants=rows,
     )
 
@@ -247,7 +231,6 @@ def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = No
 def _triage(one: JudgedMutant, known: Triage) -> JudgedMutant:
     if one.fate not in (Fate.SURVIVED, Fate.UNREACHED):
         return one
-    key = f"{one.path} | {one.before} | {one.after}"
-    if why := known.equivalent.get(key):
+    if why := known.equivalent.get(one.key):
         return msgspec.structs.replace(one, fate=Fate.EQUIVALENT, why=why)
-    return msgspec.structs.replace(one, why=known.left.get(key, ""))
+    return msgspec.structs.replace(one, why=known.left.get(one.key, ""))

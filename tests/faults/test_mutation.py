@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+import msgspec
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="the mutation score needs cosmic-ray (in the extra `test`)")
@@ -12,6 +13,7 @@ pytest.importorskip("cosmic_ray", reason="the mutation score needs cosmic-ray (i
 from cosmic_ray.mutating import mutate_code
 
 from draftproof.faults.catalogue import read_sources
+from draftproof.faults.mutation.__main__ import described
 from draftproof.faults.mutation.mutant import LEFT_OUT, diff, mutable
 from draftproof.faults.mutation.mutants import sample, spots
 from draftproof.faults.mutation.operators import OURS, operators
@@ -86,17 +88,32 @@ def test_functions_are_left_out_by_name():
 
 
 def row(fate: Fate, after: str = "b") -> JudgedMutant:
-    return JudgedMutant(id=after, path="engine/x.py", line=1, kind="boundary", before="a", after=after, fate=fate)
+    return JudgedMutant(path="engine/x.py", line=1, kind="boundary", before="a", after=after, fate=fate)
 
 
 def test_the_score_leaves_out_what_is_equivalent_and_what_is_no_python():
     rows = [row(Fate.CONTRACT), row(Fate.CRASHED), row(Fate.SURVIVED, "c"), row(Fate.UNREACHED, "d"), row(Fate.BROKEN)]
     known = Triage(equivalent={"engine/x.py | a | c": "the same"}, left={"engine/x.py | a | d": "on CUDA only"})
     score = scored(0, rows, known)
-    assert (score.sampled, score.killed, score.equivalent) == (4, 2, 1)
+    assert (score.sampled, score.killed, score.by_contract, score.equivalent) == (4, 2, 1, 1)
     assert score.score == pytest.approx(2 / 3)
     assert score.by_kind == {"boundary": (2, 3)}
     assert [one.why for one in score.mutants] == ["", "", "the same", "on CUDA only", ""]
+
+
+def test_the_document_tells_contracts_from_crashes_and_hangs():
+    noticed = [row(Fate.CONTRACT), row(Fate.CONTRACT, "e"), row(Fate.CRASHED), row(Fate.HUNG)]
+    rows = [msgspec.structs.replace(one, by="draft.ids" if one.fate is Fate.CONTRACT else "") for one in noticed]
+    text = described(scored(5, [*rows, row(Fate.SURVIVED, "c"), row(Fate.BROKEN)], Triage()), 60)
+    assert (
+        "**80.0 %**: 4 of 5 mutants are noticed (seed 5, 5 sampled, 0 of them equivalent, 60 scenarios each)." in text
+    )
+    assert "**By a contract: 40.0 %**, 2 of 5. By a crash or a hang: 2 (1 crashed, 1 hung)." in text
+    assert "| noticed by | mutants |\n|---|---:|\n| draft.ids | 2 |\n| (crashed) | 1 |\n| (hung) | 1 |\n" in text
+    assert "## Survivors\n\n- `engine/x.py` (boundary): `a` -> `c`: survived\n\n## Equivalent\n\nNone.\n" in text
+    assert text.startswith("# Mutation score\n\n**")
+    assert "\n\n\n" not in text
+    assert "**none**: 0 of 0 mutants" in described(scored(5, [], Triage()), 60)
 
 
 def test_a_triage_does_not_hide_that_a_mutant_is_noticed():

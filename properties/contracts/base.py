@@ -62,6 +62,11 @@ class Contract:
         return self.needs | self.reads <= channels if self.whole else bool(self.needs & channels)
 
 
+def ends(evidence: Evidence) -> list[Key]:
+    """Return the key of the end of every engine step, and of one after the last, when all has been given back."""
+    return [Key(-1, step) for step in range(evidence.schedule.last_step + 2)]
+
+
 def contract(
     name: str,
     differences: Callable[[Evidence], Differences],

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from draftproof.properties.contracts.base import Differences, contract
-from draftproof.properties.diagnosis.compare import Mismatch, classify, first_divergence, first_of
+from draftproof.properties.contracts.base import Differences, contract, ends
+from draftproof.properties.diagnosis.compare import Mismatch, classify, differing, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum, Owner, PoolReport
@@ -30,10 +30,9 @@ def _ownership(evidence: Evidence) -> Differences:
     """Check that a page has one owner, by the tables of the requests that go on."""
     yield first_of("pool.ownership", _shared(evidence))
     expected: dict[Key, Datum] = {}
-    for step in range(evidence.schedule.last_step + 2):
-        tables = live_tables(evidence, step)
-        owned = (Owner(page, request) for request, table in tables.items() for page in table.values())
-        expected[Key(-1, step)] = tuple(sorted(owned))
+    for key in ends(evidence):
+        tables = live_tables(evidence, key.round)
+        expected[key] = tuple(sorted(Owner(page, one) for one, table in tables.items() for page in table.values()))
     got = {key: report.owners for key, report in evidence.subject.typed("pool.owners", PoolReport).items()}
     yield first_divergence("pool.ownership", "pool.owners", expected, got)
 
@@ -92,31 +91,28 @@ def _balance(evidence: Evidence) -> Differences:
     """Check that free and owned pages are all, request rows likewise, and that everything is back at the end."""
     memory = evidence.scenario.memory
     got: dict[Key, Datum] = {}
-    expected: dict[Key, Datum] = {}
-    for step in range(evidence.schedule.last_step + 2):
-        expected[Key(-1, step)] = (memory.pages, memory.request_slots)
+    expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), (memory.pages, memory.request_slots))
     for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
-        requests = {owner.request for owner in report.owners}
-        expected[key] = (memory.pages - len(report.owners), memory.request_slots - len(requests))
+        if key.round <= evidence.schedule.last_step:
+            requests = {owner.request for owner in report.owners}
+            expected[key] = (memory.pages - len(report.owners), memory.request_slots - len(requests))
         got[key] = (report.free_pages, report.free_rows)
-    end = Key(-1, evidence.schedule.last_step + 1)
-    expected[end] = (memory.pages, memory.request_slots)
-    expected = {key: value for key, value in expected.items() if key.round <= evidence.schedule.last_step + 1}
     yield first_divergence("pool.balance", "pool.owners", expected, got)
 
 
 def _guards(evidence: Evidence) -> Differences:
     """Check that no guard byte is ever damaged."""
-    expected: dict[Key, Datum] = {Key(-1, step): () for step in range(evidence.schedule.last_step + 2)}
+    expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), ())
     got = evidence.subject.channel("pool.guards")
-    if expected != got:
-        key = min(key for key in expected.keys() | got.keys() if expected.get(key) != got.get(key))
+    wrong = differing(expected, got)
+    if wrong:
+        key = min(wrong)
         value = got.get(key)
         damaged = key in expected and value is not None
         relation = GuardOverwritten() if damaged else classify("pool.guards", key, expected, got)
         shown = f"damage at bytes {value!r}" if damaged else value
         yield Mismatch("pool.guards", key, "intact" if key in expected else None, shown, relation).divergence(
-            "memory.guards", count=sum(expected.get(key) != got.get(key) for key in expected.keys() | got.keys())
+            "memory.guards", count=len(wrong)
         )
 
 
@@ -124,9 +120,10 @@ def _kept(evidence: Evidence) -> Differences:
     """Check that a lookup keeps on the host tokens of live requests past their prompts, and other drafts nothing."""
     expected: dict[Key, Datum] = {}
     last = {row.request: row.step for row in evidence.schedule.rows if not row.phase}
-    for step in range(evidence.schedule.last_step + 2):
+    for key in ends(evidence):
+        step = key.round
         live = (request for request in sorted(live_tables(evidence, step)) if last.get(request, step) <= step)
-        expected[Key(-1, step)] = tuple(live) if evidence.form.matches else ()
+        expected[key] = tuple(live) if evidence.form.matches else ()
     yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 from draftproof.properties.contracts.base import Differences, contract
 from draftproof.properties.diagnosis.compare import Mismatch, first_divergence, first_of
@@ -39,60 +39,31 @@ def _slots(evidence: Evidence) -> Differences:
         )
 
 
-Range = Callable[[Evidence, Key], tuple[int, int]]
-
-
-def _vocab(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    return 0, evidence.scenario.model.vocab - 1
-
-
-def _vocab_and_mask(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    """Return the range for blocks, which alone have masked tokens."""
-    return 0, evidence.scenario.model.vocab
-
-
-def _live_slots(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    memory = evidence.scenario.memory
-    return memory.page_size, (memory.pages + 1) * memory.page_size - 1
-
-
-def _pages(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    return 1, evidence.scenario.memory.pages
-
-
-def _positions(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    return 0, evidence.scenario.memory.max_len - 1
-
-
-def _drafts(evidence: Evidence, _key: Key) -> tuple[int, int]:
-    return 0, evidence.scenario.steps
-
-
-_UNITS: dict[str, Range] = {"id": _vocab, "token": _positions, "page": _pages, "KV slot": _live_slots}
-_RANGES: dict[str, Range] = {
-    **{
-        channel.name: _UNITS[channel.unit]
-        for channel in CHANNELS.values()
-        if channel.unit in _UNITS and not channel.is_float
-    },
-    "accept.correct_len": _drafts,
-    "accept.index": _drafts,
-    "draft.block.ids": _vocab_and_mask,
-}
+_UNITS = ("id", "token", "page", "KV slot")
+_IDS = tuple(name for name, channel in CHANNELS.items() if channel.unit in _UNITS and not channel.is_float)
+_BOUNDED = (*dict.fromkeys((*_IDS, "accept.correct_len", "accept.index", "draft.block.ids")), "commit.written")
 
 
 def _bounds(evidence: Evidence) -> Differences:
     """Check that every index is within what it indexes."""
-    for channel, allowed in _RANGES.items():
-        yield first_of("memory.bounds", _outside(evidence, channel, allowed))
+    memory, vocab, steps = evidence.scenario.memory, evidence.scenario.model.vocab, evidence.scenario.steps
+    live_slots = (memory.page_size, (memory.pages + 1) * memory.page_size - 1)
+    units = {"id": (0, vocab - 1), "token": (0, memory.max_len - 1), "page": (1, memory.pages), "KV slot": live_slots}
+    # Blocks alone have masked tokens.
+    others = {"accept.correct_len": (0, steps), "accept.index": (0, steps), "draft.block.ids": (0, vocab)}
+    yield from outside("memory.bounds", evidence, {name: units[CHANNELS[name].unit] for name in _IDS} | others)
     yield first_of("memory.bounds", _written_outside(evidence))
 
 
-def _outside(evidence: Evidence, channel: str, allowed: Range) -> Iterator[Mismatch]:
-    low, high = allowed(evidence, Key(0, 0))
-    for key, value in evidence.subject.channel(channel).items():
-        if not all(low <= item <= high for item in numbers(value)):
-            yield Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
+def outside(contract: str, evidence: Evidence, ranges: Mapping[str, tuple[int, int]]) -> Differences:
+    """Yield the first index of each channel that is not from `low` to `high`."""
+    for channel, (low, high) in ranges.items():
+        wrong = (
+            Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
+            for key, value in evidence.subject.channel(channel).items()
+            if not all(low <= item <= high for item in numbers(value))
+        )
+        yield first_of(contract, wrong)
 
 
 def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
@@ -128,8 +99,8 @@ CONTRACTS = (
     contract(
         "memory.bounds",
         _bounds,
-        (*_RANGES, "commit.written"),
-        partial=(*_RANGES, "commit.written"),
+        _BOUNDED,
+        partial=_BOUNDED,
         whole=False,
         cites="S-BATCH-1, S-BATCH-2",
         minimum="scenarios decode_rounds",

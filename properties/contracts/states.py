@@ -12,7 +12,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from draftproof.properties.contracts.base import Concerns, Contract, Differences, contract
+from draftproof.properties.contracts.base import Concerns, Contract, Differences, contract, ends
+from draftproof.properties.contracts.slots import outside
 from draftproof.properties.diagnosis.compare import Mismatch, differing, first_divergence, first_of, mismatch, of_round
 from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.origins import origin
@@ -98,9 +99,10 @@ def _partly(evidence: Evidence, channel: str, key: Key, value: Datum) -> Relatio
 def _slots(evidence: Evidence) -> Differences:
     """Check that a state slot has one owner at a time, and a request one slot, by what live requests report."""
     yield first_of("state.ownership", _reported(evidence))
-    expected: dict[Key, Datum] = {}
-    for step in range(evidence.schedule.last_step + 2):
-        expected[Key(-1, step)] = tuple(sorted(Owner(slot, request) for request, slot in _live(evidence, step).items()))
+    expected: dict[Key, Datum] = {
+        key: tuple(sorted(Owner(slot, request) for request, slot in _live(evidence, key.round).items()))
+        for key in ends(evidence)
+    }
     got = {key: report.owners for key, report in evidence.subject.typed("pool.states", StatePoolReport).items()}
     yield first_divergence("state.ownership", "pool.states", expected, got)
 
@@ -148,7 +150,7 @@ def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Mismatch]:
 def _balance(evidence: Evidence) -> Differences:
     """Check that free and owned state slots are all, and that everything is back at the end."""
     slots = evidence.scenario.memory.request_slots
-    expected: dict[Key, Datum] = {Key(-1, step): slots for step in range(evidence.schedule.last_step + 2)}
+    expected: dict[Key, Datum] = dict.fromkeys(ends(evidence), slots)
     got: dict[Key, Datum] = {}
     for key, report in evidence.subject.typed("pool.states", StatePoolReport).items():
         if key.round <= evidence.schedule.last_step:
@@ -159,18 +161,13 @@ def _balance(evidence: Evidence) -> Differences:
 
 def _bounds(evidence: Evidence) -> Differences:
     """Check that every index is within what it indexes."""
-    allowed = {
-        "round.state": (1, evidence.scenario.memory.request_slots),
-        "commit.step_index": (0, evidence.scenario.steps),
-        "commit.pending": (0, evidence.scenario.steps + 1),
-    }
-    for channel, (low, high) in allowed.items():
-        places = (
-            Mismatch(channel, key, f"{low} .. {high}", value, OutOfRange())
-            for key, value in evidence.subject.typed(channel, int).items()
-            if not low <= value <= high
-        )
-        yield first_of("state.bounds", places)
+    steps = evidence.scenario.steps
+    slots = (1, evidence.scenario.memory.request_slots)
+    yield from outside(
+        "state.bounds",
+        evidence,
+        {"round.state": slots, "commit.step_index": (0, steps), "commit.pending": (0, steps + 1)},
+    )
 
 
 def _computed(name: str, *more: str, cites: str, minimum: str, concerns: Concerns = _hybrid) -> Contract:

@@ -21,7 +21,7 @@ from draftproof.properties.coverage.points import (
     name_of,
     split,
 )
-from draftproof.properties.coverage.read import read_samples
+from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.samples import BatchSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from draftproof.properties.coverage.read import read_samples
+from draftproof.properties.coverage.read_rounds import read_samples
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
@@ -28,6 +28,10 @@ def _is_one(**values: str) -> Callable[[object], bool]:
 
 def _is_verify_at(width: int) -> Callable[[StepLaunch], bool]:
     return lambda launch: launch.kind == LaunchKind.VERIFY and launch.width == width
+
+
+def _is_committed(accept: str) -> Callable[[RoundSample], bool]:
+    return lambda round_: _is_hybrid(round_) and round_.accept == accept
 
 
 def _completes_checkpoint(commit: str) -> Callable[[RoundSample], bool]:
@@ -93,8 +97,12 @@ _LAUNCHES: Table[StepLaunch] = {
 }
 
 
+def _is_padded(round_: RoundSample) -> bool:
+    return round_.batch is not None and round_.batch.rows == "padded"
+
+
 def _is_partial_in_padding(round_: RoundSample) -> bool:
-    return round_.accept == "partial" and round_.batch is not None and round_.batch.rows == "padded"
+    return round_.accept == "partial" and _is_padded(round_)
 
 
 def _is_alternating(round_: RoundSample) -> bool:
@@ -120,9 +128,7 @@ _ROUNDS: Table[RoundSample] = {
     "drafts_rejected": lambda round_: round_.drafts - round_.correct_len,
     "own_accepted": lambda round_: (round_.proposals == "own") * round_.correct_len,
     "own_rejected": lambda round_: (round_.proposals == "own") * (round_.drafts - round_.correct_len),
-    "accept_none": _is_one(accept="none"),
-    "accept_partial": _is_one(accept="partial"),
-    "accept_all": _is_one(accept="all"),
+    **{f"accept_{accept}": _is_one(accept=accept) for accept in ("none", "partial", "all")},
     "accept_alternating": _is_alternating,
     "rounds_with_drafts": lambda round_: round_.drafts > 0,
     "rounds_without_drafts": _is_one(accept="no drafts"),
@@ -138,9 +144,7 @@ _ROUNDS: Table[RoundSample] = {
     "taps_off_long_proposals": lambda round_: (
         round_.request.run.changed == "taps_off" and round_.proposals == "own" and round_.drafts >= 3
     ),
-    "states_committed_none": lambda round_: _is_hybrid(round_) and round_.accept == "none",
-    "states_committed_partial": lambda round_: _is_hybrid(round_) and round_.accept == "partial",
-    "states_committed_all": lambda round_: _is_hybrid(round_) and round_.accept == "all",
+    **{f"states_committed_{accept}": _is_committed(accept) for accept in ("none", "partial", "all")},
     "states_committed_without_drafts": lambda round_: _is_hybrid(round_) and not round_.drafts,
     "states_alternating": lambda round_: _is_hybrid(round_) and _is_alternating(round_),
     "snapshot_rounds": lambda round_: round_.request.run.layers == "snapshot" and round_.drafts > 0,
@@ -148,9 +152,7 @@ _ROUNDS: Table[RoundSample] = {
     **{f"checkpoints_{commit}": _completes_checkpoint(commit) for commit in ("snapshot", "replay")},
     "checkpoints_two_at_once": _is_one(checkpoint="two and more"),
     "checkpoints_kept": _is_one(checkpoint="kept"),
-    "hybrid_padded_replays": lambda round_: (
-        _is_hybrid(round_) and round_.batch is not None and round_.batch.rows == "padded"
-    ),
+    "hybrid_padded_replays": lambda round_: _is_hybrid(round_) and _is_padded(round_),
     "blocks": lambda round_: round_.request.run.form.block and round_.drafts > 0,
     "blocks_cut": _is_one(block="cut"),
     "matches": lambda round_: bool(round_.found),
@@ -160,23 +162,17 @@ _ROUNDS: Table[RoundSample] = {
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
 
-_STEPS = ("draft_steps", "second_draft_steps")
-_CHAINS = ("layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one")
-_BLOCKS = ("blocks", "blocks_cut")
-_MATCHES = ("matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found")
+# What a draft must be to reach a count.
+_STEPS = {"draft_steps", "second_draft_steps"}
+_CHAINS = {"layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one"}
+_BLOCKS = {"blocks", "blocks_cut"}
+_MATCHES = {"matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"}
 # Counts that take two drafts in a round, or two layers.
-_OF_TWO = (
-    "layers_chained",
-    "guesses_replaced",
-    "accept_partial",
-    "partial_accept_padded_replay",
-    "partial_accept_padded_replay_at_page_boundary",
-    "all_accepted_then_draft",
-    "taps_off_long_proposals",
-    "states_committed_partial",
-    "step_switches_up",
-    "step_switches_down",
-)
+_OF_TWO = """
+    layers_chained guesses_replaced accept_partial partial_accept_padded_replay all_accepted_then_draft
+    partial_accept_padded_replay_at_page_boundary taps_off_long_proposals states_committed_partial step_switches_up
+    step_switches_down
+"""
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
@@ -188,19 +184,17 @@ HYBRID = frozenset(
 def counts(evidence: Evidence) -> dict[str, int]:
     """Return every name of NAMES, 0 where nothing of the kind happened. Additive over scenarios."""
     samples, counter = read_samples(evidence), Counter[str]()
-    reported = tuple(round_ for round_ in samples.rounds if round_.is_reported)
     _add(counter, _RUNS, (samples.run,))
     _add(counter, _REQUESTS, samples.requests)
     _add(counter, _BATCHES, samples.batches)
     _add(counter, _LAUNCHES, samples.launches)
-    _add(counter, _ROUNDS, reported)
+    _add(counter, _ROUNDS, tuple(round_ for round_ in samples.rounds if round_.is_reported))
     narrow = (one for one in samples.launches if one.kind == LaunchKind.VERIFY and one.width <= samples.run.steps)
     counter["narrow_replays"] = sum(launch.replays > 0 for launch in narrow)
     return {name: counter[name] for name in NAMES}
 
 
-def _add(counter: Counter[str], table: Table[T], samples: Iterable[T]) -> None:
-    samples = tuple(samples)
+def _add(counter: Counter[str], table: Table[T], samples: Sequence[T]) -> None:
     for name, count in table.items():
         counter[name] += sum(count(sample) for sample in samples)
 
@@ -235,7 +229,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real and form.chained:
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()
-        names.update({"layers_unchained"}, _OF_TWO if form.layers == 1 else {*long, "chains_of_one"})
+        names.update({"layers_unchained"}, _OF_TWO.split() if form.layers == 1 else {*long, "chains_of_one"})
     if real:
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {"zero_tails", "unfound_beside_found"}

@@ -1,4 +1,4 @@
-"""Read decode batches and decode rounds off evidence.
+"""Read a run's samples off its evidence: here those of decode batches and decode rounds.
 
 The script says what a round was; the subject what only it can: batches, captured sizes, pages and slots.
 `P` page size, `K` drafts of a round, a of them accepted, n the context length before it, `M` the checkpoint interval.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
+from draftproof.properties.coverage.read_requests import read_requests, read_run
+from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample, Samples
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import LaunchKind
@@ -17,7 +18,15 @@ from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
 
-def read_batches(evidence: Evidence, run: RunSample) -> Mapping[int, BatchSample]:
+def read_samples(evidence: Evidence) -> Samples:
+    """Return everything that coverage measures of one run."""
+    run = read_run(evidence)
+    requests, batches = read_requests(evidence, run), _batches(evidence, run)
+    rounds = tuple(_rounds(evidence, requests, batches))
+    return Samples(run, requests, tuple(batches.values()), evidence.schedule.launches, rounds)
+
+
+def _batches(evidence: Evidence, run: RunSample) -> Mapping[int, BatchSample]:
     """Return engine step -> the sample of its decode batch."""
     replayed = {
         launch.step for launch in evidence.schedule.launches if launch.kind == LaunchKind.VERIFY and launch.replays
@@ -55,7 +64,7 @@ def _batch(
     )
 
 
-def read_rounds(
+def _rounds(
     evidence: Evidence, requests: tuple[RequestSample, ...], batches: Mapping[int, BatchSample]
 ) -> Iterator[RoundSample]:
     """Yield a sample of every decode round, by request."""

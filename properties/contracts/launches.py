@@ -142,11 +142,8 @@ def _order(launches: list[StepLaunch], ends: bool) -> Iterator[Mismatch]:
     last = {launch.kind: launch for launch in launches}
     if LaunchKind.EXTEND in last:
         last[LaunchKind.EXTEND] = next(launch for launch in launches if launch.kind == LaunchKind.EXTEND)
-    kinds = (
-        (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.COMMIT, LaunchKind.FINISH, LaunchKind.EXTEND)
-        if ends
-        else (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.COMMIT, LaunchKind.EXTEND)
-    )
+    finish = (LaunchKind.FINISH,) if ends else ()
+    kinds = (LaunchKind.DRAFT, LaunchKind.VERIFY, LaunchKind.COMMIT, *finish, LaunchKind.EXTEND)
     for before, after in itertools.pairwise(last[kind] for kind in kinds if kind in last):
         if after.number < before.number:
             yield _say(after, f"after {_name(before.kind)}", f"launch {after.number}", OutOfOrder())

@@ -96,9 +96,9 @@ def _places(evidence: Evidence) -> Iterator[Mismatch]:
 def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
     """Return what a launch has to write, and what it may write besides."""
     must: _Places = set()
-    may: _Places = (
-        {(MemoryRegion.TARGET, 0), (MemoryRegion.DRAFT, 0)} if evidence.form.extends else {(MemoryRegion.TARGET, 0)}
-    )
+    may: _Places = {(MemoryRegion.TARGET, 0)}
+    if evidence.form.extends:
+        may.add((MemoryRegion.DRAFT, 0))
     for row in _rows(evidence, launch):
         positions = announced(evidence, launch, row)
         places = _entries(evidence, launch, row, positions)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
 Draw = st.DrawFn
@@ -45,8 +46,8 @@ def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         else:
             changes["budget"] = max(request.budget, 8)
         requests[index] = replace(request, **changes)
-    schedule = replace(scenario.schedule, max_batch=count, chunk=16)
-    return _with_sizes(draw, _serving(scenario, requests, schedule=schedule), wanted, count)
+    scenario = put_in(_serving(scenario, requests), "schedule", max_batch=count, chunk=16)
+    return _with_sizes(draw, scenario, wanted, count)
 
 
 def _count(draw: Draw, wanted: Wanted) -> int | None:
@@ -71,8 +72,8 @@ def _shifted(request: Request, shift: int, vocab: int) -> Request:
     return replace(request, prompt=tuple((token + shift) % vocab for token in request.prompt))
 
 
-def _serving(scenario: Scenario, requests: list[Request], **changes: Any) -> Scenario:
-    return replace(scenario, requests=tuple(requests), **changes)
+def _serving(scenario: Scenario, requests: list[Request]) -> Scenario:
+    return replace(scenario, requests=tuple(requests))
 
 
 def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Scenario:
@@ -89,8 +90,7 @@ def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Sc
         "oversized": tuple((size,) for size in every[:-1]) or ((1,),),
     }
     fitting = sizes[rows] if rows else sizes["exact"] + sizes["padded"]
-    made = tuple(sorted(set(draw(st.sampled_from(fitting)))))
-    return replace(scenario, graphs=Graphs(sizes=made))
+    return replace(scenario, graphs=Graphs(sizes=tuple(sorted(set(draw(st.sampled_from(fitting)))))))
 
 
 def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -105,29 +105,24 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     order = [short, long] if "after shorter" in reuse else [long, short]
     late = 40 if wanted.get("waited") == "no" else 1
     requests = [replace(one, arrival=index * late) for index, one in enumerate(order)]
-    return _serving(scenario, requests, **_slots(scenario, 1))
+    return _serving(_with_slots(scenario, 1), requests)
 
 
 def _overtaken(scenario: Scenario) -> Scenario:
     """Let two requests of one page end together; of two that wait, the first takes both pages."""
     first = copies(scenario, 1)[0]
-    vocab, chunk = scenario.model.vocab, 16
+    vocab = scenario.model.vocab
     short = replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
     longer = replace(first, prompt=tuple(range(min(vocab, 4))) * 3, budget=4, stop_at=-1, arrival=1)
     requests = [short, _shifted(short, 1, vocab), longer, _shifted(short, 2, vocab)]
     requests[3] = replace(requests[3], arrival=1)
-    changes = _slots(scenario, 2)
-    changes["schedule"] = replace(changes["schedule"], chunk=chunk)
-    changes["memory"] = replace(changes["memory"], page_size=5)
-    return _serving(scenario, requests, **changes)
+    return _serving(put_in(_with_slots(scenario, 2, chunk=16), "memory", page_size=5), requests)
 
 
-def _slots(scenario: Scenario, count: int) -> dict[str, Any]:
-    """Return the changes that make room for `count` requests at a time."""
-    return {
-        "schedule": replace(scenario.schedule, max_batch=count, draft_batch=0),
-        "memory": replace(scenario.memory, request_slots=count),
-    }
+def _with_slots(scenario: Scenario, count: int, **schedule: int) -> Scenario:
+    """Make room for `count` requests at a time."""
+    scenario = put_in(scenario, "schedule", max_batch=count, draft_batch=0, **schedule)
+    return put_in(scenario, "memory", request_slots=count)
 
 
 def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -136,7 +131,5 @@ def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     requests = copies(scenario, 2 if joins else draw(st.integers(1, 2)))
     requests[0] = replace(requests[0], arrival=0, budget=12, stop_at=-1)
     if len(requests) > 1:
-        late = draw(st.integers(2, 4)) if joins else 0
-        requests[1] = replace(requests[1], arrival=late)
-    schedule = replace(scenario.schedule, max_batch=2)
-    return _with_sizes(draw, _serving(scenario, requests, schedule=schedule), wanted, 2)
+        requests[1] = replace(requests[1], arrival=draw(st.integers(2, 4)) if joins else 0)
+    return _with_sizes(draw, put_in(_serving(scenario, requests), "schedule", max_batch=2), wanted, 2)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.models import models
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm, kind_of
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import Adaptive, Graphs, Memory, Scenario, States, pages_needed
+from draftproof.properties.values.scenario import Adaptive, Graphs, Scenario, States, pages_needed
 from draftproof.properties.variants import NEED_SIZES
 
 Draw = st.DrawFn
@@ -40,7 +41,7 @@ def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     scenario = _eagle(draw, scenario)
     for edit in (_layers, _control, _steps, _memory, _variant):
         scenario = edit(draw, scenario, wanted)
-    turns = [turn for turn in range(_TURNS) if _CHAINS.get(wanted.get("chain", ""), _any_turn)(turn)]
+    turns = [turn for turn in range(_TURNS) if "chain" not in wanted or _CHAINS[wanted["chain"]](turn)]
     scenario = with_draft(fitted(scenario), name, draw(st.sampled_from(turns)))
     return _decided(scenario, wanted)
 
@@ -49,26 +50,25 @@ def fitted(scenario: Scenario, *, tight: bool = False) -> Scenario:
     """Make room for everything: pages for all at once, or only for the one that needs most."""
     memory, requests = scenario.memory, scenario.requests
     most = max(memory.max_len, max(len(request.prompt) for request in requests) + 1)
-    scenario = replace(scenario, memory=replace(memory, max_len=most))
+    scenario = put_in(scenario, "memory", max_len=most)
     needs = [pages_needed(scenario, request) for request in requests]
-    arrivals = [request.arrival for request in requests]
-    at_once = max(arrivals.count(step) for step in arrivals)
-    made: Memory = replace(
-        scenario.memory,
+    at_once = max(Counter(request.arrival for request in requests).values())
+    return put_in(
+        scenario,
+        "memory",
         pages=max(needs) if tight else max(sum(needs), memory.pages),
         request_slots=max(memory.request_slots, at_once, scenario.schedule.max_batch),
     )
-    return replace(scenario, memory=made)
 
 
 def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
     """Put in an EAGLE draft of the sizes that the draft has, to be exchanged for another."""
     draft = scenario.draft
     if set(Eagle.__struct_fields__) <= set(draft.__struct_fields__):
-        made = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
+        eagle = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
     else:
-        made = draw(models(False))[1]
-    return replace(scenario, draft=made)
+        eagle = draw(models(False))[1]
+    return replace(scenario, draft=eagle)
 
 
 def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -86,10 +86,8 @@ def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         linear = replace(linear, start=wanted["start"] == "other")
         scenario = put_in(scenario, "model", linear=linear)
     if "checkpoint" in wanted:
-        every = {"off": (0,), "two and more": (1,), "one": (2, 3), "none yet": (16,), "kept": (7,)}[
-            wanted["checkpoint"]
-        ]
-        scenario = put_in(scenario, "states", checkpoint=draw(st.sampled_from(every)))
+        every = {"off": (0,), "two and more": (1,), "one": (2, 3), "none yet": (16,), "kept": (7,)}
+        scenario = put_in(scenario, "states", checkpoint=draw(st.sampled_from(every[wanted["checkpoint"]])))
     return scenario
 
 
@@ -121,8 +119,7 @@ def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         return scenario
     if wanted.get("chain") == "one layer":
         return with_steps(scenario, 1)
-    least = max(_least(draw, wanted), scenario.steps)
-    return replace(scenario, steps=least)
+    return replace(scenario, steps=max(_least(draw, wanted), scenario.steps))
 
 
 def _least(draw: Draw, wanted: Wanted) -> int:
@@ -175,10 +172,6 @@ def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:
     if wanted.get("proposals") == "own" and own is not None and not lookup:
         model = replace(model, agreement=own)
     return replace(scenario, model=model)
-
-
-def _any_turn(_turn: int) -> bool:
-    return True
 
 
 # The turns at which with_draft makes a chain of that form.

@@ -32,7 +32,7 @@ class _Round(NamedTuple):
 
 def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Set plans, then prompts, then ends."""
-    if not ({*wanted} - {"checkpoint"}) & ROUNDS and "checkpoint" not in wanted:
+    if not (ROUNDS | {"checkpoint"}) & set(wanted):
         return scenario
     aimed = _round(draw, scenario, wanted)
     requests = []
@@ -114,9 +114,8 @@ def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, w
 
 def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: Wanted) -> int:
     if "chunks" in wanted:
-        return draw(
-            st.sampled_from({"one": (1, 2, 3), "full": (6, 9), "tail of one": (4, 7)}.get(wanted["chunks"], (5, 8)))
-        )
+        lengths = {"one": (1, 2, 3), "full": (6, 9), "tail of one": (4, 7)}.get(wanted["chunks"], (5, 8))
+        return draw(st.sampled_from(lengths))
     if wanted.get("checkpoint") in ("none yet", "kept"):
         return 7 if wanted["checkpoint"] == "kept" else draw(st.integers(1, 3))
     size = scenario.memory.page_size
@@ -185,9 +184,5 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
         return {"room": 2 if stage == "only" else 4, "budget": 20}
     if limit == "budget" or wanted.get("block") == "cut":
         return {"budget": 2 if stage == "only" and limit else 4}
-    return _whole(drafts, wanted) if stage == "only" else {}
-
-
-def _whole(drafts: int, wanted: Wanted) -> dict[str, Any]:
-    """Return a budget that one round spends, whatever limits it."""
-    return {"budget": {"batch": 2, "steps": 3}.get(wanted.get("limit", ""), drafts + 2)}
+    # One round spends the budget, whatever limits it.
+    return {"budget": {"batch": 2, "steps": 3}.get(limit, drafts + 2)} if stage == "only" else {}

@@ -12,7 +12,6 @@ from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
 Draw = st.DrawFn
-Change = Callable[[Draw, Scenario], Scenario]
 
 
 def mutated(draw: Draw, scenario: Scenario) -> Scenario:
@@ -50,10 +49,9 @@ def _sizes(draw: Draw, scenario: Scenario) -> Scenario:
 
 def _prompt(draw: Draw, scenario: Scenario) -> Scenario:
     """Make a prompt one token longer or shorter."""
-    more = draw(st.booleans())
-    return _request(
-        draw, scenario, lambda one: {"prompt": (*one.prompt, one.prompt[0]) if more else one.prompt[:-1] or one.prompt}
-    )
+    if draw(st.booleans()):
+        return _request(draw, scenario, lambda one: {"prompt": (*one.prompt, one.prompt[0])})
+    return _request(draw, scenario, lambda one: {"prompt": one.prompt[:-1] or one.prompt})
 
 
 def _budget(draw: Draw, scenario: Scenario) -> Scenario:
@@ -87,16 +85,4 @@ def _fewer(_draw: Draw, scenario: Scenario) -> Scenario:
     return replace(scenario, requests=scenario.requests[:-1] or scenario.requests)
 
 
-_CHANGES: tuple[Change, ...] = (
-    _seeds,
-    _page,
-    _chunk,
-    _sizes,
-    _prompt,
-    _budget,
-    _arrival,
-    _stop,
-    _plans,
-    _another,
-    _fewer,
-)
+_CHANGES = (_seeds, _page, _chunk, _sizes, _prompt, _budget, _arrival, _stop, _plans, _another, _fewer)

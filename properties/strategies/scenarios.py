@@ -17,6 +17,7 @@ pure function of a scenario and its place in the list:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -28,8 +29,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.plans import plans
-from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, Profile
-from draftproof.properties.strategies.profiles import ROTATION as _ROTATION
+from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, ROTATION, Profile
 from draftproof.properties.strategies.wide import widened
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, kind_of
 from draftproof.properties.values.scenario import (
@@ -95,14 +95,14 @@ def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1
 @lru_cache(maxsize=8)
 def _drawn(seed_: int, count: int) -> tuple[Scenario, ...]:
     """Return what lists of any drafts are made from."""
-    lanes = [_lane(seed_, lane, -(-(count - lane) // len(_ROTATION))) for lane in range(min(count, len(_ROTATION)))]
+    lanes = [_lane(seed_, lane, -(-(count - lane) // len(ROTATION))) for lane in range(min(count, len(ROTATION)))]
     return tuple(lanes[index % len(lanes)][index // len(lanes)] for index in range(count))
 
 
 def _with_drafts(drawn: Iterable[Scenario], drafts: Sequence[Algorithm], seed_: int) -> Iterator[Scenario]:
     """Widen scenarios whose turn it is, and let drafts, and the forms of each, take turns."""
     for index, scenario in enumerate(drawn):
-        rotation = index // len(_ROTATION)
+        rotation = index // len(ROTATION)
         turn = index + index // _DRAFT_SLIP
         if index % _WIDE_PERIOD == _FIRST_WIDE:
             scenario = widened(scenario, index // _WIDE_PERIOD)
@@ -120,7 +120,7 @@ def _in_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
         turns = (*_TURNS[turn % len(_TURNS) :], *_TURNS[: turn % len(_TURNS)])
         variant = next(one for one in turns if scenario.graphs.sizes or one not in NEED_SIZES)
         commit = scenario.states.commit
-        turn += int(index % len(_ROTATION) == 0)
+        turn += int(index % len(ROTATION) == 0)
         if _hybrid(scenario):
             commit = _COMMITS[hybrids % 2]
             hybrids += 1
@@ -128,13 +128,10 @@ def _in_turns(drawn: Iterable[Scenario], seed_: int) -> Iterator[Scenario]:
             variant = "other_commit"
         else:
             turn += 1
-        yield _varied(scenario, variant, replace(scenario.states, commit=commit))
-
-
-def _varied(scenario: Scenario, variant: Variant, states: States) -> Scenario:
-    if variant == "taps_off":
-        scenario = unforced(scenario)
-    return validate(replace(scenario, variant=variant, states=states))
+        states = replace(scenario.states, commit=commit)
+        yield validate(
+            replace(unforced(scenario) if variant == "taps_off" else scenario, variant=variant, states=states)
+        )
 
 
 def unforced(scenario: Scenario) -> Scenario:
@@ -143,35 +140,29 @@ def unforced(scenario: Scenario) -> Scenario:
     Under a controller all of them are, and right ones, so that the step count rises. What an n-gram draft finds is
     seldom right, whatever the model: there some rounds still force what moves the controller.
     """
-    requests, model = scenario.requests, scenario.model
+    own = RoundPlan(drafts=scenario.steps, accept=-1)
     if scenario.adaptive is None or kind_of(scenario.draft).proposes == "lookup":
-        requests = tuple(replace(one, rounds=(_own(scenario), *one.rounds[1:])) for one in requests)
-    else:
-        requests = tuple(replace(one, rounds=(_own(scenario),)) for one in requests)
-        model = replace(model, agreement=256)
-    return replace(scenario, model=model, requests=requests)
+        requests = tuple(replace(one, rounds=(own, *one.rounds[1:])) for one in scenario.requests)
+        return replace(scenario, requests=requests)
+    requests = tuple(replace(one, rounds=(own,)) for one in scenario.requests)
+    return replace(scenario, model=replace(scenario.model, agreement=256), requests=requests)
 
 
 def _hybrid(scenario: Scenario) -> bool:
     return "linear_attention" in scenario.model.types  # type: ignore[union-attr]  # generated: always a probe
 
 
-def _own(scenario: Scenario) -> RoundPlan:
-    return RoundPlan(drafts=scenario.steps, accept=-1)
-
-
 def _lane(seed_: int, lane: int, count: int) -> list[Scenario]:
-    """Draw scenarios of one profile in blocks: the first is short, since few want more."""
+    """Draw scenarios of one profile in blocks: the first is short, since few want more.
+
+    The first example of a block is left out, for it is always the smallest; in runs of ten some after it are, too.
+    """
     found: list[Scenario] = []
+    profile, own_seed = ROTATION[(lane + seed_) % len(ROTATION)], seed_ * len(ROTATION) + lane
     while len(found) < count:
-        block = seed_ * len(_ROTATION) + lane if not found else len(found) + (seed_ * len(_ROTATION) + lane << 32)
-        found += _block(block, _ROTATION[(lane + seed_) % len(_ROTATION)], _BLOCK if found else _FIRST_BLOCK)
+        seed, size = (len(found) + (own_seed << 32), _BLOCK) if found else (own_seed, _FIRST_BLOCK)
+        found += examples(_scenario(profile), seed, size + 1)[1:]
     return found[:count]
-
-
-def _block(seed_: int, profile: Profile, count: int) -> list[Scenario]:
-    """Draw examples but the first, which is always the smallest; in runs of ten some after it are small, too."""
-    return examples(_scenario(profile), seed_, count + 1)[1:]
 
 
 class _Sizes(NamedTuple):
@@ -361,7 +352,8 @@ def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: 
     ample = sum(needs)
     tight = sum(needs[: min(2, len(needs))])
     pages = max(ample if profile.together or draw(st.booleans()) else tight, needs[0])
-    rows = max(schedule.max_batch, _most_at_once(requests))
+    at_once = max(Counter(request.arrival for request in requests).values())
+    rows = max(schedule.max_batch, at_once)
     return Memory(
         page_size=sizes.page_size,
         pages=pages,
@@ -370,8 +362,3 @@ def _memory(draw: Draw, profile: Profile, requests: tuple[Request, ...], sizes: 
         page_seed=draw(st.integers(0, 3)),
         poison=draw(st.integers(0, 1)),
     )
-
-
-def _most_at_once(requests: tuple[Request, ...]) -> int:
-    arrivals = [request.arrival for request in requests]
-    return max(arrivals.count(step) for step in set(arrivals))

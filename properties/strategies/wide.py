@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.goals_batches import copies
 from draftproof.properties.strategies.goals_models import fitted
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, Request, RoundPlan, Scenario
 
 STEPS = 7
@@ -25,19 +26,11 @@ def widened(scenario: Scenario, turn: int) -> Scenario:
     requests = tuple(_wide(request, index) for index, request in enumerate(copies(scenario, _LONG + _SHORT)))
     adaptive = (None, _rising(0.75, 0.0), None, _rising(1.0, 0.5))[turn % 4]
     longest = max(len(request.prompt) for request in requests)
-    memory = replace(scenario.memory, request_slots=len(requests), max_len=longest + _BUDGET + STEPS)
     sizes = tuple(sorted({*scenario.graphs.sizes, _CAPTURED})) if scenario.graphs.sizes else ()
-    return fitted(
-        replace(
-            scenario,
-            steps=STEPS,
-            adaptive=adaptive,
-            requests=requests,
-            memory=memory,
-            graphs=replace(scenario.graphs, sizes=sizes),
-            schedule=replace(scenario.schedule, max_batch=len(requests), draft_batch=0),
-        )
-    )
+    scenario = replace(scenario, steps=STEPS, adaptive=adaptive, requests=requests)
+    scenario = put_in(scenario, "memory", request_slots=len(requests), max_len=longest + _BUDGET + STEPS)
+    scenario = put_in(scenario, "graphs", sizes=sizes)
+    return fitted(put_in(scenario, "schedule", max_batch=len(requests), draft_batch=0))
 
 
 def _rising(alpha: float, up: float) -> Adaptive:

@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+Mark = torch.cuda.Event | float
 OPTIONS: dict[str, dict[str, Any]] = {
     "tiny": {"action": "store_true", "help": "tiny sizes, to try the script itself"},
     "batch": {"type": int, "action": "append", "help": "batch size, may be given several times"},
@@ -77,17 +78,50 @@ def median(
 
 
 def _seconds(device: str, run: Callable[[], object]) -> float:
-    if device != "cuda":
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
+    synchronize(device)
+    begin = mark(device)
     run()
-    end.record()
+    end = mark(device)
+    synchronize(device)
+    return seconds(begin, end)
+
+
+def synchronize(device: str) -> None:
+    """Wait for the device, if there is one."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def mark(device: str) -> Mark:
+    """Return now: an event of the device, or the host's clock."""
+    if device != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def seconds(begin: Any, end: Any) -> float:
+    """Return the seconds between two marks of one device, both of which it has passed."""
+    return 1e-3 * begin.elapsed_time(end) if isinstance(begin, torch.cuda.Event) else end - begin
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits of a tensor as integers, of which any two NaN of the same bits are equal."""
+    return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.dtype.itemsize])
+
+
+def captured(run: Callable[[], object], warm: Callable[[], object]) -> Callable[[], None]:
+    """Return the replay of a CUDA graph of `run`; `warm` goes before: kernels are compiled at their first launch."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        warm()
     torch.cuda.synchronize()
-    return 1e-3 * begin.elapsed_time(end)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        run()
+    return graph.replay
 
 
 def launch_seconds(device: str, launches: Sequence[Callable[[], object]], *, least: int = 20) -> float:
@@ -95,20 +129,13 @@ def launch_seconds(device: str, launches: Sequence[Callable[[], object]], *, lea
     if device != "cuda":
         return median(device, lambda: [launch() for launch in launches], repeats=9) / len(launches)
     rounds = -(-least // len(launches))
-    # Kernels are compiled at their first launch, which must be outside of the graph.
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for launch in launches[:2]:
-            launch()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    results = []
-    with torch.cuda.graph(graph):
-        for _ in range(rounds):
-            # Results are kept so that each launch writes memory of its own, not what the one before it freed.
-            results.extend([launch() for launch in launches])
-    return median(device, graph.replay, repeats=9) / (rounds * len(launches))
+    # Results are kept so that each launch writes memory of its own, not what the one before it freed.
+    results: list[object] = []
+    replay = captured(
+        lambda: results.extend(launch() for _ in range(rounds) for launch in launches),
+        warm=lambda: [launch() for launch in launches[:2]],
+    )
+    return median(device, replay, repeats=9) / (rounds * len(launches))
 
 
 def copy_bandwidth(device: str, nbytes: int) -> float:

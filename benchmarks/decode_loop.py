@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import bench
 import torch
 from decode_model import Setup
 
@@ -25,13 +26,13 @@ class DecodeLoop:
         self._dense, self._batch, self._device = dense, batch, given.device
         self._max_len = -(-(given.prompt + given.new + 1) // PAGE) * PAGE
         self._cache = self._new_cache()
-        self.ids, self._lengths, self._counts = (self._ints(batch) for _ in range(3))
+        self.ids, self._lengths, self._counts = torch.zeros((3, batch), dtype=torch.int64, device=self._device)
         self._rows = torch.arange(1, batch + 1, device=self._device)
         self.logits = torch.empty(0)
         self.step: Callable[[], None] = self._eager_step
         self.prefill(torch.zeros((batch, given.prompt), dtype=torch.int64, device=self._device))
         if self._device == "cuda":
-            self._capture()
+            self.step = bench.captured(self._eager_step, warm=lambda: [self._eager_step() for _ in range(2)])
 
     def prefill(self, prompts: torch.Tensor) -> None:
         """Run prompts [B, n]; their first tokens are in `ids`, and the logits that gave them in `logits` [B, V]."""
@@ -56,18 +57,6 @@ class DecodeLoop:
         )
         return AttentionMetadata(rows, positions, slots)
 
-    def _capture(self) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._eager_step()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            self._eager_step()
-        self.step = graph.replay
-
     def _new_cache(self) -> PagedCache:
         shape, per_row = self._dense.cache_shape, self._max_len // PAGE
         slots = (self._batch * per_row + 1) * PAGE
@@ -80,11 +69,3 @@ class DecodeLoop:
         pages = torch.randperm(self._batch * per_row, generator=torch.Generator().manual_seed(0)) + 1
         table[1:] = pages.view(self._batch, per_row).to(self._device)
         return PagedCache(tuple(pool[0] for pool in pools), tuple(pool[1] for pool in pools), table, PAGE)
-
-    def _ints(self, count: int) -> torch.Tensor:
-        return torch.zeros(count, dtype=torch.int64, device=self._device)
-
-
-def decoder(dense: Llama, given: Setup, batch: int) -> DecodeLoop:
-    """Return what the benchmark times."""
-    return DecodeLoop(dense, given, batch)

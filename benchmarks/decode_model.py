@@ -9,30 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from shapes import llama_config
+from shapes import llama_config, sizes_of
 
 from draftproof.engine.models.llama import Llama
 from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 
-LLAMA_1B = {
-    "vocab_size": 128256,
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-}
-TINY = {
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-}
+LLAMA_1B = sizes_of(128256, 2048, 8192, 16, 32, 8, 64)
+TINY = sizes_of(256, 64, 128, 2, 4, 2, 16)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import bench
 import torch
-from decode_loop import decoder
+from decode_loop import DecodeLoop
 from decode_model import Setup, engine_model, setup, transformers_model, weight_bytes
 from decode_profile import show_profile
 from rich.console import Console
@@ -40,7 +40,7 @@ def main() -> None:
         tensors = random_tensors(llama_shapes(given.sizes), given.device, given.dtype, given.seed)
         dense = engine_model(given, tensors)
         if arguments.profile:
-            show_profile(decoder(dense, given, given.batches[0]), prompts(given, given.batches[0]))
+            show_profile(DecodeLoop(dense, given, given.batches[0]), prompts(given, given.batches[0]))
             return
         result = measure(given, dense, tensors, console)
     title = f"{result['device']}: floor {result['floor_ms']:.3f} ms, copy {result['copy_bandwidth'] / 1e12:.2f} TB/s"
@@ -72,7 +72,7 @@ def measure(given: Setup, dense: Any, tensors: dict[str, torch.Tensor], console:
 
 def _measure_batch(given: Setup, dense: Any, other: Any, batch: int, floor: float) -> dict[str, Any]:
     ids = prompts(given, batch)
-    loop = decoder(dense, given, batch)
+    loop = DecodeLoop(dense, given, batch)
     loop.prefill(ids)
     difference = _relative(loop.logits, other(ids).logits[:, -1])
     if not difference < LOGITS_BOUND:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes, random_tensors
+from shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes, random_tensors, sizes_of
 
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import Target
@@ -27,30 +27,8 @@ from draftproof.properties.values.scenario import ProbeModel
 
 # Drafts of a round, and layers of every chain.
 STEPS = 3
-GLM = {
-    "vocab_size": 32000,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "moe_intermediate_size": 768,
-    "n_routed_experts": 16,
-    "num_experts_per_tok": 4,
-}
-TINY_GLM = {
-    "vocab_size": 256,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "moe_intermediate_size": 24,
-    "n_routed_experts": 6,
-    "num_experts_per_tok": 2,
-}
+GLM = sizes_of(32000, 2048, 6144, 2, 16, 4, 128, experts=(768, 16, 4))
+TINY_GLM = sizes_of(256, 48, 80, 2, 4, 2, 16, experts=(24, 6, 2))
 PROBE: dict[str, Any] = {"heads": 8, "kv_heads": 2, "key_dim": 16, "value_dim": 16, "lanes": 64}
 TINY_PROBE: dict[str, Any] = {"heads": 4, "kv_heads": 2, "key_dim": 3, "value_dim": 2, "lanes": 6}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import bench
 import torch
-from extend_clock import Clock
 from extend_models import STEPS, Built, Setup
 
 from draftproof.engine.config import EngineConfig
@@ -20,10 +20,32 @@ from draftproof.engine.graphs.cuda import CudaBackend
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
-from draftproof.engine.stages import Acceptance, DecodeRow, GenerationRequest, StepPlan
+from draftproof.engine.stages import Acceptance, DecodeRow, GenerationRequest, Launch, StepPlan
 
 PAGE, NEW = 16, 16
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+Timed = tuple[Launch, bench.Mark, bench.Mark]
+
+
+class Clock(Probes):
+    """When each launch began and ended, on the device if there is one; captures do not count."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._device = device
+        self._begin: bench.Mark = 0.0
+        self._launches: list[Timed] = []
+
+    def before_launch(self, kind: str) -> None:
+        self._begin = bench.mark(self._device)
+
+    def on_launch(self, launch: Launch) -> None:
+        if launch.kind != "capture":
+            self._launches.append((launch, self._begin, bench.mark(self._device)))
+
+    def take(self) -> list[Timed]:
+        """All launches since the last call."""
+        taken, self._launches = self._launches, []
+        return taken
 
 
 class _Watch(Probes):
@@ -90,11 +112,6 @@ class Round:
             pool = region.name.startswith(("target.", "draft."))
             left[region.name] = arena[region.name][PAGE if pool else 0 :].clone()
         return left
-
-    def synchronize(self) -> None:
-        """Wait for the device, if there is one."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
 
     def _side(self, given: Setup) -> Side:
         clock, engine = Clock(given.device), self.engine
@@ -168,8 +185,7 @@ def first_difference(got: dict[str, torch.Tensor], expected: dict[str, torch.Ten
     if got.keys() != expected.keys():
         return f"there are {sorted(got)}, expected {sorted(expected)}"
     for name, tensor in expected.items():
-        bits = _BITS[tensor.dtype.itemsize]
-        wrong = (got[name].contiguous().view(bits) != tensor.contiguous().view(bits)).nonzero()
+        wrong = (bench.bits(got[name].contiguous()) != bench.bits(tensor.contiguous())).nonzero()
         if len(wrong):
             place = tuple(wrong[0].tolist())
             return f"{name} at {place} is {got[name][place].item()}, expected {tensor[place].item()}"

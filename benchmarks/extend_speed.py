@@ -18,11 +18,8 @@ from typing import Any
 
 import bench
 import torch
-from extend_clock import Mark, microseconds
 from extend_models import MODELS, STEPS, Setup, setup
-from extend_round import Round, Side, first_difference
-
-from draftproof.engine.stages import Launch
+from extend_round import Round, Side, Timed, first_difference
 
 WARM = 3
 COLUMNS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -94,7 +91,7 @@ def _result(of: Round, side: Side, action: Action) -> dict[str, torch.Tensor]:
     """Return the result of the action, and all memory after it."""
     of.restore()
     returned = action(side)
-    of.synchronize()
+    bench.synchronize(of.device)
     _launches(of, side)
     return {**returned, **of.left()}
 
@@ -122,24 +119,24 @@ def _row(part: str, times: tuple[list[float], list[float]], replays: int) -> dic
 def _once(of: Round, side: Side, name: str, action: Action) -> dict[str, tuple[float, int]]:
     """Of every part of one run: microseconds, and how often its graphs have been replayed so far."""
     of.restore()
-    of.synchronize()
+    bench.synchronize(of.device)
     start = time.perf_counter()
     action(side)
-    of.synchronize()
+    bench.synchronize(of.device)
     trip = 1e6 * (time.perf_counter() - start)
     launches = _launches(of, side)
     total = sum(launch.replays for launch, _, _ in launches)
     if name == "block":
-        parts = {"block": (microseconds(*launches[0][1:]), total)}
+        parts = {"block": (1e6 * bench.seconds(*launches[0][1:]), total)}
     elif len(launches) == 1:
-        parts = {"append": (microseconds(*launches[0][1:]), total)}
+        parts = {"append": (1e6 * bench.seconds(*launches[0][1:]), total)}
     else:
-        parts = {f"layer {one.layer}": (microseconds(begin, end), one.replays) for one, begin, end in launches}
-        parts["all layers"] = (microseconds(launches[0][1], launches[-1][2]), total)
+        parts = {f"layer {one.layer}": (1e6 * bench.seconds(begin, end), one.replays) for one, begin, end in launches}
+        parts["all layers"] = (1e6 * bench.seconds(launches[0][1], launches[-1][2]), total)
     return {**parts, f"{name} round trip": (trip, total)}
 
 
-def _launches(of: Round, side: Side) -> list[tuple[Launch, Mark, Mark]]:
+def _launches(of: Round, side: Side) -> list[Timed]:
     """Those of the run that has just ended. Raises RuntimeError if they are not what this side is for."""
     launches, size = side.clock.take(), of.count if side is of.replay else 0
     if not launches or any(launch.size != size or (launch.replays > 0) != (size > 0) for launch, _, _ in launches):

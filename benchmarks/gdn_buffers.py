@@ -73,6 +73,10 @@ class Buffers:
     untracked: torch.Tensor  # [B]
     no_track: torch.Tensor  # [1,U,H,E]
 
+    def cpu(self) -> Buffers:
+        """Return copies on the CPU."""
+        return Buffers(**{name: tensor.cpu().clone() for name, tensor in vars(self).items()})
+
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensor in vars(self).values())

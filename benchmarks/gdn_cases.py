@@ -28,85 +28,48 @@ class Case:
     launches: tuple[Callable[[], object], ...]
 
 
-def conv_verify(on: Buffers) -> None:
-    """Run the convolution of a verify, with the window after each token."""
-    kernels.conv_verify(on.qkv, on.windows, on.x, on.conv, on.weight, on.slots)
-
-
-def gdn_verify(on: Buffers) -> None:
-    """Run the delta rule of a verify, with the state after each token."""
-    kernels.gdn_verify(on.out, on.states, on.qkv, on.a, on.b, on.a_log, on.dt_bias, on.ssm, on.slots)
-
-
-def scatter_ssm(on: Buffers) -> None:
-    """Commit the state after the last correct token, of one layer."""
-    kernels.state_scatter(on.ssm[None], on.states[None], on.slots, on.last)
-
-
-def scatter_conv(on: Buffers) -> None:
-    """Commit its window."""
-    kernels.state_scatter(on.conv[None], on.windows[None], on.slots, on.last)
-
-
-def snapshot_round(on: Buffers) -> None:
-    """Verify and commit by snapshots."""
-    conv_verify(on)
-    gdn_verify(on)
-    scatter_ssm(on)
-    scatter_conv(on)
-
-
-def gdn_replay(on: Buffers) -> None:
-    """Fold the pending tokens, then verify, convolution included."""
-    kernels.gdn_replay(
-        on.out,
-        on.ssm,
-        on.inputs,
-        on.gates,
-        on.x,
-        on.a,
-        on.b,
-        on.weight,
-        on.a_log,
-        on.dt_bias,
-        on.cursor,
-        on.slots,
-    )
-
-
-def replay_round(on: Buffers) -> None:
-    """Verify and commit by replay. The committed tokens are those pending in the next launch on these buffers."""
-    gdn_replay(on)
-    kernels.replay_commit(on.cursor, on.slots, on.last)
-
-
-def gdn_update(on: Buffers) -> None:
-    """Decode: W tokens a row, of which the state after the last is kept, in place."""
-    kernels.gdn_update(
-        on.out.flatten(0, 1),
-        on.ssm,
-        on.no_track,
-        on.qkv.flatten(0, 1),
-        on.a.flatten(0, 1),
-        on.b.flatten(0, 1),
-        on.a_log,
-        on.dt_bias,
-        on.slots,
-        on.starts,
-        on.untracked,
-        on.untracked,
-    )
-
-
-OPS: dict[str, Callable[[Buffers], None]] = {
-    "conv_verify": conv_verify,
-    "gdn_verify": gdn_verify,
-    "state_scatter": scatter_ssm,
-    "snapshot round": snapshot_round,
-    "gdn_replay": gdn_replay,
-    "replay round": replay_round,
-    "gdn_update": gdn_update,
+Launch = tuple[str, Callable[[Buffers], tuple[torch.Tensor, ...]]]
+"""An op and its arguments."""
+CONV_VERIFY: Launch = ("conv_verify", lambda on: (on.qkv, on.windows, on.x, on.conv, on.weight, on.slots))
+GDN_VERIFY: Launch = (
+    "gdn_verify",
+    lambda on: (on.out, on.states, on.qkv, on.a, on.b, on.a_log, on.dt_bias, on.ssm, on.slots),
+)
+SCATTER_SSM: Launch = ("state_scatter", lambda on: (on.ssm[None], on.states[None], on.slots, on.last))
+SCATTER_CONV: Launch = ("state_scatter", lambda on: (on.conv[None], on.windows[None], on.slots, on.last))
+# Folds the pending tokens, then verifies, convolution included.
+GDN_REPLAY: Launch = (
+    "gdn_replay",
+    lambda on: (
+        *(on.out, on.ssm, on.inputs, on.gates, on.x, on.a, on.b, on.weight, on.a_log, on.dt_bias),
+        *(on.cursor, on.slots),
+    ),
+)
+# The committed tokens are those pending in the next launch on these buffers.
+REPLAY_COMMIT: Launch = ("replay_commit", lambda on: (on.cursor, on.slots, on.last))
+# Decodes W tokens a row, of which the state after the last is kept, in place.
+GDN_UPDATE: Launch = (
+    "gdn_update",
+    lambda on: (
+        *(on.out.flatten(0, 1), on.ssm, on.no_track, on.qkv.flatten(0, 1), on.a.flatten(0, 1), on.b.flatten(0, 1)),
+        *(on.a_log, on.dt_bias, on.slots, on.starts, on.untracked, on.untracked),
+    ),
+)
+OPS: dict[str, tuple[Launch, ...]] = {
+    "conv_verify": (CONV_VERIFY,),
+    "gdn_verify": (GDN_VERIFY,),
+    "state_scatter": (SCATTER_SSM,),
+    "snapshot round": (CONV_VERIFY, GDN_VERIFY, SCATTER_SSM, SCATTER_CONV),
+    "gdn_replay": (GDN_REPLAY,),
+    "replay round": (GDN_REPLAY, REPLAY_COMMIT),
+    "gdn_update": (GDN_UPDATE,),
 }
+
+
+def run(launch: Launch, on: Buffers, ops: Any = kernels) -> None:
+    """Launch one of `ops` on buffers."""
+    name, arguments = launch
+    getattr(ops, name)(*arguments(on))
 
 
 def moved_bytes(given: Setup, batch: int, tokens: int) -> dict[str, int]:
@@ -136,14 +99,20 @@ def cases(given: Setup, sets: Sequence[Buffers], fla: Callable[..., Any] | None)
     """Every case on every set of buffers."""
     batch, tokens = sets[0].x.shape[:2]
     moved = moved_bytes(given, batch, tokens)
-    made = [Case(name, moved[name], tuple(_bound(run, on) for on in sets)) for name, run in OPS.items()]
+    made = [Case(name, moved[name], tuple(_bound(launches, on) for on in sets)) for name, launches in OPS.items()]
     if fla is not None:
         made.append(Case(FLA, moved[FLA], tuple(fla_launch(given, on, fla) for on in sets)))
     return made
 
 
-def _bound(run: Callable[[Buffers], None], on: Buffers) -> Callable[[], None]:
-    return lambda: run(on)
+def _bound(launches: tuple[Launch, ...], on: Buffers) -> Callable[[], None]:
+    ready = [(getattr(kernels, name), arguments(on)) for name, arguments in launches]
+
+    def launch() -> None:
+        for op, arguments in ready:
+            op(*arguments)
+
+    return launch
 
 
 def fla_launch(given: Setup, on: Buffers, fla: Callable[..., Any]) -> Callable[[], Any]:

@@ -11,6 +11,18 @@ import torch
 
 Shapes = dict[str, tuple[int, ...]]
 BLOCK_LAYERS = 2
+_NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+_NAMES += ("num_attention_heads", "num_key_value_heads", "head_dim")
+_EXPERT_NAMES = ("moe_intermediate_size", "n_routed_experts", "num_experts_per_tok")
+
+
+def sizes_of(*sizes: int, experts: tuple[int, int, int] | None = None) -> dict[str, int]:
+    """Return sizes by their names in config.json: vocabulary, width, inner width, layers, heads, KV heads, head size.
+
+    `experts`: their inner width, how many there are, and how many a token has.
+    """
+    given = dict(zip(_NAMES, sizes, strict=True))
+    return given | dict(zip(_EXPERT_NAMES, experts, strict=True)) if experts else given
 
 
 def glm_config(sizes: dict[str, int], mtp: int) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
 from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config
-from draftproof.reference.models.grouped_target import ReferenceGroupedTarget, project
-from draftproof.reference.models.layers import rms_norm, rope_frequencies, rotate
+from draftproof.reference.models.attention import project
+from draftproof.reference.models.grouped_target import ReferenceGroupedTarget
+from draftproof.reference.models.layers import KV, attend_causally, rms_norm, rope_frequencies, rotate
 from draftproof.reference.models.tensors import Shapes
 
 # The norms inside latent attention keep their class's default, whatever rms_norm_eps is (transformers 5.23).
@@ -50,8 +51,8 @@ class ReferenceDeepseekV3(ReferenceGroupedTarget[DeepseekV3Config]):
         shapes |= biases if config.attention_bias else {}
         return {f"self_attn.{name}": shape for name, shape in shapes.items()}
 
-    def queries_keys_values(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """See ReferenceGroupedTarget: q, k [n, N, nope + rope] and v [n, N, value], each head with its own.
+    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV]:
+        """See ReferenceCheckpointTarget: entries are k [n, N, nope + rope] and v [n, N, value], each head with its own.
 
         The part of a key that has a position is one for all heads. A cache may keep the latent instead; this is what
         comes of it.
@@ -64,7 +65,8 @@ class ReferenceDeepseekV3(ReferenceGroupedTarget[DeepseekV3Config]):
         both = project(compressed, weights, "kv_b_proj").unflatten(-1, (heads, nope + value))
         k_plain, v = both.split((nope, value), dim=-1)
         k_turned = self._turn(k_turned[:, None]).expand(-1, heads, -1)
-        return torch.cat((q_plain, self._turn(q_turned)), dim=-1), torch.cat((k_plain, k_turned), dim=-1), v
+        q, k = torch.cat((q_plain, self._turn(q_turned)), dim=-1), torch.cat((k_plain, k_turned), dim=-1)
+        return project(attend_causally(q, k, v), weights, "o_proj"), (k, v)
 
     def _queries(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         if self.config.q_lora_rank is None:

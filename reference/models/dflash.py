@@ -26,6 +26,7 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.reference.models.attention import project_heads
 from draftproof.reference.models.layers import (
     KV,
     attend_all,
@@ -86,21 +87,20 @@ class ReferenceDFlashModel:
 
     def _attention(self, x: Tensor, weights: Mapping[str, Tensor], context: KV, own: KV) -> Tensor:
         """Return the block's attention [W, D] over x [W, D] and over the context: nothing is hidden from any row."""
-        q = self._heads(x, weights, "q", len(context[0]))
+        q = self._turned(x, weights, "q", len(context[0]))
         k, v = (torch.cat(parts) for parts in zip(context, own, strict=True))
         nothing = torch.zeros(len(x), len(k), dtype=torch.bool)
         return attend_all(q, k, v, nothing) @ weights["self_attn.o_proj.weight"].T
 
     def _keys_values(self, x: Tensor, weights: Mapping[str, Tensor], first: int) -> KV:
-        v = (x @ weights["self_attn.v_proj.weight"].T).unflatten(-1, (-1, self.config.head_dim))
-        return self._heads(x, weights, "k", first), v
+        v = project_heads(x, weights, "v", self.config.head_dim, self.config.rms_norm_eps)
+        return self._turned(x, weights, "k", first), v
 
-    def _heads(self, x: Tensor, weights: Mapping[str, Tensor], name: str, first: int) -> Tensor:
-        """Queries or keys of x [n, D] at positions `first`, .., normed and turned: [n, Nq or N, H]."""
+    def _turned(self, x: Tensor, weights: Mapping[str, Tensor], name: str, first: int) -> Tensor:
+        """Return queries or keys of x [n, D] at positions `first`, .., normed and turned: [n, Nq or N, H]."""
         size = self.config.head_dim
-        heads = (x @ weights[f"self_attn.{name}_proj.weight"].T).unflatten(-1, (-1, size))
-        normed = rms_norm(heads, weights[f"self_attn.{name}_norm.weight"], self.config.rms_norm_eps)
-        return rotate(normed, rope_frequencies(self.config.rope_parameters, size), first)
+        heads = project_heads(x, weights, name, size, self.config.rms_norm_eps)
+        return rotate(heads, rope_frequencies(self.config.rope_parameters, size), first)
 
 
 def dflash_shapes(config: DFlashConfig) -> Shapes:

@@ -28,8 +28,9 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
+from draftproof.reference.models.attention import attention, head_size, kv_head_count
 from draftproof.reference.models.layers import look_up, mlp, rms_norm, with_prefix
-from draftproof.reference.models.llama import attention, dense_shapes, head_size, kv_head_count
+from draftproof.reference.models.llama import dense_shapes
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.reference.models.experts import ROUTER, add_experts, expert_shapes, largest
 from draftproof.reference.models.layers import mlp, mlp_shapes
 from draftproof.reference.models.tensors import Shapes
 
-ROUTER = "mlp.gate.weight"
 BIAS = "mlp.gate.e_score_correction_bias"
 # What transformers adds to the sum that it divides by.
 _TINY = 1e-20
@@ -26,12 +26,7 @@ def feed_forward(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeCon
     """The MLP [n, D] of x [n, D]; a layer has experts if its weights have a router."""
     if ROUTER not in weights:
         return mlp(x, weights)
-    shares = route(x, weights, config)
-    out = mlp(x, weights, "mlp.shared_experts.")
-    for expert in range(config.n_routed_experts):
-        rows = shares[:, expert].nonzero()[:, 0]
-        out[rows] += shares[rows, expert, None] * mlp(x[rows], weights, f"mlp.experts.{expert}.")
-    return out
+    return add_experts(mlp(x, weights, "mlp.shared_experts."), x, weights, route(x, weights, config))
 
 
 def route(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> Tensor:
@@ -40,25 +35,16 @@ def route(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) ->
     judged = scores + weights[BIAS]
     by_group = judged.reshape(x.shape[0], config.n_group, -1)
     worth = torch.sort(by_group, dim=-1, descending=True).values[..., :2].sum(-1)
-    allowed = _largest(worth, config.topk_group)
+    allowed = largest(worth, config.topk_group)
     judged = by_group.masked_fill(~allowed[..., None], -math.inf).flatten(1)
-    shares = torch.where(_largest(judged, config.num_experts_per_tok), scores, 0.0)
+    shares = torch.where(largest(judged, config.num_experts_per_tok), scores, 0.0)
     if config.norm_topk_prob:
         shares = shares / (shares.sum(-1, keepdim=True) + _TINY)
     return shares * config.routed_scaling_factor
 
 
-def _largest(values: Tensor, number: int) -> Tensor:
-    """Which of each row's values are its `number` largest, those of lower number first among equals."""
-    order = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :number]
-    return torch.zeros_like(values, dtype=torch.bool).scatter(-1, order, True)
-
-
-def expert_shapes(config: GroupedMoeConfig) -> Shapes:
+def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
     """Return name and shape of every tensor of a layer's experts."""
     d, count, inner = config.hidden_size, config.n_routed_experts, config.moe_intermediate_size
-    shapes: Shapes = {ROUTER: (count, d), BIAS: (count,)}
-    shapes |= mlp_shapes("mlp.shared_experts.", inner * config.n_shared_experts, d)
-    for i in range(count):
-        shapes |= mlp_shapes(f"mlp.experts.{i}.", inner, d)
-    return shapes
+    shared = mlp_shapes("mlp.shared_experts.", inner * config.n_shared_experts, d)
+    return {BIAS: (count,), **shared, **expert_shapes(count, inner, d)}

@@ -110,11 +110,8 @@ def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]
 
 def mlp_shapes(prefix: str, inner: int, hidden_size: int) -> Shapes:
     """Return the shapes of an MLP's matrices."""
-    return {
-        f"{prefix}gate_proj.weight": (inner, hidden_size),
-        f"{prefix}up_proj.weight": (inner, hidden_size),
-        f"{prefix}down_proj.weight": (hidden_size, inner),
-    }
+    shapes = {"gate": (inner, hidden_size), "up": (inner, hidden_size), "down": (hidden_size, inner)}
+    return {f"{prefix}{name}_proj.weight": shape for name, shape in shapes.items()}
 
 
 def norm_shapes(hidden_size: int) -> Shapes:

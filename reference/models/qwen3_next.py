@@ -4,6 +4,7 @@ Letters: `D` hidden size, `F` an intermediate size, `X` experts, `Nq` query head
 heads, `H` head or key size, `E` value size, `C` width of the convolution.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -11,18 +12,25 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
-from draftproof.reference.models.layers import KV, mlp_shapes, norm_shapes
+from draftproof.reference.models.attention import attention_shapes
+from draftproof.reference.models.experts import expert_shapes
+from draftproof.reference.models.layers import KV, mlp_shapes, norm_shapes, with_prefix
+from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
 from draftproof.reference.models.qwen3_next_layer import (
     FULL,
     DeltaNetSizes,
     centred_norm,
-    full_layer,
+    delta_net,
+    gated_attention,
     layer_types,
-    linear_layer,
 )
-from draftproof.reference.models.qwen3_next_mtp import PREFIX, Qwen3NextMtpLayer
+from draftproof.reference.models.qwen3_next_moe import feed_forward
 from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import LM_HEAD, Shapes, read_tensors
+
+PREFIX = "mtp."
+JOINT = {"enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "eh_proj": "fc", "shared_head.norm": "norm"}
+"""What joins an MTP layer to its target: names in GLM-4-MoE, and those here."""
 
 
 class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
@@ -31,7 +39,7 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
     @staticmethod
     def layer_shapes(config: GatedDeltaNetConfig, index: int) -> Shapes:
         """See ReferenceCheckpointTarget."""
-        mixer = attention_shapes(config) if layer_types(config)[index] == FULL else linear_shapes(config)
+        mixer = full_shapes(config) if layer_types(config)[index] == FULL else linear_shapes(config)
         return mixer | rest_shapes(config, has_experts(config, index))
 
     @staticmethod
@@ -50,12 +58,13 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
         """The type of every layer."""
         return layer_types(self.config)
 
-    def layer(self, index: int, x: Tensor) -> tuple[Tensor, KV | None, Tensor | None]:
+    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
+        """See ReferenceCheckpointTarget; a layer has a delta net if its weights do."""
+        return (delta_net if "linear_attn.A_log" in weights else gated_attention)(x, weights, self.config)
+
+    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """See ReferenceCheckpointTarget."""
-        if self.layer_types[index] == FULL:
-            return *full_layer(x, self.layers[index], self.config), None
-        x, state = linear_layer(x, self.layers[index], self.config)
-        return x, None, state
+        return feed_forward(x, weights, self.config)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the norm, which multiplies by 1 + weight."""
@@ -65,8 +74,9 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
         """Read the one MTP layer of the target's directory. Raises CheckpointError, also where there is none."""
         self.config.check_mtp(str(directory))
         tensors = read_tensors(directory, mtp_shapes(self.config), ignored_prefixes=("model.", LM_HEAD))
-        own = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
-        return (Qwen3NextMtpLayer(self.config, own, self.embedding, self.lm_head),)
+        own = with_prefix(tensors, f"{PREFIX}layers.0.")
+        own |= {f"{name}.weight": tensors[f"{PREFIX}{stored}.weight"] for name, stored in JOINT.items()}
+        return (MtpLayer(self, own),)
 
 
 def has_experts(config: GatedDeltaNetConfig, index: int) -> bool:
@@ -77,29 +87,15 @@ def has_experts(config: GatedDeltaNetConfig, index: int) -> bool:
 
 def mtp_shapes(config: GatedDeltaNetConfig) -> Shapes:
     """Return name and shape of every tensor of the MTP layer: full attention, and experts if the model has any."""
-    d = config.hidden_size
-    shapes: Shapes = {
-        "fc.weight": (d, 2 * d),
-        "pre_fc_norm_embedding.weight": (d,),
-        "pre_fc_norm_hidden.weight": (d,),
-        "norm.weight": (d,),
-    }
-    layer = attention_shapes(config) | rest_shapes(config, config.num_experts > 0)
-    shapes |= {f"layers.0.{name}": shape for name, shape in layer.items()}
-    return {f"{PREFIX}{name}": shape for name, shape in shapes.items()}
+    layer = full_shapes(config) | rest_shapes(config, config.num_experts > 0)
+    joint = joint_shapes(config.hidden_size)
+    shapes: Shapes = {f"{PREFIX}{stored}.weight": joint[f"{name}.weight"] for name, stored in JOINT.items()}
+    return shapes | {f"{PREFIX}layers.0.{name}": shape for name, shape in layer.items()}
 
 
-def attention_shapes(config: GatedDeltaNetConfig) -> Shapes:
-    """Return tensors of gated attention; the rows of `q_proj` are, by head, those of the query and of the gate."""
-    d, h, heads, kv_heads = config.hidden_size, config.head_dim, config.num_attention_heads, config.num_key_value_heads
-    return {
-        "self_attn.q_proj.weight": (heads * 2 * h, d),
-        "self_attn.k_proj.weight": (kv_heads * h, d),
-        "self_attn.v_proj.weight": (kv_heads * h, d),
-        "self_attn.o_proj.weight": (d, heads * h),
-        "self_attn.q_norm.weight": (h,),
-        "self_attn.k_norm.weight": (h,),
-    }
+def full_shapes(config: GatedDeltaNetConfig) -> Shapes:
+    """Return name and shape of every tensor of gated attention."""
+    return attention_shapes(config, config.head_dim, norms=True, gated=True)
 
 
 def linear_shapes(config: GatedDeltaNetConfig) -> Shapes:
@@ -123,11 +119,9 @@ def linear_shapes(config: GatedDeltaNetConfig) -> Shapes:
 
 def rest_shapes(config: GatedDeltaNetConfig, sparse: bool) -> Shapes:
     """Return the norms of a layer and its MLP or experts."""
-    d = config.hidden_size
+    d, norms = config.hidden_size, norm_shapes(config.hidden_size)
     if not sparse:
-        return norm_shapes(d) | mlp_shapes("mlp.", config.intermediate_size, d)
-    shapes = norm_shapes(d) | {"mlp.gate.weight": (config.num_experts, d), "mlp.shared_expert_gate.weight": (1, d)}
-    shapes |= mlp_shapes("mlp.shared_expert.", config.shared_expert_intermediate_size, d)
-    for i in range(config.num_experts):
-        shapes |= mlp_shapes(f"mlp.experts.{i}.", config.moe_intermediate_size, d)
-    return shapes
+        return norms | mlp_shapes("mlp.", config.intermediate_size, d)
+    shared = mlp_shapes("mlp.shared_expert.", config.shared_expert_intermediate_size, d)
+    experts = expert_shapes(config.num_experts, config.moe_intermediate_size, d)
+    return norms | shared | experts | {"mlp.shared_expert_gate.weight": (1, d)}

@@ -1,7 +1,6 @@
-"""The decoder layers of Qwen3-Next and Qwen3.5 in float64, straight from their definitions.
+"""The mixers of Qwen3-Next and Qwen3.5 in float64, straight from their definitions.
 
-A layer is x + mixer(norm(x)), then that + mlp(norm(that)), where the mixer is full attention with a gate or a gated
-delta net, and every norm but the delta net's own multiplies by 1 + weight.
+They are full attention with a gate and a gated delta net; every norm but the delta net's own multiplies by 1 + weight.
 
 Shapes: `n` tokens of one sequence from position zero, `D` hidden size. Full attention: `Nq` query heads, `N` key-value
 heads, `H` head size. Delta net: `N` key heads, `H` key size, `U` value heads, `E` value size, `G` value heads of a key
@@ -17,7 +16,6 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, attend_causally, rms_norm, rotate_first, silu
-from draftproof.reference.models.qwen3_next_moe import feed_forward
 
 FULL: LayerType = "full_attention"
 LINEAR: LayerType = "linear_attention"
@@ -59,18 +57,6 @@ def layer_types(config: GatedDeltaNetConfig) -> tuple[LayerType, ...]:
         return tuple(FULL if kind == FULL else LINEAR for kind in config.layer_types)
     interval = config.full_attention_interval
     return tuple(LINEAR if (i + 1) % interval else FULL for i in range(config.num_hidden_layers))
-
-
-def full_layer(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, KV]:
-    """A decoder layer with full attention: x [n, D] -> [n, D], and its KV entries."""
-    mixed, entry = gated_attention(_norm(x, weights, "input_layernorm", config), weights, config)
-    return _with_mlp(x + mixed, weights, config), entry
-
-
-def linear_layer(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, Tensor]:
-    """A decoder layer with a gated delta net: x [n, D] -> [n, D], and its states [n, size]."""
-    mixed, states = delta_net(_norm(x, weights, "input_layernorm", config), weights, config)
-    return _with_mlp(x + mixed, weights, config), states
 
 
 def centred_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -167,11 +153,3 @@ def _unit(x: Tensor) -> Tensor:
 def _softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)), and x itself where that is large."""
     return torch.where(x > _SOFTPLUS_LINEAR_ABOVE, x, torch.log1p(torch.exp(x)))
-
-
-def _norm(x: Tensor, weights: Mapping[str, Tensor], name: str, config: GatedDeltaNetConfig) -> Tensor:
-    return centred_norm(x, weights[f"{name}.weight"], config.rms_norm_eps)
-
-
-def _with_mlp(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> Tensor:
-    return x + feed_forward(_norm(x, weights, "post_attention_layernorm", config), weights, config)

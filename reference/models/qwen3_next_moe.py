@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
+from draftproof.reference.models.experts import ROUTER, add_experts, largest
 from draftproof.reference.models.layers import mlp
-
-_ROUTER = "mlp.gate.weight"
 
 
 def feed_forward(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> Tensor:
     """The MLP [n, D] of x [n, D]; a layer has experts if its weights have a router."""
-    if _ROUTER not in weights:
+    if ROUTER not in weights:
         return mlp(x, weights)
     shared = torch.sigmoid(x @ weights["mlp.shared_expert_gate.weight"].T)
-    return routed(x, weights, config) + shared * mlp(x, weights, "mlp.shared_expert.")
+    routed = add_experts(torch.zeros_like(x), x, weights, route(x, weights[ROUTER], config))
+    return routed + shared * mlp(x, weights, "mlp.shared_expert.")
 
 
 def routed(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> Tensor:
     """The sum [n, D] of each token's chosen experts by their weights."""
-    shares = route(x, weights[_ROUTER], config)
+    shares = route(x, weights[ROUTER], config)
     out = torch.zeros_like(x)
     for expert in range(config.num_experts):
         rows = shares[:, expert].nonzero()[:, 0]
@@ -38,7 +38,5 @@ def route(x: Tensor, router: Tensor, config: GatedDeltaNetConfig) -> Tensor:
     Of equally likely experts those of lower number are chosen.
     """
     probabilities = torch.softmax(x @ router.T, dim=-1)
-    order = torch.sort(probabilities, dim=-1, descending=True, stable=True).indices
-    chosen = torch.zeros_like(probabilities).scatter(-1, order[:, : config.num_experts_per_tok], 1.0)
-    shares = probabilities * chosen
+    shares = torch.where(largest(probabilities, config.num_experts_per_tok), probabilities, 0.0)
     return shares / shares.sum(-1, keepdim=True) if config.norm_topk_prob else shares

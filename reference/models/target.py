@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
-from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config.base import TargetConfig, invalid
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.scenario import LayerType
-from draftproof.reference.models.layers import KV, look_up, rms_norm, with_prefix
+from draftproof.reference.models.layers import KV, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.tensors import EMBEDDING, FINAL_NORM, LM_HEAD, Shapes, read_tensors
 
 C = TypeVar("C", bound=TargetConfig)
@@ -106,21 +104,33 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
         return (full,) * self.config.num_hidden_layers
 
     @abstractmethod
-    def layer(self, index: int, x: Tensor) -> tuple[Tensor, KV | None, Tensor | None]:
-        """Run a decoder layer over x [n, D]: [n, D], and its entries or its states."""
+    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
+        """Return attention or delta net of a layer over normed x [n, D]: [n, D], and its KV entries or its states."""
+
+    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        """Return the MLP [n, D] of a layer over normed x [n, D]."""
+        return mlp(x, weights)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return a norm of the target's kind over x [n, D]."""
         return rms_norm(x, weight, self.config.rms_norm_eps)
 
+    def run_layer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
+        """Run a decoder layer over x [n, D]: x + mixer(norm(x)), then that + feed_forward(norm(that))."""
+        mixed, kept = self.mixer(self.norm(x, weights["input_layernorm.weight"]), weights)
+        x = x + mixed
+        return x + self.feed_forward(self.norm(x, weights["post_attention_layernorm.weight"]), weights), kept
+
     def forward(self, tokens: Sequence[int]) -> TargetPass:
         """Run one causal pass at positions 0 .. n-1. Raises ValueError for no token, or one out of vocabulary."""
         x = look_up(self.embedding, tokens)
         kv, states, outputs = list[KV](), list[Tensor](), list[Tensor]()
-        for index in range(self.config.num_hidden_layers):
-            x, entry, state = self.layer(index, x)
-            kv += [] if entry is None else [entry]
-            states += [] if state is None else [state]
+        for weights in self.layers:
+            x, kept = self.run_layer(x, weights)
+            if isinstance(kept, Tensor):
+                states.append(kept)
+            else:
+                kv.append(kept)
             outputs.append(x)
         hidden = self.norm(x, self.final_norm)
         return TargetPass(hidden, x, hidden @ self.lm_head.T, tuple(kv), tuple(states), tuple(outputs))
@@ -135,9 +145,3 @@ def check_inputs(tokens: Sequence[int], hidden: Tensor, size: int) -> None:
     """Raise ValueError unless `hidden` has a row of `size` for every token."""
     if hidden.shape != (len(tokens), size):
         raise ValueError(f"invalid hidden of shape {tuple(hidden.shape)}: expected {(len(tokens), size)}")
-
-
-def check_same(tensors: Mapping[str, Tensor], name: str, original: Tensor, directory: str | Path) -> None:
-    """Raise CheckpointError if a tensor that repeats one of the target's is there and differs from it."""
-    if name in tensors and not torch.equal(tensors[name], original):
-        raise CheckpointError(f"invalid tensor {name} in {directory}: expected none, or the same as the target's")

@@ -97,42 +97,42 @@ WRONG: dict[str, tuple[str, Callable[..., object], str]] = {
     "a head of the outputs is off by a twentieth": (
         "gdn_verify",
         lambda out, *_: out[0, 1, 2].mul_(1.05),
-        r"gdn_verify differs at \(0, 1, 2\)",
+        r"out after gdn_verify differs at \(0, 1, 2\)",
     ),
     "a state is not written": (
         "gdn_verify",
         lambda out, states, *_: states[2, 0].fill_(torch.nan),
-        r"states of gdn_verify after token 0 differs at \(2, 0\) by nan",
+        r"states after gdn_verify differs at \(2, 0, 0\) by nan",
     ),
     "the committed state moves": (
         "gdn_verify",
         lambda *arguments: arguments[7].add_(1),
-        "state pool after gdn_verify differs",
+        "ssm after gdn_verify differs",
     ),
     "the last window is the one before": (
         "conv_verify",
         lambda out, windows, *_: windows[:, -1].copy_(windows[:, 0]),
-        "last windows of conv_verify differs",
+        "windows after conv_verify differs",
     ),
     "a state is committed to another slot": (
         "state_scatter",
         lambda pool, *_: pool.copy_(pool.roll(1, 1)),
-        "state pool after state_scatter differs",
+        "ssm after state_scatter differs",
     ),
     "nothing is folded": (
         "gdn_replay",
         lambda out, ssm, *_: ssm.zero_(),
-        "states folded by gdn_replay differs",
+        "ssm after gdn_replay differs",
     ),
     "new inputs are not kept": (
         "gdn_replay",
         lambda out, ssm, inputs, *_: inputs[1].zero_(),
-        "inputs kept by gdn_replay differs",
+        "inputs after gdn_replay differs",
     ),
     "the cursor stays": (
         "replay_commit",
         lambda cursor, *_: cursor[:, 1].zero_(),
-        "cursor differs",
+        "cursor after replay_commit differs",
     ),
 }
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from draftproof.errors import CheckpointError
 from draftproof.reference.models.eagle_head import ReferenceEagleHead, head_sizes
-from draftproof.reference.models.qwen3_next_mtp import Qwen3NextMtpLayer
+from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget
 from tests.checkpoints import tiny_head, tiny_qwen3_5, tiny_qwen3_next
@@ -86,11 +86,6 @@ def head_parts(out: object) -> dict[str, Tensor]:
     return {"g": out.hidden_states[-1][0], "logits": out.logits[0], "k": k, "v": v}  # type: ignore[attr-defined]
 
 
-def changed_mtp(pair: Pair, tensors: dict[str, Tensor]) -> Qwen3NextMtpLayer:
-    """The MTP layer with other tensors."""
-    return Qwen3NextMtpLayer(pair.target.config, tensors, pair.target.embedding, pair.target.lm_head)
-
-
 def parts(found: HeadPass) -> dict[str, Tensor]:
     assert len(found.kv) == 1
     return {"g": found.g, "logits": found.logits, "k": found.kv[0][0], "v": found.kv[0][1]}
@@ -113,7 +108,7 @@ def test_the_witness_notices_every_tensor_of_the_mtp_layer(pair: Pair, mtp_witne
     unnoticed = []
     for name, tensor in mtp.tensors.items():
         noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        other = changed_mtp(pair, {**mtp.tensors, name: tensor * (1 + 1e-6 * noise)})
+        other = MtpLayer(pair.target, {**mtp.tensors, name: tensor * (1 + 1e-6 * noise)})
         if worst(parts(other.forward(pair.tokens, pair.hidden)), theirs) < 1000 * BOUND:
             unnoticed.append(name)
     assert all(".experts." in name for name in unnoticed)
@@ -125,7 +120,7 @@ def test_the_witness_notices_inputs_of_the_mtp_layer(pair: Pair, mtp_witness: Pr
     theirs = witnessed_mtp(pair, mtp_witness, pair.tokens, pair.hidden)
     before_norm = pair.target.forward(TOKENS[:16]).before_norm
     d = pair.target.config.hidden_size
-    swapped = changed_mtp(pair, {**mtp.tensors, "fc.weight": mtp.tensors["fc.weight"].roll(d, dims=1)})
+    swapped = MtpLayer(pair.target, {**mtp.tensors, "eh_proj.weight": mtp.tensors["eh_proj.weight"].roll(d, dims=1)})
     for wrong in (
         mtp.forward(TOKENS[:16], pair.hidden),
         mtp.forward(pair.tokens, pair.hidden.roll(1, 0)),

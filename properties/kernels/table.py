@@ -1,4 +1,4 @@
-"""The table of kernel ops: what each one promises, which arguments it writes, and how close its floats have to be.
+"""The table of kernel ops: what each promises, which arguments it writes, and how close its floats have to be.
 
 Free of torch. `OPS` has one row an op; whoever needs names of ops, what they write or their bounds reads it here.
 """
@@ -41,7 +41,6 @@ class Op:
 
     name: str
     writes: tuple[str, ...]
-    promise: str
     values: OpValues = OpValues.INTEGER
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     moves: tuple[str, ...] = ()
@@ -79,6 +78,7 @@ def _linear(text: str) -> Mapping[str, Tolerance]:
     )
 
 
+_FLOAT, _RING = OpValues.FLOAT, OpValues.RING_AND_FLOAT
 _ROUNDED = "computed in float32, rounded once or twice to the 8 bits of bfloat16: one unit is 2^-8 of the value"
 _SUM = "sums of up to a few hundred terms of size 4 in {wide}, each step rounded to {ulp}"
 _DELTA = "up to 9 tokens of sums of up to 6 terms of size 4, keys of length 1, decay below 1,"
@@ -97,242 +97,121 @@ _GDN = _floats(
     (8e-3, f"{_ROUNDED}; states are float32"),
 )
 _REPLAY = _floats((1e-12, _FOLDED), (2e-5, _FOLDED), (2e-2, _FOLDED))
-
-_CACHE = (
-    Op(
-        "kv_write",
-        ("k_pool", "v_pool"),
-        "Every row is in its slot to the bit, and nothing else in either pool changed.",
-        OpValues.RING_AND_FLOAT,
-        scratch={"k_pool": "k", "v_pool": "v"},
-    ),
-    Op(
-        "kv_move",
-        ("k_pool", "v_pool"),
-        "Every target slot holds what its source held before the call, and nothing else in either pool changed.",
-        OpValues.RING_AND_FLOAT,
-    ),
-    Op(
-        "paged_attention",
-        ("out",),
-        "Each token attends to exactly the positions it may see, whatever lies in the slots of others.",
-        OpValues.RING_AND_FLOAT,
-        _floats(
-            (1e-12, _SUM.format(wide="float64", ulp="2^-53")),
-            (2e-5, _SUM.format(wide="float32", ulp="2^-24")),
-            (2e-2, "weights and output are rounded to 8 bits; values reach 4"),
-        ),
-        has_large=True,
-    ),
+_ATTENTION = _floats(
+    (1e-12, _SUM.format(wide="float64", ulp="2^-53")),
+    (2e-5, _SUM.format(wide="float32", ulp="2^-24")),
+    (2e-2, "weights and output are rounded to 8 bits; values reach 4"),
 )
-
-_DENSE = (
-    Op(
-        "rms_norm",
-        ("out",),
-        "Each row is normed by its own mean square, rounded, then weighted.",
-        OpValues.FLOAT,
-        _floats(
-            (1e-13, "one mean and one root in float64"),
-            (2e-6, "one mean in float32 and an approximate reciprocal root (2 units)"),
-            (2e-2, f"{_ROUNDED}; the first rounding is scaled by the weight"),
-        ),
-    ),
-    Op(
-        "add_rms_norm",
-        ("out", "residual"),
-        "The residual is updated, and the norm is that of the updated residual.",
-        OpValues.FLOAT,
-        _floats(
-            (1e-13, "as rms_norm, after one exact or once rounded addition"),
-            (2e-6, "as rms_norm, after one exact or once rounded addition"),
-            (2e-2, "as rms_norm; the addition in float32 is rounded twice"),
-        ),
-    ),
-    Op(
-        "silu_mul",
-        ("out",),
-        "The first half gates the second.",
-        OpValues.FLOAT,
-        _floats(
-            (1e-13, "one exponential and one quotient in float64"),
-            (4e-6, "one fast exponential (2 units) and one quotient, times up to 4"),
-            (8e-3, _ROUNDED),
-        ),
-    ),
-    Op(
-        "rope",
-        ("q", "k"),
-        "Queries and keys of each token are rotated by that token's position.",
-        OpValues.FLOAT,
-        _floats(
-            (1e-11, "the angle, up to 5000, is rounded before sine and cosine"),
-            (4e-6, "sine and cosine of a float32 angle to 2 units, times up to 4"),
-            (8e-3, _ROUNDED),
-        ),
-    ),
-    Op(
-        "narrow_linear",
-        ("out",),
-        "The output is the product of a few tokens with a weight.",
-        OpValues.FLOAT,
-        _linear("one sum of up to 40 terms near 1/2"),
-    ),
-    Op(
-        "norm_linear",
-        ("out",),
-        "The output is the product of the normed and rounded input with a weight; the input itself stays.",
-        OpValues.FLOAT,
-        _linear("as narrow_linear, of an input from rms_norm"),
-    ),
-    Op(
-        "norm_gate_up",
-        ("out",),
-        "The first half of the weight gates the second.",
-        OpValues.FLOAT,
-        _linear("as norm_linear, two sums near 1 multiplied"),
-    ),
-    Op(
-        "linear_add",
-        ("residual",),
-        "The product is added to the residual once.",
-        OpValues.FLOAT,
-        _linear("as narrow_linear, and one addition"),
-    ),
+_NORM = _floats(
+    (1e-13, "one mean and one root in float64"),
+    (2e-6, "one mean in float32 and an approximate reciprocal root (2 units)"),
+    (2e-2, f"{_ROUNDED}; the first rounding is scaled by the weight"),
 )
-
-_DECISIONS = (
-    Op(
-        "assign_slots",
-        ("positions", "slot_mapping"),
-        "Live, surplus, padding and impossible columns get the positions and slots that are theirs.",
-    ),
-    Op(
-        "greedy_accept",
-        ("correct_len", "bonus"),
-        "The accepted run ends at the first mismatch or after the row's drafts; the bonus is the target's token there.",
-    ),
-    Op(
-        "greedy_choice",
-        ("token_ids",),
-        "The highest value wins, the lowest id on ties, and NaN loses to every number.",
-        OpValues.RING_AND_FLOAT,
-        has_large=True,
-    ),
-    Op("ring_mix", ("out",), "Every element is mixed to the bit, whatever the strides."),
-    Op("ring_linear", ("out",), "The product is equal to the bit modulo 2^64."),
+_ADD_NORM = _floats(
+    (1e-13, "as rms_norm, after one exact or once rounded addition"),
+    (2e-6, "as rms_norm, after one exact or once rounded addition"),
+    (2e-2, "as rms_norm; the addition in float32 is rounded twice"),
 )
-
-_STATE = (
-    Op(
-        "conv_verify",
-        ("out", "windows"),
-        "The window after every row is in that row's place, by the pool's own strides; the committed one stays.",
-        OpValues.RING_AND_FLOAT,
-        _CONV,
-        moves=("windows",),
-        has_large=True,
-        letters={"out": "BWQ", "windows": "RA.Q", "x": "BWQ", "conv": "S.Q", "weight": "QC"},
-    ),
-    Op(
-        "conv_update",
-        ("out", "conv", "checkpoint_conv"),
-        "Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.",
-        OpValues.RING_AND_FLOAT,
-        _CONV,
-        moves=("conv", "checkpoint_conv"),
-        has_large=True,
-    ),
-    Op(
-        "gdn_verify",
-        ("out", "states"),
-        "The state after every row is in that row's place, by the pool's own strides; the committed one stays.",
-        OpValues.RING_AND_FLOAT,
-        _GDN,
-        has_large=True,
-        is_slow=True,
-        letters={"out": "BWUE", "states": "RAUHE", "qkv": "BWQ", "ssm": "SUHE"},
-    ),
-    Op(
-        "gdn_update",
-        ("out", "ssm", "checkpoint_ssm"),
-        "Each sequence continues from its slot's state and leaves its last one there; checkpoints are copied.",
-        OpValues.RING_AND_FLOAT,
-        _GDN,
-        has_large=True,
-        is_slow=True,
-    ),
-    Op(
-        "gated_norm",
-        ("out",),
-        "Each row is normed by its own mean square, weighted, and gated.",
-        OpValues.RING_AND_FLOAT,
-        _floats(
-            (1e-13, "one mean, one root and one exponential in float64"),
-            (6e-6, "as rms_norm and silu_mul, multiplied"),
-            (8e-3, _ROUNDED),
-        ),
-    ),
-    Op(
-        "state_scatter",
-        ("pool",),
-        "The state after the last correct step is the slot's, to the bit, in all layers; no other slot changes.",
-        OpValues.RING_AND_FLOAT,
-        has_large=True,
-        letters={"pool": "LS...", "steps": "LRA...", "state_slots": "B"},
-    ),
-    Op(
-        "checkpoint_steps",
-        ("steps",),
-        "Each row gets the step at which it reaches the last multiple of the interval, or -1 if there is none.",
-    ),
+_SILU = _floats(
+    (1e-13, "one exponential and one quotient in float64"),
+    (4e-6, "one fast exponential (2 units) and one quotient, times up to 4"),
+    (8e-3, _ROUNDED),
 )
+_ROPE = _floats(
+    (1e-11, "the angle, up to 5000, is rounded before sine and cosine"),
+    (4e-6, "sine and cosine of a float32 angle to 2 units, times up to 4"),
+    (8e-3, _ROUNDED),
+)
+_GATED_NORM = _floats(
+    (1e-13, "one mean, one root and one exponential in float64"),
+    (6e-6, "as rms_norm and silu_mul, multiplied"),
+    (8e-3, _ROUNDED),
+)
+_LETTERS = {
+    "conv_verify": {"out": "BWQ", "windows": "RA.Q", "x": "BWQ", "conv": "S.Q", "weight": "QC"},
+    "gdn_verify": {"out": "BWUE", "states": "RAUHE", "qkv": "BWQ", "ssm": "SUHE"},
+    "gdn_replay": {"out": "BWUE", "ssm": "SUHE", "inputs": ".S.Q", "gates": ".SA.U", "x": "BWQ"},
+    "state_scatter": {"pool": "LS...", "steps": "LRA...", "state_slots": "B"},
+}
 
-_REPLAYED = (
+# A comment above each row is the op's promise.
+_ROWS = (
+    # Every row is in its slot to the bit, and nothing else in either pool changed.
+    Op("kv_write", ("k_pool", "v_pool"), _RING, scratch={"k_pool": "k", "v_pool": "v"}),
+    # Every target slot holds what its source held before the call, and nothing else in either pool changed.
+    Op("kv_move", ("k_pool", "v_pool"), _RING),
+    # Each token attends to exactly the positions it may see, whatever lies in the slots of others.
+    Op("paged_attention", ("out",), _RING, _ATTENTION, has_large=True),
+    # Each row is normed by its own mean square, rounded, then weighted.
+    Op("rms_norm", ("out",), _FLOAT, _NORM),
+    # The residual is updated, and the norm is that of the updated residual.
+    Op("add_rms_norm", ("out", "residual"), _FLOAT, _ADD_NORM),
+    # The first half gates the second.
+    Op("silu_mul", ("out",), _FLOAT, _SILU),
+    # Queries and keys of each token are rotated by that token's position.
+    Op("rope", ("q", "k"), _FLOAT, _ROPE),
+    # The output is the product of a few tokens with a weight.
+    Op("narrow_linear", ("out",), _FLOAT, _linear("one sum of up to 40 terms near 1/2")),
+    # The output is the product of the normed and rounded input with a weight; the input itself stays.
+    Op("norm_linear", ("out",), _FLOAT, _linear("as narrow_linear, of an input from rms_norm")),
+    # The first half of the weight gates the second.
+    Op("norm_gate_up", ("out",), _FLOAT, _linear("as norm_linear, two sums near 1 multiplied")),
+    # The product is added to the residual once.
+    Op("linear_add", ("residual",), _FLOAT, _linear("as narrow_linear, and one addition")),
+    # Live, surplus, padding and impossible columns get the positions and slots that are theirs.
+    Op("assign_slots", ("positions", "slot_mapping")),
+    # The accepted run ends at the first mismatch or after the row's drafts; the bonus is the target's token there.
+    Op("greedy_accept", ("correct_len", "bonus")),
+    # The highest value wins, the lowest id on ties, and NaN loses to every number.
+    Op("greedy_choice", ("token_ids",), _RING, has_large=True),
+    # Every element is mixed to the bit, whatever the strides.
+    Op("ring_mix", ("out",)),
+    # The product is equal to the bit modulo 2^64.
+    Op("ring_linear", ("out",)),
+    # The window after every row is in that row's place, by the pool's own strides; the committed one stays.
+    Op("conv_verify", ("out", "windows"), _RING, _CONV, ("windows",), has_large=True, letters=_LETTERS["conv_verify"]),
+    # Each sequence continues from its slot's window and leaves its last inputs there; checkpoints are copied.
+    Op("conv_update", ("out", "conv", "checkpoint_conv"), _RING, _CONV, ("conv", "checkpoint_conv"), has_large=True),
+    # The state after every row is in that row's place, by the pool's own strides; the committed one stays.
+    Op("gdn_verify", ("out", "states"), _RING, _GDN, has_large=True, is_slow=True, letters=_LETTERS["gdn_verify"]),
+    # Each sequence continues from its slot's state and leaves its last one there; checkpoints are copied.
+    Op("gdn_update", ("out", "ssm", "checkpoint_ssm"), _RING, _GDN, has_large=True, is_slow=True),
+    # Each row is normed by its own mean square, weighted, and gated.
+    Op("gated_norm", ("out",), _RING, _GATED_NORM),
+    # The state after the last correct step is the slot's, to the bit, in all layers; no other slot changes.
+    Op("state_scatter", ("pool",), _RING, has_large=True, letters=_LETTERS["state_scatter"]),
+    # Each row gets the step at which it reaches the last multiple of the interval, or -1 if there is none.
+    Op("checkpoint_steps", ("steps",)),
+    # Pending tokens are folded into the base, the new rows are saved as inputs only, and the cursor stays.
     Op(
         "gdn_replay",
         ("out", "ssm", "inputs", "gates"),
-        "Pending tokens are folded into the base, the new rows are saved as inputs only, and the cursor stays.",
-        OpValues.RING_AND_FLOAT,
+        _RING,
         _REPLAY,
-        moves=("inputs", "gates"),
-        rounded_like="inputs",
+        ("inputs", "gates"),
+        "inputs",
         has_large=True,
         is_slow=True,
-        letters={"out": "BWUE", "ssm": "SUHE", "inputs": ".S.Q", "gates": ".SA.U", "x": "BWQ"},
+        letters=_LETTERS["gdn_replay"],
     ),
-    Op(
-        "gdn_flush",
-        ("ssm", "inputs"),
-        "Everything pending is folded into the base once, and the window follows; the cursor stays.",
-        OpValues.RING_AND_FLOAT,
-        _REPLAY,
-        moves=("inputs",),
-        rounded_like="inputs",
-        has_large=True,
-        is_slow=True,
-    ),
+    # Everything pending is folded into the base once, and the window follows; the cursor stays.
+    Op("gdn_flush", ("ssm", "inputs"), _RING, _REPLAY, ("inputs",), "inputs", has_large=True, is_slow=True),
+    # State and window after a pending step are the checkpoint's; base, inputs and cursor stay.
     Op(
         "gdn_checkpoint",
         ("checkpoint_ssm", "checkpoint_conv"),
-        "State and window after a pending step are the checkpoint's; base, inputs and cursor stay.",
-        OpValues.RING_AND_FLOAT,
+        _RING,
         _REPLAY,
-        moves=("checkpoint_conv",),
-        rounded_like="inputs",
+        ("checkpoint_conv",),
+        "inputs",
         has_large=True,
     ),
-    Op("replay_commit", ("cursor",), "The accepted rows become pending in the half that verify wrote."),
-    Op(
-        "replay_rewind",
-        ("cursor",),
-        "Nothing is pending any more; the halves are exchanged where something was, and only there.",
-    ),
+    # The accepted rows become pending in the half that verify wrote.
+    Op("replay_commit", ("cursor",)),
+    # Nothing is pending any more; the halves are exchanged where something was, and only there.
+    Op("replay_rewind", ("cursor",)),
 )
-
-OPS: Mapping[str, Op] = {
-    op.name: op for op in sorted((*_CACHE, *_DENSE, *_DECISIONS, *_STATE, *_REPLAYED), key=lambda op: op.name)
-}
+OPS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.name)}
 """Every op by its name, sorted."""
 
 PREFIX = "kernel."

@@ -91,7 +91,7 @@ def _observation(channel: Channel, observation: Observation, requests: int) -> I
     at = f"{channel.name} {key}"
     fields = tuple(field for field in _FIELDS if getattr(key, field) >= 0)
     if fields != channel.keys:
-        yield f"{at} has the key fields {fields}, allowed: {channel.keys}"
+        yield f"invalid key fields {fields} of {at}: expected {channel.keys}"
     requests_allowed = range(-1, 0) if channel.scope == "engine" else range(requests)
     if key.request not in requests_allowed or key.round < 0:
         yield f"{at} belongs to no request and round of the scenario"

@@ -46,7 +46,7 @@ NEED_SIZES: frozenset[Variant] = frozenset({"graph_vs_eager", "padded_vs_exact",
 def varied(scenario: Scenario) -> Scenario:
     """Return the scenario under its drawn variant. Raises ValueError if it has none."""
     if scenario.variant not in VARIANTS:
-        raise ValueError(f"variant is {scenario.variant!r}, allowed: {', '.join(VARIANTS)}")
+        raise ValueError(f"invalid variant {scenario.variant!r}: expected one of {', '.join(VARIANTS)}")
     return msgspec.structs.replace(scenario, variant="none", **_REPLACE[scenario.variant](scenario))
 
 

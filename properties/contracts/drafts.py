@@ -33,7 +33,7 @@ def _chained(name: str, channel: str, *, cites: str, minimum: str) -> Contract:
 
 
 def _takes_turns(evidence: Evidence) -> bool:
-    return evidence.form.chained and evidence.form.layers > 1
+    return evidence.form.proposes == "chain" and evidence.form.layers > 1
 
 
 def _later(values: Values) -> dict[Key, Datum]:

@@ -106,7 +106,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     chunks, decode = (evidence.schedule.batches.get((step, phase), ()) for phase in (0, 1))
     form = evidence.form
     expected = {LaunchKind.PREFILL: [len(chunks)], LaunchKind.VERIFY: [len(decode)]}
-    if form.extends:
+    if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
     if any(form.entries(row.count) for row in decode):
@@ -119,7 +119,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
 
 def _may_idle(evidence: Evidence) -> bool:
     """Return whether a draft launch may be of no forward: where the first proposal is known before it."""
-    return evidence.form.steps and not evidence.form.forwards(1)
+    return evidence.form.proposes == "steps" and not evidence.form.forwards(1)
 
 
 def _of_kind(

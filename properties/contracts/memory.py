@@ -97,7 +97,7 @@ def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
     """Return what a launch has to write, and what it may write besides."""
     must: _Places = set()
     may: _Places = {(MemoryRegion.TARGET, 0)}
-    if evidence.form.extends:
+    if evidence.form.kind.extends:
         may.add((MemoryRegion.DRAFT, 0))
     for row in _rows(evidence, launch):
         positions = announced(evidence, launch, row)

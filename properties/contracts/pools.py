@@ -123,7 +123,7 @@ def _kept(evidence: Evidence) -> Differences:
     for key in ends(evidence):
         step = key.round
         live = (request for request in sorted(live_tables(evidence, step)) if last.get(request, step) <= step)
-        expected[key] = tuple(live) if evidence.form.matches else ()
+        expected[key] = tuple(live) if evidence.form.proposes == "lookup" else ()
     yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
 
 

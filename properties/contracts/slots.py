@@ -76,7 +76,7 @@ def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
         MemoryRegion.INTERMEDIATE: rows,
         MemoryRegion.CHECKPOINTS: states,
     }
-    if evidence.form.extends:
+    if evidence.form.kind.extends:
         ends[MemoryRegion.DRAFT] = kv
     for key, places in evidence.subject.typed("commit.written", WriteSet).items():
         wrong = next((one for one in places if not 0 <= one.place < ends.get(one.region, 0)), None)

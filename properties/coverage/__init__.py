@@ -94,7 +94,7 @@ def universe(drafts: Sequence[Algorithm]) -> tuple[str, ...]:
     """
     unknown = sorted(set(drafts) - set(ALGORITHMS))
     if unknown or not drafts:
-        raise ValueError(f"drafts is {list(drafts)}, allowed: some of {', '.join(ALGORITHMS)}")
+        raise ValueError(f"invalid drafts {list(drafts)}: expected some of {', '.join(ALGORITHMS)}")
     return _universe(frozenset(drafts))
 
 

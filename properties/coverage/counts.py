@@ -84,7 +84,9 @@ _BATCHES: Table[BatchSample] = {
     "drafts_after_batch_without": lambda batch: batch.drafts_again,
     "batches_too_large_for_drafts": lambda batch: batch.is_too_large_for_drafts,
     "unfound_beside_found": lambda batch: (
-        batch.run.form.matches and batch.run.control.startswith("adaptive") and batch.is_unfound_beside_found
+        batch.run.form.proposes == "lookup"
+        and batch.run.control.startswith("adaptive")
+        and batch.is_unfound_beside_found
     ),
 }
 _LAUNCHES: Table[StepLaunch] = {
@@ -153,7 +155,7 @@ _ROUNDS: Table[RoundSample] = {
     "checkpoints_two_at_once": _is_one(checkpoint="two and more"),
     "checkpoints_kept": _is_one(checkpoint="kept"),
     "hybrid_padded_replays": lambda round_: _is_hybrid(round_) and _is_padded(round_),
-    "blocks": lambda round_: round_.request.run.form.block and round_.drafts > 0,
+    "blocks": lambda round_: round_.request.run.form.proposes == "block" and round_.drafts > 0,
     "blocks_cut": _is_one(block="cut"),
     "matches": lambda round_: bool(round_.found),
     "no_matches": lambda round_: round_.found == 0,
@@ -224,9 +226,9 @@ def unreachable(evidence: Evidence) -> frozenset[str]:
 def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     """Return the counts that no scenario of a draft can reach; a real chain is never without what chains it."""
     names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
-    lacking = ((form.steps, _STEPS), (form.chained, _CHAINS), (form.block, _BLOCKS), (form.matches, _MATCHES))
-    names.update(*(own for has, own in lacking if not has))
-    if real and form.chained:
+    counted = {"steps": _STEPS, "chain": _CHAINS, "block": _BLOCKS, "lookup": _MATCHES}
+    names.update(*(own for proposes, own in counted.items() if proposes != form.proposes))
+    if real and form.proposes == "chain":
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()
         names.update({"layers_unchained"}, _OF_TWO.split() if form.layers == 1 else {*long, "chains_of_one"})

@@ -97,5 +97,5 @@ def split(name: str) -> tuple[str, Mapping[str, str]]:
     pairs = dict(part.partition("=")[::2] for part in rest.split(", "))
     known = cross in CROSSES and tuple(pairs) == CROSSES[cross]
     if not known or any(value not in POINTS[point] for point, value in pairs.items()):
-        raise ValueError(f"bin is {name!r}, allowed: <cross>: <point>=<value>, .. with crosses as in CROSSES")
+        raise ValueError(f"invalid bin {name!r}: expected <cross>: <point>=<value>, .. with crosses as in CROSSES")
     return cross, pairs

@@ -106,7 +106,7 @@ def _control(evidence: Evidence) -> str:
 
 
 def _chain(evidence: Evidence) -> str | None:
-    if not evidence.form.chained:
+    if evidence.form.proposes != "chain":
         return None
     layers = evidence.form.layers
     if layers == 1:
@@ -121,7 +121,7 @@ def _chain_counts(evidence: Evidence) -> tuple[int, int, int]:
 
     The guess of an entry is replaced if its token is known by then and differs from that of the round before.
     """
-    if not evidence.form.chained:
+    if evidence.form.proposes != "chain":
         return 0, 0, 0
     done = {key[:2]: length for key, length in evidence.subject.typed("commit.length", int).items()}
     proposals = evidence.reference.channel("extend.proposal")

@@ -97,7 +97,7 @@ def _rounds(
                 tie="yes" if (index, number) in ties else "no",
                 checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
                 block=_block(evidence, row, drafts),
-                match=None if row is None or not evidence.form.matches else _match(solved, found, allowed),
+                match=None if row is None or evidence.form.proposes != "lookup" else _match(solved, found, allowed),
                 is_reported=key in reported,
                 drafts=drafts,
                 correct_len=solved.correct_len,
@@ -150,7 +150,7 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
 
 
 def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:
-    if row is None or not evidence.form.block:
+    if row is None or evidence.form.proposes != "block":
         return None
     return "none" if not drafts else "cut" if drafts < evidence.plans.drafts_wanted(row) else "whole"
 

@@ -11,23 +11,9 @@ import numpy as np
 
 from draftproof.properties.diagnosis.lanes import same
 from draftproof.properties.evidence.tolerances import Near, exactly
+from draftproof.properties.values import relations as rel
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum, Observed, numbers
-from draftproof.properties.values.relations import (
-    Different,
-    Missing,
-    OtherLayer,
-    OtherRow,
-    Poison,
-    Relation,
-    Resized,
-    SlotOf,
-    Stale,
-    Surplus,
-    TooEarly,
-    Zero,
-    off_by,
-)
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
@@ -56,7 +42,7 @@ def first_divergence(
     found = mismatch(channel, key, expected, got)
     if position_of_slot and isinstance(found.got, int):
         position = position_of_slot(key, found.got)
-        found = found if position is None else replace(found, relation=SlotOf(position))
+        found = found if position is None else replace(found, relation=rel.SlotOf(position))
     return found.divergence(contract, count=len(keys), total=len(expected.keys() | got.keys()))
 
 
@@ -84,7 +70,7 @@ class Mismatch:
     key: Key
     expected: Datum | str | None
     got: Datum | str | None
-    relation: Relation
+    relation: rel.Relation
 
     def divergence(self, contract: str, *, count: int = 1, total: int = 0) -> Divergence:
         """Return what a contract reports: one of `count` differences among `total` places."""
@@ -155,41 +141,41 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
-def classify(channel: str, key: Key, expected: Values, got: Values) -> Relation:
+def classify(channel: str, key: Key, expected: Values, got: Values) -> rel.Relation:
     """Relate the value at a key to what was expected there and elsewhere."""
     one, other = expected.get(key), got.get(key)
     if other is None:
-        return Missing()
+        return rel.Missing()
     if one is None:
-        return Surplus()
+        return rel.Surplus()
     if isinstance(one, bytes | np.ndarray):
         return _empty(other) or _elsewhere(key, other, expected)
     unit = CHANNELS[channel].unit
     if unit in ("token", "tokens", "KV slot") and isinstance(one, int) and isinstance(other, int):
-        return off_by(one, other)
+        return rel.off_by(one, other)
     if CHANNELS[channel].value != Choice and isinstance(one, tuple | Observed):
         right, wrong = numbers(one), numbers(other)
         # A single token is somewhere else more often than it came from there.
-        unlike = _elsewhere(key, other, expected) if unit == "id" and len(wrong) > 1 else Different()
+        unlike = _elsewhere(key, other, expected) if unit == "id" and len(wrong) > 1 else rel.Different()
         return _tuples(right, wrong) or unlike
-    return Different() if unit == "KV slot" else _elsewhere(key, other, expected)
+    return rel.Different() if unit == "KV slot" else _elsewhere(key, other, expected)
 
 
-def _tuples(one: tuple[Any, ...], other: tuple[Any, ...]) -> Relation | None:
+def _tuples(one: tuple[Any, ...], other: tuple[Any, ...]) -> rel.Relation | None:
     short = min(len(one), len(other))
     if one[:short] == other[:short]:
-        return Resized(len(other) - len(one))
+        return rel.Resized(len(other) - len(one))
     gaps = {got - wanted for wanted, got in zip(one, other, strict=False)} if len(one) == len(other) > 1 else ()
-    return off_by(one[0], other[0]) if len(gaps) == 1 else None
+    return rel.off_by(one[0], other[0]) if len(gaps) == 1 else None
 
 
-def _empty(vector: Datum) -> Relation | None:
+def _empty(vector: Datum) -> rel.Relation | None:
     words = _words(vector)
     if not any(word.strip(b"\0") for word in words):
-        return Zero()
+        return rel.Zero()
     if any(word in POISON_WORDS for word in words):
-        return Poison()
-    return Poison() if isinstance(vector, np.ndarray) and not np.isfinite(vector).all() else None
+        return rel.Poison()
+    return rel.Poison() if isinstance(vector, np.ndarray) and not np.isfinite(vector).all() else None
 
 
 def _words(value: Datum) -> list[bytes]:
@@ -197,24 +183,24 @@ def _words(value: Datum) -> list[bytes]:
     return [raw[at : at + 8] for at in range(0, len(raw), 8)]
 
 
-def _elsewhere(key: Key, value: Datum, expected: Values) -> Relation:
+def _elsewhere(key: Key, value: Datum, expected: Values) -> rel.Relation:
     """Relate a value to the nearest place where the reference has it; `Different` if there is none."""
     others = [other for other, datum in expected.items() if other != key and same(datum, value)]
     if not others:
-        return Different()
+        return rel.Different()
     near = min(others, key=lambda other: (other.request != key.request, other.round != key.round, *_gaps(key, other)))
     if near.request != key.request:
-        return OtherRow(request=near.request)
+        return rel.OtherRow(request=near.request)
     if near.round != key.round:
         return of_round(near.round, key.round)
     if near.step != key.step:
-        return Stale("step", near.step) if near.step < key.step else TooEarly("step", near.step)
-    return OtherLayer(near.layer) if near.layer != key.layer else OtherRow(row=near.row)
+        return rel.Stale("step", near.step) if near.step < key.step else rel.TooEarly("step", near.step)
+    return rel.OtherLayer(near.layer) if near.layer != key.layer else rel.OtherRow(row=near.row)
 
 
-def of_round(found: int, due: int, *, in_part: bool = False) -> Stale | TooEarly:
+def of_round(found: int, due: int, *, in_part: bool = False) -> rel.Stale | rel.TooEarly:
     """Return the relation of a value of round `found` in place of that of round `due`."""
-    return Stale("round", found, in_part) if found < due else TooEarly("round", found, in_part)
+    return rel.Stale("round", found, in_part) if found < due else rel.TooEarly("round", found, in_part)
 
 
 def _gaps(key: Key, other: Key) -> tuple[int, int, int]:

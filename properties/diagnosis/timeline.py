@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
+
+import msgspec
 
 from draftproof.properties.diagnosis.compare import differing, first_index, shortened, shown
 from draftproof.properties.evidence.evidence import Evidence
@@ -60,12 +63,10 @@ class Timeline(Value, frozen=True, kw_only=True):
 
 @dataclass
 class _Tally:
-    """The counts of one cell; `first` is (order, channel, key, expected, got) of its first difference."""
+    """One cell: how many observations agree, and (order, channel, key, expected, got) of each that does not."""
 
     same: int = 0
-    different: int = 0
-    missing: int = 0
-    first: tuple[tuple[int, ...], str, Key, Datum | None, Datum | None] | None = None
+    wrong: list[tuple[tuple[int, ...], str, Key, Datum | None, Datum | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def timeline(evidence: Evidence, first: Divergence) -> Timeline:
     spans = _spans(run.evidence)
     here = (first.request, first.round, first.phase)
     # A place that no comparison found, because the reference has nothing to say there, is different all the same.
-    tallies[here].different = max(1, tallies[here].different)
-    cells = sorted(tallies, key=lambda cell: (*cell[:2], _phase(cell[2])))
+    cells = sorted(tallies.keys() | {here}, key=lambda cell: (*cell[:2], _phase(cell[2])))
     marks = tuple(_mark(cell, tallies[cell], spans, first if cell == here else None) for cell in cells)
     return Timeline(requests=len(evidence.scenario.requests), marks=marks, first=first, run=run.name)
 
@@ -120,17 +120,12 @@ def _judged(evidence: Evidence, name: str) -> _Run:
 def _count(run: _Run, channel: str, tallies: dict[_Cell, _Tally]) -> None:
     expected, got = run.pair(channel)
     wrong = set(differing(expected, got, run.evidence.near(channel)))
-    phase = CHANNELS[channel].phase
     for key in expected.keys() | got.keys():
-        tally = tallies[key.request, key.round, phase]
-        if key not in wrong:
+        tally = tallies[key.request, key.round, CHANNELS[channel].phase]
+        if key in wrong:
+            tally.wrong.append((Observation(channel, key, 0).order, channel, key, expected.get(key), got.get(key)))
+        else:
             tally.same += 1
-            continue
-        tally.different += 1
-        tally.missing += key not in got
-        found = (Observation(channel, key, 0).order, channel, key, expected.get(key), got.get(key))
-        if tally.first is None or found[0] < tally.first[0]:
-            tally.first = found
 
 
 def _spans(evidence: Evidence) -> Mapping[tuple[int, int], tuple[int, int]]:
@@ -147,32 +142,29 @@ def _mark(
 ) -> Mark:
     request, round_, phase = cell
     step, last = (round_, round_) if request == _ENGINE else spans.get((request, round_), (-1, -1))
-    channel, place, expected, got = _difference(tally, first)
-    return Mark(
+    mark = Mark(
         request=request,
         round=round_,
         phase=phase,
         step=step,
         last_step=last,
         same=tally.same,
-        different=tally.different,
-        missing=tally.missing,
-        channel=channel,
-        place=place,
-        expected=shortened(expected, LONGEST),
-        got=shortened(got, LONGEST),
+        different=max(len(tally.wrong), int(first is not None)),
+        missing=sum(got is None for *_, got in tally.wrong),
     )
-
-
-def _difference(tally: _Tally, first: Divergence | None) -> tuple[str, str, str, str]:
-    """Return channel, place, expected and got of a cell's first difference; in the cell of the report, of that one."""
     if first is not None:
-        return first.channel, _place(first.key), first.expected, first.got
-    if tally.first is None:
-        return "", "", "", ""
-    _, channel, key, expected, got = tally.first
+        return _at(mark, first.channel, first.key, first.expected, first.got)
+    if not tally.wrong:
+        return mark
+    _, channel, key, expected, got = min(tally.wrong, key=itemgetter(0))
     index = first_index(expected, got)
-    return channel, _place(key), shown(expected, index), shown(got, index)
+    return _at(mark, channel, key, shown(expected, index), shown(got, index))
+
+
+def _at(mark: Mark, channel: str, key: Key, expected: str, got: str) -> Mark:
+    """Return the mark with its first difference."""
+    expected, got = shortened(expected, LONGEST), shortened(got, LONGEST)
+    return msgspec.structs.replace(mark, channel=channel, place=_place(key), expected=expected, got=got)
 
 
 def _place(key: Key) -> str:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
-from draftproof.properties.evidence.comparison import (
-    Choices,
-    Ties,
-    before_ties,
-    find_ties,
-    without_margins,
-    without_optional_extends,
-)
+from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.forms import Form, form_of
-from draftproof.properties.evidence.output import contexts, output_changed
 from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind
+from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, TokenIds
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
@@ -43,7 +36,7 @@ class Evidence:
     subject: Trace
     varied: Trace | None = None
     varied_reference: Trace | None = None
-    base_ties: Ties = field(default_factory=dict)
+    base_ties: comparison.Ties = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -85,21 +78,21 @@ class Evidence:
         """Return a channel as the reference and the subject have it, as far as the two are comparable."""
         expected, got = self.reference.channel(channel), self.subject.channel(channel)
         if channel.startswith("extend."):
-            expected, got = without_optional_extends(self.script, expected, got)
+            expected, got = comparison.without_optional_extends(self.script, expected, got)
         if self.exact:
             return expected, got
         if CHANNELS[channel].value == Choice:
-            got = without_margins(cast("Choices", expected), cast("Choices", got))
-        return before_ties(channel, expected, self.ties), before_ties(channel, got, self.ties)
+            got = comparison.without_margins(cast("comparison.Choices", expected), cast("comparison.Choices", got))
+        return comparison.before_ties(channel, expected, self.ties), comparison.before_ties(channel, got, self.ties)
 
     def near(self, channel: str) -> Near:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
         return exactly if self.exact else near(self.scenario, channel)
 
     @cached_property
-    def ties(self) -> Ties:
+    def ties(self) -> comparison.Ties:
         """The requests of a real model that went on differently after a tie. Probes have none."""
-        return {} if self.exact else find_ties(self.scenario, self.reference, self.subject, self.base_ties)
+        return {} if self.exact else comparison.find_ties(self.scenario, self.reference, self.subject, self.base_ties)
 
     @cached_property
     def schedule(self) -> ObservedSchedule:
@@ -118,10 +111,23 @@ class Evidence:
 
     @cached_property
     def contexts(self) -> Mapping[tuple[int, int], int]:
-        """(request, round) -> n, for every decode row."""
-        return contexts(self.subject, self.script, self.schedule)
+        """(request, round) -> n for every decode row: the length committed before, or that of the script."""
+        lengths = self.subject.typed("commit.length", int)
+        known: dict[tuple[int, int], int] = {}
+        for request, number in self.schedule.decode_steps:
+            rounds = self.script.requests[request].rounds
+            solved = rounds[number - 1].context if 0 < number <= len(rounds) else 0
+            known[request, number] = lengths.get(Key(request, number - 1), solved)
+        return known
 
     @cached_property
     def output_changed(self) -> bool:
-        """Return whether a request's text differs from plain greedy decoding; this ends a report on a draft."""
-        return output_changed(self.subject, self.script, self.ties)
+        """Return whether the text of a request without a tie differs from plain greedy decoding.
+
+        How rounds cut the text is no part of it: a bad draft is rejected, and then the same tokens take more rounds.
+        """
+        text: dict[int, TokenIds] = defaultdict(tuple)
+        for key, emitted in sorted(self.subject.typed("accept.emitted", TokenIds).items()):
+            text[key.request] += emitted
+        requests = enumerate(self.script.requests)
+        return any(text[number] != solved.tokens for number, solved in requests if number not in self.ties)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from draftproof.properties.values.drafts import KINDS, CheckpointDraft, Draft, DraftKind, kind_of
+from draftproof.properties.values.drafts import KINDS, CheckpointDraft, Draft, DraftKind, Proposes, kind_of
 from draftproof.properties.values.observed import DraftNeeds
 
 DRAFTED = frozenset(name for kind in KINDS for name in kind.tapped)
@@ -21,59 +21,36 @@ class Form(NamedTuple):
     layers: int
 
     @property
-    def steps(self) -> bool:
-        """Return whether it proposes token by token, in forwards of its own."""
-        return self.kind.proposes == "steps"
-
-    @property
-    def block(self) -> bool:
-        """Return whether it proposes a block in one pass."""
-        return self.kind.proposes == "block"
-
-    @property
-    def extends(self) -> bool:
-        """Return whether it keeps entries of what was committed."""
-        return self.kind.extends
-
-    @property
-    def chained(self) -> bool:
-        """Return whether layers take turns: each gives one proposal when it extends, in a launch of its own."""
-        return self.kind.proposes == "chain"
-
-    @property
-    def matches(self) -> bool:
-        """Return whether it proposes what it finds, which may be fewer tokens than a round could have."""
-        return self.kind.proposes == "lookup"
+    def proposes(self) -> Proposes:
+        return self.kind.proposes
 
     @property
     def extend_launches(self) -> int:
-        return self.layers if self.chained else int(self.extends)
+        return self.layers if self.proposes == "chain" else int(self.kind.extends)
 
     @property
     def reach(self) -> int:
         """Return how many positions before n an extend may compute again: entries made with a guess."""
-        return self.layers - 1 if self.chained else 0
+        return self.layers - 1 if self.proposes == "chain" else 0
 
     @property
     def repeats(self) -> bool:
         """Return whether an extend may compute an entry again from the same inputs.
 
         The last bits of a real model's entry may then change."""
-        return self.reach > 0 or (self.steps and self.kind.hidden == "none")
+        return self.reach > 0 or (self.proposes == "steps" and self.kind.hidden == "none")
 
     def graphs(self, drafts: bool) -> int:
         """Return how many graphs there are of one size and width; `drafts`: rounds of that width have drafts."""
-        return 1 + int(drafts and (self.steps or self.block)) + self.extend_launches
+        return 1 + int(drafts and self.proposes in ("steps", "block")) + self.extend_launches
 
     def forwards(self, drafts: int) -> int:
         """Return the draft steps of a round: one a proposal, less that which the extend before gave."""
-        if not self.steps:
-            return 0
-        return max(drafts - int(self.kind.proposes_at_extend), 0)
+        return max(drafts - int(self.kind.proposes_at_extend), 0) if self.proposes == "steps" else 0
 
     def entries(self, drafts: int) -> int:
         """Return how many positions n, n+1, .. that the draft launch of a round writes."""
-        return drafts + 1 if self.block and drafts else self.forwards(drafts)
+        return drafts + 1 if self.proposes == "block" and drafts else self.forwards(drafts)
 
 
 def form_of(draft: Draft, needs: DraftNeeds | None = None) -> Form:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -33,6 +34,17 @@ class Buffer:
     def tensor(self) -> torch.Tensor:
         return self.of(self.storage)
 
+    @cached_property
+    def elements(self) -> torch.Tensor:
+        """The number of the element, in the tensor's own order, at each offset of the allocation; -1 around them."""
+        numbers = torch.full(self.storage.shape, -1)
+        self.of(numbers).copy_(torch.arange(self.tensor.numel()).reshape(self.shape))
+        return numbers
+
+    def index(self, offset: int) -> tuple[int, ...]:
+        """Return the index of the element at an offset of the allocation."""
+        return tuple(int(i) for i in torch.unravel_index(self.elements[offset], self.shape))
+
     def __repr__(self) -> str:
         tensor = self.tensor
         values = tensor.tolist() if tensor.numel() <= 64 else "..."
@@ -60,10 +72,6 @@ class KernelCase:
     def run(self, kernel: Kernel, device: str = "cpu") -> dict[str, torch.Tensor]:
         """Call `kernel` on fresh copies on `device`; return every argument's whole allocation afterwards, on CPU."""
         storages = {name: buffer.storage.to(device, copy=True) for name, buffer in self.buffers.items()}
-        kernel(
-            *(
-                value.of(storages[name]) if isinstance(value, Buffer) else value
-                for name, value in self.arguments.items()
-            )
-        )
+        given = self.arguments.items()
+        kernel(*(value.of(storages[name]) if isinstance(value, Buffer) else value for name, value in given))
         return {name: storage.cpu() for name, storage in storages.items()}

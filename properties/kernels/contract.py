@@ -74,27 +74,25 @@ def _compare(case: KernelCase, name: str, expected: torch.Tensor, got: torch.Ten
     """Compare one argument's whole allocations; `place` is what an element of the tensor itself is called."""
     buffer, limit = case.buffers[name], _bound(case, name)
     wrong = words(expected) != words(got)
-    owner = torch.full(expected.shape, -1)
-    buffer.of(owner).copy_(torch.arange(buffer.tensor.numel()).reshape(buffer.shape))
     excess = None
     if limit is not None:
         excess = _excess(expected, got, limit)
         # Written so that NaN, which compares false, is never within the bound.
-        wrong &= ~((excess <= 0) & (owner >= 0) & ~_kept(buffer, expected))
+        wrong &= ~((excess <= 0) & (buffer.elements >= 0) & ~_kept(buffer, expected))
     if not wrong.any():
         return None
     one = WrongArgument(case, name, expected, got, wrong, _near(limit))
-    first = _first(one, owner, excess, place)
+    first = _first(one, excess, place)
     return replace(first, relation=explain(one)) if place == "output" else first
 
 
-def _first(one: WrongArgument, owner: torch.Tensor, excess: torch.Tensor | None, place: Part) -> Difference:
+def _first(one: WrongArgument, excess: torch.Tensor | None, place: Part) -> Difference:
     """Describe the first wrong element of the tensor in its own order, or else of the memory around it."""
-    offsets = one.wrong.nonzero().flatten()
-    inside = offsets[owner[offsets] >= 0]
+    offsets, elements = one.wrong.nonzero().flatten(), one.buffer.elements
+    inside = offsets[elements[offsets] >= 0]
     if inside.numel():
-        offset = int(inside[owner[inside].argmin()])
-        index = tuple(int(i) for i in torch.unravel_index(owner[offset], one.buffer.shape))
+        offset = int(inside[elements[inside].argmin()])
+        index = one.buffer.index(offset)
         margin = None if excess is None else float(excess[offset])
     else:
         offset, place, margin = int(offsets[0]), "around", None

@@ -4,7 +4,6 @@ A row is what one index of a tensor's first dimensions names, say states[b,t]. R
 index, since a wrong stride leads anywhere in the allocation.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -14,19 +13,7 @@ import torch
 
 from draftproof.properties.kernels.case import Buffer, KernelCase, words
 from draftproof.properties.kernels.table import OPS
-from draftproof.properties.values.relations import (
-    Cause,
-    KernelRelation,
-    Pitch,
-    RowElsewhere,
-    RowOverwritten,
-    RowTaken,
-    RowUnwritten,
-    Shifted,
-    Spot,
-    SwappedStrides,
-    WrongStride,
-)
+from draftproof.properties.values import relations as rel
 
 Index = tuple[int, ...]
 # Whether each of the second values may stand for the first, which may be one for all of them.
@@ -62,14 +49,12 @@ class Rows:
         marked = self.buffer.of(wrong).reshape(*self.buffer.shape[: self.depth], -1).any(-1)
         return [tuple(index) for index in marked.nonzero()[:_MOST_ROWS].tolist()]
 
-    def spot(self, offset: int) -> Spot:
+    def spot(self, offset: int) -> rel.Spot:
         """Return what starts at an offset: a row, an element inside one, or memory around the tensor."""
-        owner = torch.full(self.buffer.storage.shape, -1)
-        self.buffer.of(owner).copy_(torch.arange(self.buffer.tensor.numel()).reshape(self.buffer.shape))
-        if owner[offset] < 0:
-            return Spot("around", (offset,))
-        index = tuple(int(i) for i in torch.unravel_index(owner[offset], self.buffer.shape))
-        return Spot("inside", index) if any(index[self.depth :]) else Spot("row", index[: self.depth])
+        if self.buffer.elements[offset] < 0:
+            return rel.Spot("around", (offset,))
+        index = self.buffer.index(offset)
+        return rel.Spot("inside", index) if any(index[self.depth :]) else rel.Spot("row", index[: self.depth])
 
     def find(self, storage: torch.Tensor, content: torch.Tensor, near: Near) -> list[int]:
         """Return the offsets in `storage` at which a row of this content lies."""
@@ -101,19 +86,19 @@ class WrongArgument:
         return self.case.buffers[self.name]
 
 
-def explain(one: WrongArgument) -> KernelRelation | None:
+def explain(one: WrongArgument) -> rel.KernelRelation | None:
     """Relate an argument's wrong allocation to what it must be, or return None where no relation is seen."""
     shape, values = one.buffer.shape, one.buffer.of(one.expected)
     if not values.is_floating_point() and not _telling(values):
         return None
     depths = [depth for depth in range(1, len(shape) + 1) if _telling(values) or prod(shape[depth:]) > 1]
     rows = [Rows(one.buffer, depth) for depth in depths]
-    seekers: tuple[Callable[[WrongArgument, Rows], RowElsewhere | RowTaken | None], ...] = (_displaced, _taken)
+    seekers: tuple[Callable[[WrongArgument, Rows], rel.RowElsewhere | rel.RowTaken | None], ...] = (_displaced, _taken)
     for seek in seekers:
         relations = [relation for relation in (seek(one, of) for of in rows) if relation]
         if relations:
             # Of rows and their parts, which are displaced as well, those that show why.
-            shown = (each for each in relations if isinstance(each.cause, WrongStride | SwappedStrides))
+            shown = (each for each in relations if isinstance(each.cause, rel.WrongStride | rel.SwappedStrides))
             return next(shown, relations[0])
     return next((relation for of in rows if (relation := _stale(one, of))), None)
 
@@ -123,7 +108,7 @@ def _telling(values: torch.Tensor) -> bool:
     return not values.is_floating_point() and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
 
 
-def _displaced(one: WrongArgument, rows: Rows) -> RowElsewhere | None:
+def _displaced(one: WrongArgument, rows: Rows) -> rel.RowElsewhere | None:
     """Look for rows that were to be written, and lie elsewhere."""
     before = rows.buffer.storage
     places: dict[Index, list[int]] = {}
@@ -140,10 +125,10 @@ def _displaced(one: WrongArgument, rows: Rows) -> RowElsewhere | None:
     if not places:
         return None
     index, offsets = next(iter(places.items()))
-    return RowElsewhere(rows.spot(offsets[0]), index, _stride(one.case, one.name, rows, places))
+    return rel.RowElsewhere(rows.spot(offsets[0]), index, _stride(one.case, one.name, rows, places))
 
 
-def _taken(one: WrongArgument, rows: Rows) -> RowElsewhere | RowTaken | None:
+def _taken(one: WrongArgument, rows: Rows) -> rel.RowElsewhere | rel.RowTaken | None:
     """Look for rows with the contents of another row, which has them as well, or of a wrong row of an input."""
     written = words(one.got) != words(rows.buffer.storage)
     indices = rows.where(one.wrong & written)
@@ -155,20 +140,20 @@ def _taken(one: WrongArgument, rows: Rows) -> RowElsewhere | RowTaken | None:
         ]
         owners = [spot.index for spot in map(rows.spot, offsets) if spot.kind == "row"]
         if owners:
-            return RowElsewhere(Spot("row", index), owners[0])
+            return rel.RowElsewhere(rel.Spot("row", index), owners[0])
     for other, source in _sources(one.case, one.name, rows):
         places: dict[Index, list[int]] = {}
-        taken: dict[Index, tuple[int, int]] = {}
+        taken: dict[Index, tuple[rel.Spot, rel.Spot]] = {}
         for index in indices:
             right = source.find(source.buffer.storage, rows.of(one.expected, index), _same)
             offsets = source.find(source.buffer.storage, rows.of(one.got, index), _same)
             if right and offsets:
-                taken[index] = right[0], offsets[0]
-                places[_index(source, right[0])] = offsets
+                own = source.spot(right[0])
+                taken[index] = source.spot(offsets[0]), own
+                places[own.index if own.kind == "row" else ()] = offsets
         if taken:
-            index, (own, offset) = next(iter(taken.items()))
-            cause = _stride(one.case, other, source, places)
-            return RowTaken(index, other, source.spot(offset), source.spot(own), cause)
+            index, (got, expected) = next(iter(taken.items()))
+            return rel.RowTaken(index, other, got, expected, _stride(one.case, other, source, places))
     return None
 
 
@@ -184,28 +169,22 @@ def _sources(case: KernelCase, name: str, rows: Rows) -> Iterator[tuple[str, Row
             yield other, Rows(buffer, depth)
 
 
-def _index(rows: Rows, offset: int) -> Index:
-    """Return the index of the row that starts at an offset, () if none does."""
-    indices = itertools.product(*map(range, rows.buffer.shape[: rows.depth]))
-    return next((index for index in indices if rows.start(index) == offset), ())
-
-
 def _same(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return words(value) == words(values)
 
 
-def _stale(one: WrongArgument, rows: Rows) -> RowUnwritten | RowOverwritten | None:
+def _stale(one: WrongArgument, rows: Rows) -> rel.RowUnwritten | rel.RowOverwritten | None:
     """Look whether the first wrong row was not written at all, or must not have been."""
     before = rows.buffer.storage
     for index in rows.where(one.wrong)[:1]:
         if torch.equal(words(rows.of(one.got, index)), words(rows.of(before, index))):
-            return RowUnwritten(index)
+            return rel.RowUnwritten(index)
         if torch.equal(words(rows.of(one.expected, index)), words(rows.of(before, index))):
-            return RowOverwritten(index)
+            return rel.RowOverwritten(index)
     return None
 
 
-def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[int]]) -> Cause | None:
+def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[int]]) -> rel.Cause | None:
     """Return the one stride, or two exchanged, that leads from every index to a place where its row was found."""
     strides = list(rows.buffer.strides[: rows.depth])
     places = {index: offsets for index, offsets in places.items() if index}
@@ -216,14 +195,16 @@ def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[in
         several = len({index[dimension] for index in places}) > 1
         for step in sorted(set.intersection(*steps)):
             pitch = _named(case, name, rows, dimension, step)
-            if pitch or several:
-                return WrongStride(pitch) if pitch else WrongStride(Pitch(step, strides[dimension]), dimension)
+            if pitch:
+                return rel.WrongStride(pitch)
+            if several:
+                return rel.WrongStride(rel.Pitch(step, strides[dimension]), dimension)
     for first in range(rows.depth):
         for second in range(first):
             swapped = list(strides)
             swapped[first], swapped[second] = strides[second], strides[first]
             if all(_led(rows, swapped, index) in offsets for index, offsets in places.items()):
-                return SwappedStrides(second, first)
+                return rel.SwappedStrides(second, first)
     return _shift(rows, places)
 
 
@@ -237,7 +218,7 @@ def _steps(rows: Rows, rest: list[int], index: Index, count: int, offsets: list[
     return {distance // count for distance in distances if count and distance % count == 0}
 
 
-def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> Pitch | None:
+def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -> rel.Pitch | None:
     """Return a wrong stride in rows of the next dimension, if that many have a name in the op: W=3 instead of A=5."""
     inner = dimension + 1
     if inner >= len(rows.buffer.shape) or step % rows.buffer.strides[inner]:
@@ -251,10 +232,10 @@ def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -
     if not letter and count != right - 1:
         return None
     own = letters[name][inner] if name in letters else "."
-    return Pitch(count, right, letter, own.strip("."))
+    return rel.Pitch(count, right, letter, own.strip("."))
 
 
-def _shift(rows: Rows, places: dict[Index, list[int]]) -> Shifted | None:
+def _shift(rows: Rows, places: dict[Index, list[int]]) -> rel.Shifted | None:
     """Return the constant number of elements by which all rows are moved, if there is one."""
     moved = {offset - rows.start(index) for index, offsets in places.items() for offset in offsets[:1]}
-    return Shifted(len(places), moved.pop()) if len(places) > 1 and len(moved) == 1 else None
+    return rel.Shifted(len(places), moved.pop()) if len(places) > 1 and len(moved) == 1 else None

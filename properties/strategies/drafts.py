@@ -36,11 +36,11 @@ def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
     Raises ValueError for an unknown algorithm, and for a scenario of another draft or of a real model.
     """
     if name not in BY_NAME:
-        raise ValueError(f"draft is {name!r}, allowed: {', '.join(BY_NAME)}")
+        raise ValueError(f"invalid draft {name!r}: expected one of {', '.join(BY_NAME)}")
     draft, kind = scenario.draft, BY_NAME[name]
     if not isinstance(draft, Eagle) or not isinstance(scenario.model, ProbeModel):
         tag = draft.__struct_config__.tag
-        raise ValueError(f"draft.kind is {tag}, allowed: eagle, that of a probe, to be exchanged for another")
+        raise ValueError(f"invalid draft.kind {tag!r}: expected eagle, that of a probe, to be exchanged for another")
     if name == algorithm(draft):
         return scenario
     if kind.proposes == "lookup":
@@ -156,7 +156,7 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
     Raises ValueError for less than one.
     """
     if steps < 1:
-        raise ValueError(f"steps is {steps}, allowed: 1 or more")
+        raise ValueError(f"invalid steps {steps}: expected 1 or more")
     adaptive = scenario.adaptive
     if adaptive is not None:
         candidates = tuple(dict.fromkeys(min(count, steps) for count in adaptive.candidates))

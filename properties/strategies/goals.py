@@ -34,7 +34,7 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """
     unknown = sorted(set(wanted) - AIMED)
     if unknown:
-        raise ValueError(f"point is {unknown[0]!r}, allowed: {', '.join(sorted(AIMED))}")
+        raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
     try:
         edited = aim_rounds(draw, aim_batches(draw, aim_model(draw, scenario, wanted), wanted), wanted)
         if edited.variant == "taps_off" and not ROUNDS & set(wanted):

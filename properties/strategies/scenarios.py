@@ -86,9 +86,9 @@ def generate(seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1
     Raises ValueError for a negative count, for no draft, and for one that is unknown or named twice.
     """
     if count < 0:
-        raise ValueError(f"count is {count}; allowed: 0 or more")
+        raise ValueError(f"invalid count {count}: expected 0 or more")
     if not drafts or len(set(drafts)) < len(drafts) or not set(drafts) <= set(ALGORITHMS):
-        raise ValueError(f"drafts is {list(drafts)}, allowed: some of {', '.join(ALGORITHMS)}, each once")
+        raise ValueError(f"invalid drafts {list(drafts)}: expected some of {', '.join(ALGORITHMS)}, each once")
     return list(_in_turns(_with_drafts(_drawn(seed_, count), drafts, seed_), seed_))
 
 

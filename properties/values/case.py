@@ -1,4 +1,4 @@
-"""The JSON forms: reading with errors that name the field, the value and what is allowed."""
+"""The JSON forms: reading with errors that name the field, the value and what is expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import msgspec.inspect
 
-from draftproof.properties.values.base import Value
+from draftproof.properties.values.base import Value, explain
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.validate import InvalidScenarioError, validate
@@ -33,7 +33,7 @@ def encode(value: Value) -> str:
 
 
 def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
-    """Read a value. Raises InvalidScenarioError naming the field, its value and what is allowed."""
+    """Read a value. Raises InvalidScenarioError naming the field, its value and what is expected."""
     try:
         raw = json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -46,7 +46,7 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InvalidScenarioError(f"{name}: {_explain(str(error), raw, kind)}") from None
+        raise InvalidScenarioError(f"{name}: {_problem(str(error), raw, kind)}") from None
 
 
 def read_case(path: Path) -> tuple[Scenario, Script | None]:
@@ -71,48 +71,30 @@ def _valid(scenario: Scenario, path: Path) -> Scenario:
         raise InvalidScenarioError(f"{path}: {error}") from None
 
 
-def _explain(message: str, raw: Any, kind: type) -> str:
-    """Add the value to a message of msgspec, which says what is allowed and where."""
-    match = re.search(r" - at `\$(?P<path>[^`]*)`$", message)
-    path = match["path"] if match else ""
-    allowed = message[: match.start()] if match else message
-    value = _lookup(raw, path)
-    shown = json.dumps(value) if not isinstance(value, dict | list) else f"a JSON {_JSON[type(value)]}"
-    return f"{path.lstrip('.') or 'the top level'} is {shown}: {allowed}{_allowed(kind, path, allowed, value)}"
+def _problem(message: str, raw: Any, kind: type) -> str:
+    """Return what is wrong by msgspec's message, with the value and the names that it does not list."""
+    path, value, expected = explain(message, raw)
+    names = _names(msgspec.inspect.type_info(kind), re.findall(r"\w+", path), raw)
+    if names and "missing" not in expected:
+        expected = f"one of {', '.join(names)}"
+    shown = f"a JSON {_JSON[type(value)]}" if isinstance(value, dict | list) else repr(value)
+    return f"invalid {path or 'top level'} {shown}: expected {expected}"
 
 
 _JSON = {dict: "object", list: "array"}
 
 
-def _allowed(kind: type, path: str, message: str, value: Any) -> str:
-    """Return the names that msgspec does not list: of an enumeration, of tags, of the fields that a value may have."""
-    if "missing" in message:
-        return ""
-    names = _names(msgspec.inspect.type_info(kind), re.findall(r"\.(\w+)|\[(?:\d+|\.\.\.)\]", path), value)
-    return f", allowed: {', '.join(names)}" if names else ""
-
-
-def _names(info: Any, fields: list[str], value: Any) -> list[str]:
-    """Walk a type along a path; an element of an array has the empty name."""
+def _names(info: Any, path: list[str], value: Any) -> list[str]:
+    """Walk a type and its value along a path: return names of an enumeration, tags, or fields beside an unknown one."""
     options = [one for one in getattr(info, "types", (info,)) if not isinstance(one, msgspec.inspect.NoneType)]
+    if not path:
+        return [str(value) for one in options if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
+    name, *rest = path
+    if isinstance(value, list):
+        return next((_names(one.item_type, rest, value[int(name)]) for one in options if hasattr(one, "item_type")), [])
     structs = [one for one in options if isinstance(one, msgspec.inspect.StructType)]
-    if fields and not fields[0]:
-        return next((_names(one.item_type, fields[1:], value) for one in options if hasattr(one, "item_type")), [])
-    if structs and structs[0].tag_field and fields == [structs[0].tag_field]:
+    if structs[0].tag_field == name:
         return [str(one.tag) for one in structs]
-    if fields:
-        inside = [field.type for one in structs for field in one.fields if field.name == fields[0]]
-        return next((found for one in inside if (found := _names(one, fields[1:], value))), [])
-    if isinstance(value, dict):
-        tagged = [one for one in structs if not one.tag_field or one.tag == value.get(one.tag_field)]
-        return list(dict.fromkeys(field.encode_name for one in tagged for field in one.fields))
-    return [str(value) for one in options if isinstance(one, msgspec.inspect.LiteralType) for value in one.values]
-
-
-def _lookup(raw: Any, path: str) -> Any:
-    for field, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
-        try:
-            raw = raw[field] if field else raw[int(index)]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return raw
+    tagged = [one for one in structs if not one.tag_field or one.tag == value.get(one.tag_field)]
+    fields = {field.encode_name: field.type for one in tagged for field in one.fields}
+    return _names(fields[name], rest, value.get(name)) if name in fields else list(fields)

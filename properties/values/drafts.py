@@ -40,12 +40,8 @@ class Eagle(Value, frozen=True, kw_only=True, tag="eagle", tag_field="kind"):
         return {"head.fc": (self.lanes, 2 * lanes), "head.out": (lanes, self.lanes)}
 
 
-class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
-    """Chained multi-token prediction for a probe: `layers` with weights and entries of their own, one a proposal.
-
-    With `chain` a layer takes the output of the one before it, as that `handed` it on; without it every layer takes the
-    target's hidden states.
-    """
+class _Layered(Value, frozen=True, kw_only=True):
+    """Sizes of a draft that has layers as a probe has them."""
 
     seed: Seed
     layers: Annotated[int, Meta(ge=1, le=16)]
@@ -54,6 +50,15 @@ class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
     key_dim: Small
     value_dim: Small
     lanes: Lanes
+
+
+class Mtp(_Layered, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
+    """Chained multi-token prediction for a probe: `layers` with weights and entries of their own, one a proposal.
+
+    With `chain` a layer takes the output of the one before it, as that `handed` it on; without it every layer takes the
+    target's hidden states.
+    """
+
     chain: bool = True
     handed: Literal["after_norm", "before_norm"] = "after_norm"
 
@@ -63,19 +68,12 @@ class Mtp(Value, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
         return fc | {f"mtp.out.{layer}": (lanes, self.lanes) for layer in range(self.layers)}
 
 
-class DFlash(Value, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
+class DFlash(_Layered, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
     """A block of masked tokens, proposed in one pass over features of the context.
 
     These are the outputs of the target's layers `features`, side by side in that order.
     """
 
-    seed: Seed
-    layers: Annotated[int, Meta(ge=1, le=16)]
-    heads: Small
-    kv_heads: Small
-    key_dim: Small
-    value_dim: Small
-    lanes: Lanes
     features: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
@@ -83,16 +81,8 @@ class DFlash(Value, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
         return {"dflash.in": (self.lanes, lanes), "dflash.mask": (lanes,), "dflash.out": (lanes, self.lanes)}
 
 
-class Standalone(Value, frozen=True, kw_only=True, tag="standalone", tag_field="kind"):
+class Standalone(_Layered, frozen=True, kw_only=True, tag="standalone", tag_field="kind"):
     """A smaller probe with entries of its own, which never sees a hidden state of the target."""
-
-    seed: Seed
-    layers: Annotated[int, Meta(ge=1, le=16)]
-    heads: Small
-    kv_heads: Small
-    key_dim: Small
-    value_dim: Small
-    lanes: Lanes
 
 
 class Ngram(Value, frozen=True, kw_only=True, tag="ngram", tag_field="kind"):

@@ -31,7 +31,7 @@ def random_head(sizes: HeadSizes, seed: int) -> dict[str, np.ndarray]:
     1, so that attention is neither flat nor one-hot. Raises ValueError for a seed outside 0 .. 2^128 - 1.
     """
     if not 0 <= seed < 1 << 128:
-        raise ValueError(f"seed is {seed}; allowed: 0 .. 2^128 - 1")
+        raise ValueError(f"invalid seed {seed}: expected 0 .. 2^128 - 1")
     bits = np.random.Philox(key=seed)
     d, f, h = sizes.hidden, sizes.intermediate, sizes.head_dim
     q, kv = sizes.heads * h, sizes.kv_heads * h

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash, Ngram, ProbeDraft, Standalone
@@ -35,14 +36,10 @@ def draw(seed: int, name: str, *shape: int) -> np.ndarray:
 
 def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft) -> dict[str, np.ndarray]:
     sizes = (spec.heads * spec.key_dim, spec.kv_heads * spec.key_dim, spec.kv_heads * spec.value_dim)
-    weights = {
-        f"{prefix}.{name}.weight": draw(seed, f"{prefix}.{name}", size, spec.lanes)
-        for name, size in zip("qkv", sizes, strict=True)
-    }
-    weights |= {
-        f"{prefix}.{name}.position": draw(seed, f"{prefix}.{name}.p", size)
-        for name, size in zip("qkv", sizes, strict=True)
-    }
+    weights: dict[str, np.ndarray] = {}
+    for name, size in zip("qkv", sizes, strict=True):
+        weights[f"{prefix}.{name}.weight"] = draw(seed, f"{prefix}.{name}", size, spec.lanes)
+        weights[f"{prefix}.{name}.position"] = draw(seed, f"{prefix}.{name}.p", size)
     weights[f"{prefix}.o.weight"] = draw(seed, f"{prefix}.o", spec.lanes, spec.heads * spec.value_dim)
     weights[f"{prefix}.mlp.weight"] = draw(seed, f"{prefix}.mlp", spec.lanes, spec.lanes)
     weights[f"{prefix}.q.gate"] = np.ones(sizes[0], dtype=np.uint64)
@@ -95,12 +92,12 @@ def target_weights(spec: ProbeModel) -> dict[str, np.ndarray]:
             weights |= _linear_layer(spec.seed, f"layers.{layer}", spec.linear, spec.lanes)
         else:
             weights |= _layer(spec.seed, f"layers.{layer}", spec)
-    first = carry_layer(spec)
     for layer in range(spec.layers):
         weights[f"layers.{layer}.o.weight"][0] = 0
         weights[f"layers.{layer}.mlp.weight"][0] = 0
-    weights[f"layers.{first}.q.gate"][: spec.key_dim] = 0
-    weights[f"layers.{first}.v.weight"][0] = _unit(spec.lanes)
+    first = f"layers.{carry_layer(spec)}"
+    weights[f"{first}.q.gate"][: spec.key_dim] = 0
+    weights[f"{first}.v.weight"][0] = _unit(spec.lanes)
     return weights
 
 
@@ -161,18 +158,8 @@ def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeMo
 
 def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:
     """Return the language model that a standalone draft is."""
-    return ProbeModel(
-        seed=draft.seed,
-        layers=draft.layers,
-        heads=draft.heads,
-        kv_heads=draft.kv_heads,
-        key_dim=draft.key_dim,
-        value_dim=draft.value_dim,
-        lanes=draft.lanes,
-        vocab=target.vocab,
-        logit_bits=target.logit_bits,
-        agreement=256,
-    )
+    sizes = msgspec.structs.asdict(draft)
+    return ProbeModel(**sizes, vocab=target.vocab, logit_bits=target.logit_bits, agreement=256)
 
 
 def _standalone_weights(draft: Standalone, target: ProbeModel) -> dict[str, np.ndarray]:

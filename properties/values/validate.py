@@ -12,13 +12,15 @@ from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenar
 
 
 class InvalidScenarioError(DraftproofError, ValueError):
-    """A scenario that cannot be run; the message names the field, the value and what is allowed."""
+    """A scenario that cannot be run; the message names the field, the value and what is expected."""
 
 
 def validate(scenario: Scenario) -> Scenario:
     """Return the scenario, or raise InvalidScenarioError at the first thing that does not fit together."""
     _memory(scenario)
-    _model(scenario)
+    if isinstance(scenario.model, ProbeModel):
+        _grouped("model", scenario.model)
+    _draft(scenario)
     _linear(scenario)
     _adaptive(scenario)
     for index in range(len(scenario.requests)):
@@ -35,26 +37,20 @@ def is_valid(scenario: Scenario) -> bool:
     return True
 
 
-def _require(holds: bool, field: str, value: object, allowed: str) -> None:
+def _require(holds: bool, field: str, value: object, expected: str) -> None:
     if not holds:
-        raise InvalidScenarioError(f"{field} is {value}, allowed: {allowed}")
+        raise InvalidScenarioError(f"invalid {field} {value}: expected {expected}")
 
 
 def _memory(scenario: Scenario) -> None:
     slots, batch = scenario.memory.request_slots, scenario.schedule.max_batch
-    _require(batch <= slots, "schedule.max_batch", batch, f"at most memory.request_slots = {slots}")
+    most = f"at most memory.request_slots = {slots}"
+    _require(batch <= slots, "schedule.max_batch", batch, most)
     arrivals = Counter(request.arrival for request in scenario.requests)
     for step, count in sorted(arrivals.items()):
-        _require(count <= slots, f"requests arriving at step {step}", count, f"at most memory.request_slots = {slots}")
+        _require(count <= slots, f"requests.arrival {step} of", f"{count} requests", most)
     sizes = scenario.graphs.sizes
     _require(list(sizes) == sorted(set(sizes)), "graphs.sizes", list(sizes), "distinct and ascending")
-
-
-def _model(scenario: Scenario) -> None:
-    model = scenario.model
-    if isinstance(model, ProbeModel):
-        _grouped("model", model)
-    _draft(scenario)
 
 
 def _grouped(name: str, part: ProbeModel | ProbeDraft) -> None:
@@ -69,16 +65,13 @@ def _draft(scenario: Scenario) -> None:
         return
     kind = draft.__struct_config__.tag
     if isinstance(scenario.model, Checkpoint):
-        _require(isinstance(draft, CheckpointDraft), "draft.kind", kind, "checkpoint or ngram, for a checkpoint")
+        _require(isinstance(draft, CheckpointDraft), "draft.kind", repr(kind), "checkpoint or ngram, for a checkpoint")
         return
     if isinstance(draft, CheckpointDraft):
-        allowed = ", ".join(name for name in ALGORITHMS)
-        raise InvalidScenarioError(f"draft.kind is {kind}, allowed: one of a probe, {allowed}")
-    if not isinstance(draft, Ngram) and hasattr(draft, "heads"):
-        _grouped("draft", draft)
+        raise InvalidScenarioError(f"invalid draft.kind {kind!r}: expected one of a probe, {', '.join(ALGORITHMS)}")
+    _grouped("draft", draft)
     if kind_of(draft).layer_a_draft:
-        steps = scenario.steps
-        layers = getattr(draft, "layers", 1)
+        steps, layers = scenario.steps, getattr(draft, "layers", 1)
         _require(layers >= steps, "draft.layers", layers, f"at least steps = {steps}, a layer a proposal")
     if isinstance(draft, DFlash):
         top = scenario.model.layers - 1
@@ -91,7 +84,7 @@ def _linear(scenario: Scenario) -> None:
     if isinstance(model, Checkpoint):
         return
     count = len(model.layer_types)
-    _require(count in (0, model.layers), "model.layer_types", f"{count} types", f"none or {model.layers}, one a layer")
+    _require(count in (0, model.layers), "model.layer_types", f"of {count}", f"none or {model.layers}, one a layer")
     full = "full_attention" in model.types
     _require(full, "model.layer_types", list(model.layer_types), "at least one full_attention layer, for the carry")
     hybrid = "linear_attention" in model.types
@@ -112,11 +105,11 @@ def _request(scenario: Scenario, index: int) -> None:
     request, memory = scenario.requests[index], scenario.memory
     at = f"requests[{index}]"
     longest = memory.max_len - 1
-    _require(len(request.prompt) <= longest, f"{at}.prompt", f"{len(request.prompt)} tokens", f"at most {longest}")
+    _require(len(request.prompt) <= longest, f"{at}.prompt", f"of {len(request.prompt)} tokens", f"at most {longest}")
     top = max(request.prompt)
-    _require(top < scenario.model.vocab, f"{at}.prompt", f"token {top}", f"below model.vocab = {scenario.model.vocab}")
+    _require(top < scenario.model.vocab, f"token in {at}.prompt", top, f"below model.vocab = {scenario.model.vocab}")
     pages = pages_needed(scenario, request)
-    _require(pages <= memory.pages, f"pages needed by {at}", pages, f"at most memory.pages = {memory.pages}")
+    _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):
         where = f"{at}.rounds[{number}]"
         _require(plan.drafts <= scenario.steps, f"{where}.drafts", plan.drafts, f"at most steps = {scenario.steps}")

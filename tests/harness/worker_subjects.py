@@ -64,7 +64,7 @@ class Acting(EngineSubject):
         raise IndexError("page 9 is out of range")
 
     def refuses(self) -> None:
-        raise InvalidScenarioError("max_batch is 9, allowed: at most 4")
+        raise InvalidScenarioError("invalid max_batch 9: expected at most 4")
 
     def device_error(self) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors may be late.")

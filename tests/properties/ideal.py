@@ -94,7 +94,7 @@ class _Play:
         self.step, self.launched = 0, 0
         self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
         self.form = form_of(scenario.draft)
-        self.drafts_in_launch = self.form.steps or self.form.block
+        self.drafts_in_launch = self.form.proposes in ("steps", "block")
         self.layers = range(self.form.extend_launches)
 
     def say(self, channel: str, key: Key, value: Datum) -> None:

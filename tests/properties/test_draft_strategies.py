@@ -92,16 +92,16 @@ def test_eagle_alone_is_the_default_and_a_longer_list_begins_with_the_shorter() 
 
 @pytest.mark.parametrize("names", [(), ("eagle", "eagle"), ("medusa",)])
 def test_other_lists_of_drafts_are_refused(names: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match=f"allowed: some of {', '.join(ALGORITHMS)}, each once"):
+    with pytest.raises(ValueError, match=f"expected some of {', '.join(ALGORITHMS)}, each once"):
         generate(0, 1, names)  # type: ignore[arg-type]
 
 
 def test_only_an_eagle_draft_of_a_probe_is_exchanged() -> None:
     scenario = generate(0, 1)[0]
     assert with_draft(scenario, "eagle", 3) == scenario
-    with pytest.raises(ValueError, match="draft is 'medusa', allowed: eagle, mtp"):
+    with pytest.raises(ValueError, match="invalid draft 'medusa': expected one of eagle, mtp"):
         with_draft(scenario, "medusa", 0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"draft\.kind is mtp, allowed: eagle"):
+    with pytest.raises(ValueError, match=r"invalid draft\.kind 'mtp': expected eagle"):
         with_draft(with_draft(scenario, "mtp", 0), "dflash", 0)
 
 
@@ -193,5 +193,5 @@ def test_step_counts_are_cut_with_everything_that_depends_on_them(name: Algorith
 
 
 def test_no_steps_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="steps is 0, allowed: 1 or more"):
+    with pytest.raises(ValueError, match="invalid steps 0: expected 1 or more"):
         with_steps(generate(0, 1)[0], 0)

@@ -6,7 +6,6 @@ A new architecture is a line of `CONFIGS`, and a class of its own if its fields 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -14,6 +13,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from draftproof.errors import CheckpointError
+from draftproof.properties.values.base import explain
 from draftproof.properties.values.checkpoint_config.base import DecoderConfig, TargetConfig, invalid
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, Qwen3Config
@@ -111,7 +111,7 @@ def parse_config(fields: dict[str, Any], kind: type[Any] = TargetConfig, source:
     try:
         made = msgspec.convert(given, config)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), {**fields, **given}, source) from None
+        raise invalid(source, *explain(str(error), {**fields, **given})) from None
     made.check(source)
     return made
 
@@ -147,17 +147,3 @@ def _mtp_layers(fields: Mapping[str, Any], source: str) -> dict[str, Any]:
     if len(given) == 2 and first != second:
         raise invalid(source, "num_mtp_layers", second, f"{first}, the value of num_nextn_predict_layers")
     return dict.fromkeys(_MTP_LAYERS[:1], first if second is None else second) if given else {}
-
-
-def _explained(message: str, fields: Mapping[str, Any], source: str) -> CheckpointError:
-    """Return the error for msgspec's sentence, which says what is allowed and where, with the value found there."""
-    match = re.fullmatch(r"(?P<problem>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?", message)
-    assert match is not None
-    problem, path = match["problem"].removeprefix("Expected "), match["path"] or ""
-    if named := re.search(r"(missing required|contains unknown) field `(\w+)`", problem):
-        path = f"{path}.{named[2]}".lstrip(".")
-        problem = "a value, it is missing" if named[1] == "missing required" else "none, the field is not supported"
-    value: Any = fields
-    for field, index in re.findall(r"(\w+)(?=\.|\[|$)|\[(\d+)\]", path):
-        value = value.get(field) if field else value[int(index)]
-    return invalid(source, path, value, problem)

@@ -77,16 +77,30 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The name under which both sides register the model."""
         return self.architectures[0]
 
+    def invalid(self, source: str, field: str, expected: str) -> CheckpointError:
+        """Return the error for a field of `source` that has a wrong value."""
+        value = getattr(self, field)
+        return invalid(source, field, list(value) if isinstance(value, tuple) else value, expected)
+
     def check(self, source: str) -> None:
         """Raise CheckpointError for fields that do not fit each other."""
-        check_divides(self, source, "num_key_value_heads", "num_attention_heads")
+        self.check_divides(source, "num_key_value_heads", "num_attention_heads")
         allowed = (FULL, LINEAR) if self.has_states else (FULL,)
         types = (FULL,) * self.num_hidden_layers if self.layer_types is None else self.layer_types
         if len(types) != self.num_hidden_layers or not set(types) <= set(allowed):
-            names = " or ".join(map(repr, allowed))
-            raise invalid(
-                source, "layer_types", list(types), f"num_hidden_layers ({self.num_hidden_layers}) times {names}"
-            )
+            expected = f"num_hidden_layers ({self.num_hidden_layers}) times {' or '.join(map(repr, allowed))}"
+            raise self.invalid(source, "layer_types", expected)
+
+    def check_divides(self, source: str, field: str, of: str) -> None:
+        """Raise CheckpointError unless the field, if given, divides another one."""
+        value, whole = getattr(self, field), getattr(self, of)
+        if value is not None and whole % value:
+            raise self.invalid(source, field, f"a divisor of {of} ({whole})")
+
+    def check_at_most(self, source: str, field: str, most: int, what: str) -> None:
+        """Raise CheckpointError for a value above `most`."""
+        if getattr(self, field) > most:
+            raise self.invalid(source, field, f"at most {most} ({what})")
 
     def check_rotates_all(self, source: str) -> None:
         """Raise CheckpointError if only a part of each head is rotated."""
@@ -98,9 +112,8 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
         factor = self.rope_parameters.partial_rotary_factor
         width = int(head_dim * factor)
         if not 2 <= width <= head_dim or width % 2:
-            raise invalid(
-                source, "partial_rotary_factor", factor, f"an even part of head_dim ({head_dim}), not none of it"
-            )
+            expected = f"an even part of head_dim ({head_dim}), not none of it"
+            raise invalid(source, "partial_rotary_factor", factor, expected)
 
 
 class TargetConfig(DecoderConfig, frozen=True, kw_only=True):
@@ -109,17 +122,3 @@ class TargetConfig(DecoderConfig, frozen=True, kw_only=True):
     vocab_size: Count
     tie_word_embeddings: bool = False
     eos_token_id: Whole | tuple[Whole, ...] | None = None
-
-
-def check_divides(config: DecoderConfig, source: str, field: str, of: str) -> None:
-    """Raise CheckpointError unless the field, if given, divides another one."""
-    value, whole = getattr(config, field), getattr(config, of)
-    if value is not None and whole % value:
-        raise invalid(source, field, value, f"a divisor of {of} ({whole})")
-
-
-def check_at_most(config: DecoderConfig, source: str, field: str, most: int, what: str) -> None:
-    """Raise CheckpointError for a value above `most`."""
-    value = getattr(config, field)
-    if value > most:
-        raise invalid(source, field, value, f"at most {most} ({what})")

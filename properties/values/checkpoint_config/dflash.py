@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from draftproof.properties.values.checkpoint_config.base import Count, DecoderConfig, Even, Whole, invalid
+from draftproof.properties.values.checkpoint_config.base import Count, DecoderConfig, Even, Whole
 
 
 class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
         super().check(source)
         self.check_rotates_all(source)
         if len(set(self.target_layer_ids)) < len(self.target_layer_ids):
-            raise invalid(source, "target_layer_ids", list(self.target_layer_ids), "distinct layers")
+            raise self.invalid(source, "target_layer_ids", "distinct layers")
 
     def check_fits(self, hidden_size: int, vocab_size: int, layers: int, source: str) -> None:
         """Raise CheckpointError unless the draft fits a target of these sizes.
@@ -39,10 +39,8 @@ class DFlashConfig(DecoderConfig, frozen=True, kw_only=True):
         layer before any norm.
         """
         if self.hidden_size != hidden_size:
-            raise invalid(source, "hidden_size", self.hidden_size, f"{hidden_size}, that of the target")
+            raise self.invalid(source, "hidden_size", f"{hidden_size}, that of the target")
         if self.mask_token_id >= vocab_size:
-            raise invalid(
-                source, "mask_token_id", self.mask_token_id, f"less than the target's vocab_size, {vocab_size}"
-            )
+            raise self.invalid(source, "mask_token_id", f"less than the target's vocab_size, {vocab_size}")
         if max(self.target_layer_ids) > layers - 2:
-            raise invalid(source, "target_layer_ids", list(self.target_layer_ids), f"layers 0 .. {layers - 2}")
+            raise self.invalid(source, "target_layer_ids", f"layers 0 .. {layers - 2}")

@@ -37,9 +37,8 @@ class LlamaConfig(TargetConfig, frozen=True, kw_only=True):
         self.check_rotates_all(source)
         rope = self.rope_parameters
         if isinstance(rope, Llama3RopeParameters) and rope.high_freq_factor <= rope.low_freq_factor:
-            raise invalid(
-                source, "high_freq_factor", rope.high_freq_factor, f"above low_freq_factor ({rope.low_freq_factor})"
-            )
+            expected = f"above low_freq_factor ({rope.low_freq_factor})"
+            raise invalid(source, "high_freq_factor", rope.high_freq_factor, expected)
         if self.head_dim is None and self.hidden_size // self.num_attention_heads % 2:
             raise invalid(source, "head_dim", self.hidden_size // self.num_attention_heads, "an even number")
 
@@ -79,6 +78,6 @@ def eagle_layer(
 def check_head_fits(head: LlamaConfig, made_up: LlamaConfig, source: str) -> None:
     """Raise CheckpointError unless an EAGLE head has the layer, width and vocabulary of one made up for its target."""
     for field in ("architectures", "num_hidden_layers", "hidden_size", "vocab_size"):
-        value, expected = getattr(head, field), getattr(made_up, field)
-        if value != expected:
-            raise invalid(source, field, value, f"{expected!r} for an EAGLE head of this target")
+        expected = getattr(made_up, field)
+        if getattr(head, field) != expected:
+            raise head.invalid(source, field, f"{expected!r} for an EAGLE head of this target")

@@ -14,9 +14,6 @@ from draftproof.properties.values.checkpoint_config.base import (
     MropeParameters,
     TargetConfig,
     Whole,
-    check_at_most,
-    check_divides,
-    invalid,
 )
 
 
@@ -69,15 +66,15 @@ class GatedDeltaNetConfig(TargetConfig, frozen=True, kw_only=True):
         self.check_rotary_width(self.head_dim, source)
         listed, interval = self.layer_types, self.full_attention_interval
         if (FULL not in listed) if listed is not None else self.num_hidden_layers < interval:
-            raise invalid(source, "layer_types", None if listed is None else list(listed), f"one {FULL!r} at least")
-        check_divides(self, source, "linear_num_key_heads", "linear_num_value_heads")
+            raise self.invalid(source, "layer_types", f"one {FULL!r} at least")
+        self.check_divides(source, "linear_num_key_heads", "linear_num_value_heads")
 
     def check_mtp(self, source: str) -> None:
         """Raise CheckpointError unless the checkpoint's own draft is one layer that shares the target's embedding."""
         if self.mtp_num_hidden_layers != 1:
-            raise invalid(source, "mtp_num_hidden_layers", self.mtp_num_hidden_layers, "1 for the built-in draft")
+            raise self.invalid(source, "mtp_num_hidden_layers", "1 for the built-in draft")
         if self.mtp_use_dedicated_embeddings:
-            raise invalid(source, "mtp_use_dedicated_embeddings", True, "false for the built-in draft")
+            raise self.invalid(source, "mtp_use_dedicated_embeddings", "false for the built-in draft")
 
 
 class Qwen3NextConfig(GatedDeltaNetConfig, frozen=True, kw_only=True):
@@ -101,7 +98,7 @@ class Qwen3NextConfig(GatedDeltaNetConfig, frozen=True, kw_only=True):
         layers = range(self.num_hidden_layers)
         needed = not self.num_experts or any(i in plain or (i + 1) % step for i in layers)
         if needed and self.intermediate_size is None:
-            raise invalid(source, "intermediate_size", None, "`int` >= 1, since some layers have no experts")
+            raise self.invalid(source, "intermediate_size", "`int` >= 1, since some layers have no experts")
 
 
 class Qwen3_5Config(GatedDeltaNetConfig, frozen=True, kw_only=True):
@@ -139,5 +136,5 @@ def check_experts(config: Qwen3NextConfig | Qwen3_5MoeConfig, source: str) -> No
     """Raise CheckpointError for layers with experts that lack a size."""
     for field in ("num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"):
         if getattr(config, field) is None:
-            raise invalid(source, field, None, "`int` >= 1, since num_experts is not 0")
-    check_at_most(config, source, "num_experts_per_tok", config.num_experts, "num_experts")
+            raise config.invalid(source, field, "`int` >= 1, since num_experts is not 0")
+    config.check_at_most(source, "num_experts_per_tok", config.num_experts, "num_experts")

@@ -12,9 +12,6 @@ from draftproof.properties.values.checkpoint_config.base import (
     Positive,
     TargetConfig,
     Whole,
-    check_at_most,
-    check_divides,
-    invalid,
 )
 
 
@@ -47,19 +44,18 @@ class GroupedMoeConfig(TargetConfig, frozen=True, kw_only=True):
 
     def check(self, source: str) -> None:
         super().check(source)
-        check_divides(self, source, "n_group", "n_routed_experts")
+        self.check_divides(source, "n_group", "n_routed_experts")
         size = self.n_routed_experts // self.n_group
         if size < 2:
-            raise invalid(
-                source, "n_group", self.n_group, f"groups of at least two of n_routed_experts ({self.n_routed_experts})"
-            )
-        check_at_most(self, source, "topk_group", self.n_group, "n_group")
-        check_at_most(self, source, "num_experts_per_tok", self.topk_group * size, "experts of topk_group groups")
+            expected = f"groups of at least two of n_routed_experts ({self.n_routed_experts})"
+            raise self.invalid(source, "n_group", expected)
+        self.check_at_most(source, "topk_group", self.n_group, "n_group")
+        self.check_at_most(source, "num_experts_per_tok", self.topk_group * size, "experts of topk_group groups")
 
     def check_mtp(self, source: str) -> None:
         """Raise CheckpointError if the checkpoint has no draft of its own."""
         if not self.num_nextn_predict_layers:
-            raise invalid(source, "num_nextn_predict_layers", 0, "at least 1 for the built-in draft")
+            raise self.invalid(source, "num_nextn_predict_layers", "at least 1 for the built-in draft")
 
 
 class Glm4MoeConfig(GroupedMoeConfig, frozen=True, kw_only=True):
@@ -98,6 +94,4 @@ class DeepseekV3Config(GroupedMoeConfig, frozen=True, kw_only=True):
         super().check(source)
         self.check_rotates_all(source)
         if self.num_key_value_heads not in (None, self.num_attention_heads):
-            raise invalid(
-                source, "num_key_value_heads", self.num_key_value_heads, f"{self.num_attention_heads}, as of queries"
-            )
+            raise self.invalid(source, "num_key_value_heads", f"{self.num_attention_heads}, as of queries")

@@ -146,7 +146,7 @@ def test_only_drafts_that_were_asked_for_come(name: Algorithm) -> None:
 
 def test_every_coverpoint_has_an_aim() -> None:
     assert frozenset(POINTS) == AIMED
-    with pytest.raises(ValueError, match="point is 'colour'"):
+    with pytest.raises(ValueError, match="invalid point 'colour': expected one of"):
         scenarios_of(st.composite(lambda draw: aim(draw, CORPUS[0], {"colour": "red"}))(), 1)
 
 

@@ -206,7 +206,7 @@ def test_a_campaign_begins_once(tmp_path: Path):
         with pytest.raises(CampaignError, match="invalid seed '8': expected 7, as in this campaign"):
             directory.begin(Asked(seed=8), {})
         (tmp_path / "campaign.json").write_text('{"seed": "x"}')
-        with pytest.raises(CampaignError, match=r'campaign\.json: seed is "x"'):
+        with pytest.raises(CampaignError, match=r"campaign\.json: invalid seed 'x': expected `int`"):
             directory.begin(Asked(), {})
 
 

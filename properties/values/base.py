@@ -21,5 +21,8 @@ def explain(message: str, raw: Any) -> tuple[str, Any, str]:
         path = f"{path}.{named[2]}".lstrip(".")
         problem = "a value, it is missing" if named[1] == "missing required" else "none, the field is not supported"
     for field, index in re.findall(r"(\w+)(?=\.|\[|$)|\[(\d+)\]", path):
-        raw = raw.get(field) if field else raw[int(index)]
+        try:
+            raw = raw[field] if field else raw[int(index)]
+        except (KeyError, TypeError):  # a field that is missing, or a place in a mapping, which has no name here
+            return path, None, problem
     return path, raw, problem

@@ -93,6 +93,8 @@ def _names(info: Any, path: list[str], value: Any) -> list[str]:
     if isinstance(value, list):
         return next((_names(one.item_type, rest, value[int(name)]) for one in options if hasattr(one, "item_type")), [])
     structs = [one for one in options if isinstance(one, msgspec.inspect.StructType)]
+    if not structs or not isinstance(value, dict):
+        return []
     if structs[0].tag_field == name:
         return [str(one.tag) for one in structs]
     tagged = [one for one in structs if not one.tag_field or one.tag == value.get(one.tag_field)]

@@ -129,7 +129,7 @@ def test_names_are_unique_and_say_what_they_are_of() -> None:
     "name", ["", "accept", "accept: accept=most", "accept: K=1", "accept x K: accept=none", "nothing: K=1"]
 )
 def test_what_is_no_bin_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="invalid bin .*: expected <cross>"):
+    with pytest.raises(ValueError, match=r"invalid bin .*: expected <cross>"):
         split(name)
 
 

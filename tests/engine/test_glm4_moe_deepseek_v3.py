@@ -187,7 +187,7 @@ def test_decode_on_a_gpu_is_close_to_float64(directory: Path, dtype: torch.dtype
     cpu = paged(target.cache_shape, T)
     keys, values = (tuple(pool.cuda() for pool in pools) for pools in (cpu.keys, cpu.values))
     at = place(cpu, [1] * 9, list(range(9)))
-    cache = replace(cpu, keys=keys, values=values, table=cpu.table.cuda())
+    cache = replace(cpu, keys=keys, values=values, page_table=cpu.page_table.cuda())
     on_gpu = AttentionMetadata(at.req_rows.cuda(), at.positions.cuda(), at.slot_mapping.cuda())
     got = target.logits(target.forward(IDS[:9].cuda(), on_gpu, cache)).cpu().double()
     wrong = (got - expected).norm(dim=1) / expected.norm(dim=1)

@@ -80,25 +80,56 @@ class CacheShape:
 
 
 @dataclass(frozen=True)
-class StateShape:
+class LinearSizes:
+    """Sizes of linear layers: key head u // (value_heads / key_heads) serves value head u; `conv` is C."""
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
+
+    @property
+    def keys(self) -> int:
+        """Components of all keys, or of all queries."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Components of all values."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Q, the inputs of the convolution: all queries, all keys, all values."""
+        return 2 * self.keys + self.values
+
+    def state_shape(self, layers: int, dtype: torch.dtype) -> StateShape | None:
+        """Return what `layers` layers keep of a request; None without any. Matrices of floats are float32 at least."""
+        wide = dtype if dtype == torch.int64 else torch.promote_types(dtype, torch.float32)
+        return StateShape(**vars(self), layers=layers, dtype=dtype, state_dtype=wide) if layers else None
+
+
+@dataclass(frozen=True)
+class StateShape(LinearSizes):
     """The recurrent state of one request in each of `layers` layers.
 
     The last C - 1 inputs of the convolution, of `dtype`, and U matrices [key_dim, value_dim] of `state_dtype`.
     """
 
     layers: int
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv: int
     dtype: torch.dtype
     state_dtype: torch.dtype
 
     @property
-    def channels(self) -> int:
-        """Q: queries and keys of all key heads, values of all value heads."""
-        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    def window(self) -> tuple[int, int]:
+        """[C - 1, Q]."""
+        return self.conv - 1, self.channels
+
+    @property
+    def matrices(self) -> tuple[int, int, int]:
+        """[U, key_dim, value_dim]."""
+        return self.value_heads, self.key_dim, self.value_dim
 
 
 @dataclass(frozen=True)

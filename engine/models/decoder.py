@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -32,22 +33,17 @@ class FeedForward(Protocol):
     def tensors(self) -> tuple[Tensor, ...]: ...
 
 
-class Layer(Protocol):
+@dataclass(frozen=True)
+class Layer:
     """norm [D], the mixer, mlp_norm [D], the MLP."""
 
-    @property
-    def norm(self) -> Tensor: ...
+    norm: Tensor
+    mixer: Mixer
+    mlp_norm: Tensor
+    mlp: FeedForward
 
-    @property
-    def mixer(self) -> Mixer: ...
-
-    @property
-    def mlp_norm(self) -> Tensor: ...
-
-    @property
-    def mlp(self) -> FeedForward: ...
-
-    def tensors(self) -> tuple[Tensor, ...]: ...
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.norm, *self.mixer.tensors(), self.mlp_norm, *self.mlp.tensors())
 
 
 def run_layers(

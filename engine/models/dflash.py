@@ -20,58 +20,48 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache
 from draftproof.engine.models.checkpoint import open_tensors, take
-from draftproof.engine.models.layers import Attention, LayerSizes, head_norm, inverse_frequencies, read_layer, rms_norm
-from draftproof.engine.models.llama import run_dense
-from draftproof.engine.models.target import CheckpointTarget, SharesEmbedding, shared_weights
+from draftproof.engine.models.decoder import run_layers
+from draftproof.engine.models.layers import LayerSizes, head_norm, rms_norm
+from draftproof.engine.models.llama import read_layers
+from draftproof.engine.models.target import CheckpointTarget, LanguageModel
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 
 
-class DFlashModel:
+class DFlashModel(LanguageModel):
     """A `Block`. Tensors: encoder.fc [D, Df], encoder.output_norm_enc [D], layers.*, norm."""
 
-    def __init__(self, config: DFlashConfig, tensors: Mapping[str, Tensor], target: SharesEmbedding) -> None:
-        self.sizes = sizes = LayerSizes.of(config)
-        width, layers = config.hidden_size, config.num_hidden_layers
+    def __init__(self, config: DFlashConfig, tensors: Mapping[str, Tensor], target: LanguageModel) -> None:
+        self.sizes, width = LayerSizes.of(config), config.hidden_size
         self.features, self.mask, self.block = config.target_layer_ids, config.mask_token_id, config.block_size
         self.fc = take(tensors, "encoder.fc.weight", width, width * len(self.features))
         self.context_norm = take(tensors, "encoder.output_norm_enc.weight", width)
-        self.layers = tuple(read_layer(sizes, tensors, f"layers.{i}") for i in range(layers))
-        names = [f"layers.{i}.input_layernorm.weight" for i in range(layers)] + ["norm.weight"]
-        # One more than there are layers: the last is the final norm.
-        self.norms = tuple(take(tensors, name, width) for name in names)
+        self.layers = read_layers(config, tensors, "layers")
+        self.norm = take(tensors, "norm.weight", width)
         self.lm_head, self.embedding = target.lm_head, target.embedding
-        self.cache_shape = sizes.cache_shape(layers, self.fc.dtype)
-        inv_freq = inverse_frequencies(config.rope_parameters, sizes.head_dim)
-        self._attention = Attention(sizes, inv_freq.to(self.fc.device))
+        self.cache_shape = self.sizes.cache_shape(config.num_hidden_layers, self.fc.dtype)
 
     def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Write the context entries of features [T, Df] in every layer."""
         kv_heads, size, eps = self.sizes.num_key_value_heads, self.sizes.head_dim, self.sizes.rms_norm_eps
         context = rms_norm(F.linear(features, self.fc), self.context_norm, eps)
-        for i, weights in enumerate(self.layers):
-            assert weights.k_norm is not None
-            entries = F.linear(context, weights.qkv[self.sizes.num_attention_heads * size :])
+        for i, attention in enumerate(layer.mixer for layer in self.layers):
+            assert attention.k_norm is not None
+            entries = F.linear(context, attention.projection[self.sizes.num_attention_heads * size :])
             k, v = entries.view(-1, 2 * kv_heads, size).split(kv_heads, dim=1)
-            k = head_norm(k, weights.k_norm, eps)
+            k = head_norm(k, attention.k_norm, eps)
             # There are no queries to rotate.
-            kernels.rope(k[:, :0], k, metadata.positions, self._attention.inv_freq)
+            kernels.rope(k[:, :0], k, metadata.positions, attention.inv_freq)
             cache.write(i, k, v, metadata)
 
     def forward(self, ids: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """ids [B, W], of which `metadata` has B * W -> states [B * W, D] after the final norm."""
         residual = F.embedding(ids.reshape(-1), self.embedding)
-        return run_dense(self.layers, self.norms, self._attention, residual, metadata, cache)
+        return run_layers(self.layers, self.norm, residual, metadata, cache, self.sizes.rms_norm_eps)
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(hidden_states, self.lm_head)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return every tensor that append, forward and logits read, each once."""
-        layers = tuple(tensor for layer in self.layers for tensor in layer.tensors())
-        own = (self.fc, self.context_norm, *self.norms, *layers, self._attention.inv_freq)
-        return (*shared_weights(self), *own)
+    def tensors(self) -> tuple[Tensor, ...]:
+        layers = (tensor for layer in self.layers for tensor in layer.tensors())
+        return (self.fc, self.context_norm, self.norm, *layers)
 
 
 def load_dflash(

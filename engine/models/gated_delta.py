@@ -14,53 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import AttentionMetadata, Cache, RecurrentWeights, StateShape
+from draftproof.engine.models.base import AttentionMetadata, Cache, LinearSizes, RecurrentWeights
 from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
-
-
-@dataclass(frozen=True)
-class LinearSizes:
-    """Key head u // (value_heads / key_heads) serves value head u; `conv` is C."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv: int
-
-    @classmethod
-    def of(cls, config: GatedDeltaNetConfig) -> LinearSizes:
-        """Return the sizes of a configuration."""
-        return cls(
-            key_heads=config.linear_num_key_heads,
-            value_heads=config.linear_num_value_heads,
-            key_dim=config.linear_key_head_dim,
-            value_dim=config.linear_value_head_dim,
-            conv=config.linear_conv_kernel_dim,
-        )
-
-    @property
-    def keys(self) -> int:
-        """Components of all keys, or of all queries."""
-        return self.key_heads * self.key_dim
-
-    @property
-    def values(self) -> int:
-        """Components of all values."""
-        return self.value_heads * self.value_dim
-
-    @property
-    def channels(self) -> int:
-        """Inputs of the convolution: all queries, all keys, all values."""
-        return 2 * self.keys + self.values
-
-    def state_shape(self, layers: int, dtype: torch.dtype) -> StateShape | None:
-        """Return what `layers` linear layers keep of a request; None without any."""
-        if not layers:
-            return None
-        heads = (self.key_heads, self.value_heads, self.key_dim, self.value_dim)
-        return StateShape(layers, *heads, self.conv, dtype, torch.promote_types(dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -90,9 +46,20 @@ class GatedDelta:
         return (self.projection, *recurrent, self.norm, self.out)
 
 
+def linear_sizes(config: GatedDeltaNetConfig) -> LinearSizes:
+    """Return the sizes of a configuration's linear layers."""
+    return LinearSizes(
+        key_heads=config.linear_num_key_heads,
+        value_heads=config.linear_num_value_heads,
+        key_dim=config.linear_key_head_dim,
+        value_dim=config.linear_value_head_dim,
+        conv=config.linear_conv_kernel_dim,
+    )
+
+
 def read_gated_delta(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, index: int) -> GatedDelta:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
-    sizes, width = LinearSizes.of(config), config.hidden_size
+    sizes, width = linear_sizes(config), config.hidden_size
     # Qwen3-Next stores the projections interleaved by key head, Qwen3.5 one after the other.
     read = _interleaved if isinstance(config, Qwen3NextConfig) else _split
     conv = take(tensors, f"{prefix}.conv1d.weight", sizes.channels, 1, sizes.conv)

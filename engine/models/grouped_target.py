@@ -7,38 +7,24 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import CacheShape, Chain
-from draftproof.engine.models.checkpoint import take
+from draftproof.engine.models.checkpoint import Tensors, take
 from draftproof.engine.models.config_fields import target_fields
-from draftproof.engine.models.decoder import Mixer
-from draftproof.engine.models.grouped_moe import GroupedMoe, read_grouped_moe
-from draftproof.engine.models.layers import Mlp, read_mlp
-from draftproof.engine.models.mtp_chain import MtpChain
+from draftproof.engine.models.decoder import Layer, Mixer
+from draftproof.engine.models.grouped_moe import read_grouped_moe
+from draftproof.engine.models.layers import read_mlp
+from draftproof.engine.models.mtp_chain import MtpChain, NextTokenLayer
 from draftproof.engine.models.target import CheckpointTarget
+from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
 
 G = TypeVar("G", bound=GroupedMoeConfig)
-
-
-@dataclass(frozen=True)
-class GroupedLayer:
-    """norm [D], the attention, mlp_norm [D], the MLP."""
-
-    norm: Tensor
-    mixer: Mixer
-    mlp_norm: Tensor
-    mlp: Mlp | GroupedMoe
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return every tensor of the layer."""
-        return (self.norm, *self.mixer.tensors(), self.mlp_norm, *self.mlp.tensors())
 
 
 class GroupedTarget(CheckpointTarget[G]):
@@ -65,29 +51,39 @@ class GroupedTarget(CheckpointTarget[G]):
         """Return what `layers` layers keep per token."""
 
     @classmethod
-    def read_layer(
-        cls, config: G, tensors: Mapping[str, Tensor], prefix: str, index: int, *, sparse: bool
-    ) -> GroupedLayer:
+    def read_layer(cls, config: G, tensors: Mapping[str, Tensor], prefix: str, index: int, *, sparse: bool) -> Layer:
         """Take the tensors below `prefix`; `index` is the layer of the cache. Raises CheckpointError."""
         width = config.hidden_size
         attention = cls.read_attention(config, tensors, f"{prefix}.self_attn", index)
         names = [f"{prefix}.{norm}_layernorm.weight" for norm in ("input", "post_attention")]
         before, after = (take(tensors, name, width) for name in names)
-        mlp: Mlp | GroupedMoe
         if sparse:
-            mlp = read_grouped_moe(config, tensors, f"{prefix}.mlp")
-        else:
-            mlp = read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate_size)
-        return GroupedLayer(before, attention, after, mlp)
+            return Layer(before, attention, after, read_grouped_moe(config, tensors, f"{prefix}.mlp"))
+        return Layer(before, attention, after, read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate_size))
 
     def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), type(self.config))
         own.check_mtp("config.json")
-        layers = own.num_nextn_predict_layers if count is None else count
-        first = own.num_hidden_layers
-        decoders = [self.read_layer(own, tensors, f"model.layers.{first + j}", j, sparse=True) for j in range(layers)]
-        return MtpChain(own, tensors, self, decoders, self.entries(own, layers, self.hidden_dtype))
+        prefixes = self.unread_prefixes()[:count]
+        layers = [self._read_mtp(own, tensors, prefix, j) for j, prefix in enumerate(prefixes)]
+        if isinstance(tensors, Tensors):
+            tensors.refuse_unread_of(*prefixes)
+        return MtpChain(self, layers, own.rms_norm_eps, self.entries(own, len(layers), self.hidden_dtype))
+
+    def _read_mtp(self, config: G, tensors: Mapping[str, Tensor], prefix: str, index: int) -> NextTokenLayer:
+        """Take an MTP layer, which may repeat embedding and lm_head of the target."""
+        width = self.width
+        for name, original in (("embed_tokens.weight", self.embedding), ("shared_head.head.weight", self.lm_head)):
+            if prefix + name in tensors and not torch.equal(tensors[prefix + name], original):
+                raise CheckpointError(f"invalid tensor {prefix}{name}: expected none, or the same as the target's")
+        return NextTokenLayer(
+            projection=take(tensors, f"{prefix}eh_proj.weight", width, 2 * width),
+            embedding_norm=take(tensors, f"{prefix}enorm.weight", width),
+            hidden_norm=take(tensors, f"{prefix}hnorm.weight", width),
+            layer=self.read_layer(config, tensors, prefix.removesuffix("."), index, sparse=True),
+            norm=take(tensors, f"{prefix}shared_head.norm.weight", width),
+        )
 
     def unread_prefixes(self) -> tuple[str, ...]:
         """Return those of the MTP layers."""

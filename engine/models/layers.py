@@ -1,13 +1,14 @@
-"""The parts of a Llama or Qwen3 layer, with fused projections; other architectures use some of them.
+"""Attention and MLP of a Llama or Qwen3 layer, with fused projections; other architectures use some of them.
 
-`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, `F` intermediate width.
+`T` packed tokens, `D` hidden width, `Nq` query heads, `N` kv heads, `H` head size, `Hr` rotated components of it,
+`F` intermediate width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -52,39 +53,64 @@ class LayerSizes:
 
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """qkv [(Nq + 2N)H, D], out [D, NqH], gate_up [2F, D], down [D, F], and the norms; Llama has no head norms."""
+class SelfAttention:
+    """Attention of Llama, Qwen3 and GLM-4-MoE; `index` is the layer of the cache.
 
-    qkv: Tensor
+    projection [(Nq + 2N)H, D] and its bias give q, k, v of all heads; out [D, NqH]; norms [H], both or neither;
+    inv_freq [Hr / 2], for the first Hr components of a head.
+    """
+
+    index: int
+    heads: int
+    kv_heads: int
+    eps: float
+    projection: Tensor
+    bias: Tensor | None
     out: Tensor
-    gate_up: Tensor
-    down: Tensor
-    mlp_norm: Tensor
     q_norm: Tensor | None
     k_norm: Tensor | None
+    inv_freq: Tensor
+
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """[T, D] -> [T, D]."""
+        return F.linear(self.attend(F.linear(x, self.projection, self.bias), metadata, cache), self.out)
+
+    def attend(self, qkv: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
+        """Do all that is between the projections: qkv [T, (Nq + 2N)H] -> [T, NqH]."""
+        size = self.out.shape[1] // self.heads
+        heads = qkv.view(qkv.shape[0], -1, size)
+        q, k, v = heads.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = head_norm(q, self.q_norm, self.eps), head_norm(k, self.k_norm, self.eps)
+        kernels.rope(q, k, metadata.positions, self.inv_freq)
+        return cache.attend(self.index, q, k, v, metadata, size**-0.5).view(qkv.shape[0], -1)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that there are."""
-        found = (getattr(self, field.name) for field in fields(self))
-        return tuple(tensor for tensor in found if tensor is not None)
+        optional = (self.bias, self.q_norm, self.k_norm)
+        return (self.projection, self.out, self.inv_freq, *(tensor for tensor in optional if tensor is not None))
 
 
-def read_layer(sizes: LayerSizes, tensors: Mapping[str, Tensor], prefix: str) -> LayerWeights:
+def read_attention(
+    sizes: LayerSizes, tensors: Mapping[str, Tensor], prefix: str, index: int, inv_freq: Tensor, *, biased: bool = False
+) -> SelfAttention:
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
     width, size = sizes.hidden_size, sizes.head_dim
     kv_rows = sizes.num_key_value_heads * size
     rows = {"q": sizes.num_attention_heads * size, "k": kv_rows, "v": kv_rows}
-    attention = f"{prefix}.self_attn"
-    qkv = [take(tensors, f"{attention}.{name}_proj.weight", count, width) for name, count in rows.items()]
-    inside = read_mlp(tensors, f"{prefix}.mlp", width, sizes.intermediate_size)
-    return LayerWeights(
-        qkv=torch.cat(qkv),
-        out=take(tensors, f"{attention}.o_proj.weight", width, rows["q"]),
-        gate_up=inside.gate_up,
-        down=inside.down,
-        mlp_norm=take(tensors, f"{prefix}.post_attention_layernorm.weight", width),
-        q_norm=take(tensors, f"{attention}.q_norm.weight", size) if sizes.qk_norm else None,
-        k_norm=take(tensors, f"{attention}.k_norm.weight", size) if sizes.qk_norm else None,
+    parts = [take(tensors, f"{prefix}.{name}_proj.weight", count, width) for name, count in rows.items()]
+    biases = [take(tensors, f"{prefix}.{name}_proj.bias", count) for name, count in rows.items()] if biased else []
+    norms = [take(tensors, f"{prefix}.{name}_norm.weight", size) if sizes.qk_norm else None for name in "qk"]
+    return SelfAttention(
+        index=index,
+        heads=sizes.num_attention_heads,
+        kv_heads=sizes.num_key_value_heads,
+        eps=sizes.rms_norm_eps,
+        projection=torch.cat(parts),
+        bias=torch.cat(biases) if biases else None,
+        out=take(tensors, f"{prefix}.o_proj.weight", width, rows["q"]),
+        q_norm=norms[0],
+        k_norm=norms[1],
+        inv_freq=inv_freq.to(parts[0].device),
     )
 
 
@@ -101,28 +127,6 @@ def inverse_frequencies(rope: RopeParameters, size: int) -> Tensor:
     smooth = (original / wavelength - low) / (high - low)
     between = (wavelength >= original / high) & (wavelength <= original / low)
     return torch.where(between, (1 - smooth) * slow / factor + smooth * slow, slow)
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Everything between the qkv projection and the output projection of one layer."""
-
-    sizes: LayerSizes
-    inv_freq: Tensor
-
-    def __call__(
-        self, layer: int, weights: LayerWeights, qkv: Tensor, metadata: AttentionMetadata, cache: Cache
-    ) -> Tensor:
-        """qkv [T, (Nq + 2N)H] -> [T, NqH]; the new entries are in the cache afterwards."""
-        heads, kv_heads = self.sizes.num_attention_heads, self.sizes.num_key_value_heads
-        split = qkv.view(qkv.shape[0], heads + 2 * kv_heads, self.sizes.head_dim)
-        q, k, v = split.split([heads, kv_heads, kv_heads], dim=1)
-        if weights.q_norm is not None and weights.k_norm is not None:
-            eps = self.sizes.rms_norm_eps
-            q, k = head_norm(q, weights.q_norm, eps), head_norm(k, weights.k_norm, eps)
-        kernels.rope(q, k, metadata.positions, self.inv_freq)
-        attended = cache.attend(layer, q, k, v, metadata, self.sizes.head_dim**-0.5)
-        return attended.view(qkv.shape[0], -1)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -145,8 +149,11 @@ class Mlp:
     down: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[T, D] -> [T, D]."""
-        return mlp(self, x)
+        """[T, D] -> [T, D]: down(silu(gate) * up)."""
+        gate_up = F.linear(x, self.gate_up)
+        active = gate_up.new_empty((x.shape[0], gate_up.shape[1] // 2))
+        kernels.silu_mul(active, gate_up)
+        return F.linear(active, self.down)
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.gate_up, self.down)
@@ -156,37 +163,3 @@ def read_mlp(tensors: Mapping[str, Tensor], prefix: str, width: int, inner: int)
     """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
     gate_up = [take(tensors, f"{prefix}.{name}_proj.weight", inner, width) for name in ("gate", "up")]
     return Mlp(torch.cat(gate_up), take(tensors, f"{prefix}.down_proj.weight", width, inner))
-
-
-def mlp(weights: LayerWeights | Mlp, x: Tensor) -> Tensor:
-    """[T, D] -> [T, D]: down(silu(gate) * up)."""
-    gate_up = F.linear(x, weights.gate_up)
-    active = gate_up.new_empty((x.shape[0], gate_up.shape[1] // 2))
-    kernels.silu_mul(active, gate_up)
-    return F.linear(active, weights.down)
-
-
-# At one token the narrow kernels read weights faster than cuBLAS, at four no more (benchmarks/linear_speed.py). They
-# hold a whole row of a weight at once, hence the second limit.
-NARROW_TOKENS, NARROW_INPUTS = 1, 8192
-
-
-def is_narrow(x: Tensor, sizes: LayerSizes) -> bool:
-    """Return if the narrow kernels serve activations x [T, D]: a choice by shape and device, the same at replays."""
-    inputs = max(sizes.hidden_size, sizes.intermediate_size, sizes.num_attention_heads * sizes.head_dim)
-    return x.is_cuda and x.shape[0] <= NARROW_TOKENS and inputs <= NARROW_INPUTS and x.dtype != torch.float64
-
-
-def narrow_layer(
-    weights: LayerWeights, norm: Tensor, residual: Tensor, attend: Callable[[Tensor], Tensor], eps: float
-) -> None:
-    """One layer over the residual stream [T, D], in place, with norms, gate and additions inside the projections.
-
-    `attend` takes qkv [T, (Nq + 2N)H] to [T, NqH].
-    """
-    qkv = residual.new_empty((residual.shape[0], weights.qkv.shape[0]))
-    kernels.norm_linear(qkv, residual, norm, weights.qkv, eps)
-    kernels.linear_add(residual, attend(qkv), weights.out)
-    active = residual.new_empty((residual.shape[0], weights.down.shape[1]))
-    kernels.norm_gate_up(active, residual, weights.mlp_norm, weights.gate_up, eps)
-    kernels.linear_add(residual, active, weights.down)

@@ -1,50 +1,80 @@
-"""Llama and Qwen3 as a target. `T` packed tokens, `D` hidden width, `V` vocabulary, `N` heads, `H` head size.
-
-The residual stream is updated in place; each norm is fused with the addition before it.
-"""
+"""Llama and Qwen3 as a target. `T` packed tokens, `D` hidden width, `V` vocabulary, `N` heads, `H` head size."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata, Cache, LayerOutputs
 from draftproof.engine.models.checkpoint import take
-from draftproof.engine.models.decoder import record_layer
+from draftproof.engine.models.decoder import Layer, record_layer, run_layers
 from draftproof.engine.models.layers import (
-    Attention,
     LayerSizes,
-    LayerWeights,
+    Mlp,
+    SelfAttention,
     inverse_frequencies,
-    is_narrow,
-    mlp,
-    narrow_layer,
-    read_layer,
+    read_attention,
+    read_mlp,
     rms_norm,
 )
-from draftproof.engine.models.target import CheckpointTarget, shared_weights
+from draftproof.engine.models.target import CheckpointTarget
+from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+
+# At one token the narrow kernels read weights faster than cuBLAS, at four no more (benchmarks/linear_speed.py). They
+# hold a whole row of a weight at once, hence the second limit.
+NARROW_TOKENS, NARROW_INPUTS = 1, 8192
+
+
+def is_narrow(x: Tensor, sizes: LayerSizes) -> bool:
+    """Return if the narrow kernels serve activations x [T, D]: a choice by shape and device, the same at replays."""
+    inputs = max(sizes.hidden_size, sizes.intermediate_size, sizes.num_attention_heads * sizes.head_dim)
+    return x.is_cuda and x.shape[0] <= NARROW_TOKENS and inputs <= NARROW_INPUTS and x.dtype != torch.float64
+
+
+@dataclass(frozen=True)
+class LlamaLayer(Layer):
+    """A layer of known parts."""
+
+    mixer: SelfAttention
+    mlp: Mlp
+
+
+def read_layers(
+    config: LlamaConfig | DFlashConfig, tensors: Mapping[str, Tensor], prefix: str
+) -> tuple[LlamaLayer, ...]:
+    """Take the layers `prefix`.0, `prefix`.1, .. Raises CheckpointError."""
+    sizes = LayerSizes.of(config)
+    width, inner = sizes.hidden_size, sizes.intermediate_size
+    inv_freq = inverse_frequencies(config.rope_parameters, sizes.head_dim)
+    return tuple(
+        LlamaLayer(
+            norm=take(tensors, f"{prefix}.{i}.input_layernorm.weight", width),
+            mixer=read_attention(sizes, tensors, f"{prefix}.{i}.self_attn", i, inv_freq),
+            mlp_norm=take(tensors, f"{prefix}.{i}.post_attention_layernorm.weight", width),
+            mlp=read_mlp(tensors, f"{prefix}.{i}.mlp", width, inner),
+        )
+        for i in range(config.num_hidden_layers)
+    )
 
 
 class Llama(CheckpointTarget[LlamaConfig]):
     """LlamaForCausalLM and Qwen3ForCausalLM."""
 
+    layers: tuple[LlamaLayer, ...]
+
     def __init__(self, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(config, tensors)
-        self.sizes = sizes = LayerSizes.of(config)
-        prefixes = [f"model.layers.{i}" for i in range(config.num_hidden_layers)]
-        self.layer_weights = tuple(read_layer(sizes, tensors, prefix) for prefix in prefixes)
-        names = [f"{prefix}.input_layernorm.weight" for prefix in prefixes] + ["model.norm.weight"]
-        # One more than there are layers: the last is the final norm.
-        self.norms = tuple(take(tensors, name, self.width) for name in names)
-        self.cache_shape = sizes.cache_shape(config.num_hidden_layers, self.hidden_dtype)
-        inv_freq = inverse_frequencies(config.rope_parameters, sizes.head_dim)
-        self._attention = Attention(sizes, inv_freq.to(self.embedding.device))
+        self.sizes = LayerSizes.of(config)
+        self.layers = read_layers(config, tensors, "model.layers")
+        self.norm = take(tensors, "model.norm.weight", self.width)
+        self.cache_shape = self.sizes.cache_shape(config.num_hidden_layers, self.hidden_dtype)
 
     @staticmethod
     def eagle_config(config: LlamaConfig) -> LlamaConfig:
@@ -55,20 +85,26 @@ class Llama(CheckpointTarget[LlamaConfig]):
         self, ids: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None = None
     ) -> Tensor:
         """Return hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
-        residual = F.embedding(ids, self.embedding)
+        residual, eps = F.embedding(ids, self.embedding), self.sizes.rms_norm_eps
         if is_narrow(residual, self.sizes):
             return self._narrow(residual, metadata, cache, layer_outputs)
-        return run_dense(self.layer_weights, self.norms, self._attention, residual, metadata, cache, layer_outputs)
+        return run_layers(self.layers, self.norm, residual, metadata, cache, eps, layer_outputs)
 
     def _narrow(
         self, residual: Tensor, metadata: AttentionMetadata, cache: Cache, layer_outputs: LayerOutputs | None
     ) -> Tensor:
+        """Run the residual stream [T, D], in place, with norms, gate and additions inside the projections."""
         eps = self.sizes.rms_norm_eps
-        for i, weights in enumerate(self.layer_weights):
-            attend = partial(self._attention, i, weights, metadata=metadata, cache=cache)
-            narrow_layer(weights, self.norms[i], residual, attend, eps)
+        for i, layer in enumerate(self.layers):
+            attention, mlp = layer.mixer, layer.mlp
+            qkv = residual.new_empty((residual.shape[0], attention.projection.shape[0]))
+            kernels.norm_linear(qkv, residual, layer.norm, attention.projection, eps)
+            kernels.linear_add(residual, attention.attend(qkv, metadata, cache), attention.out)
+            active = residual.new_empty((residual.shape[0], mlp.down.shape[1]))
+            kernels.norm_gate_up(active, residual, layer.mlp_norm, mlp.gate_up, eps)
+            kernels.linear_add(residual, active, mlp.down)
             record_layer(layer_outputs, i, residual)
-        return rms_norm(residual, self.norms[-1], eps)
+        return rms_norm(residual, self.norm, eps)
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
@@ -77,28 +113,3 @@ class Llama(CheckpointTarget[LlamaConfig]):
         out = hidden_states.new_empty((hidden_states.shape[0], self.vocab))
         kernels.narrow_linear(out, hidden_states, self.lm_head)
         return out
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return every tensor that forward and logits read, each once."""
-        layers = tuple(tensor for weights in self.layer_weights for tensor in weights.tensors())
-        return (*shared_weights(self), *self.norms, *layers, self._attention.inv_freq)
-
-
-def run_dense(
-    layers: Sequence[LayerWeights],
-    norms: Sequence[Tensor],
-    attention: Attention,
-    residual: Tensor,
-    metadata: AttentionMetadata,
-    cache: Cache,
-    layer_outputs: LayerOutputs | None = None,
-) -> Tensor:
-    """Run the residual stream [T, D], changed in place, through all layers and the last of `norms`: [T, D]."""
-    eps = attention.sizes.rms_norm_eps
-    normed = rms_norm(residual, norms[0], eps)
-    for i, weights in enumerate(layers):
-        attended = attention(i, weights, F.linear(normed, weights.qkv), metadata, cache)
-        kernels.add_rms_norm(normed, residual, F.linear(attended, weights.out), weights.mlp_norm, eps)
-        kernels.add_rms_norm(normed, residual, mlp(weights, normed), norms[i + 1], eps)
-        record_layer(layer_outputs, i, residual)
-    return normed

@@ -1,14 +1,13 @@
-"""The multi-token prediction layers that checkpoints of GLM-4-MoE and DeepSeek-V3 bring along.
+"""The multi-token prediction layers that checkpoints of GLM-4-MoE, DeepSeek-V3, Qwen3-Next and Qwen3.5 bring along.
 
-Layer j is stored after the target's layers, as layer num_hidden_layers + j: x = eh_proj(enorm(embedding of token
-i + 1 + j), hnorm(hidden)), embedding first; one decoder layer with experts; shared_head.norm, whose output is handed on
-and read by the target's lm_head. The embedding is the target's too; a checkpoint may repeat either.
+Layer j: x = projection(norm of the embedding of token i + 1 + j, norm of hidden), embedding first; one decoder layer; a
+final norm, whose output is handed on and read by the target's lm_head. The embedding is the target's too.
 `T` packed tokens, `D` hidden width, `V` vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,12 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, Chain
-from draftproof.engine.models.checkpoint import Tensors, take
 from draftproof.engine.models.decoder import Layer, run_layers
 from draftproof.engine.models.layers import rms_norm
-from draftproof.engine.models.target import SharesEmbedding, shared_weights
-from draftproof.errors import CheckpointError
-from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.engine.models.target import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -35,51 +31,36 @@ class NextTokenLayer:
     norm: Tensor
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return every tensor of the layer."""
         return (self.projection, self.embedding_norm, self.hidden_norm, *self.layer.tensors(), self.norm)
 
 
-class MtpChain:
-    """A `Chain`: the first MTP layers of the target's checkpoint, a decoder layer for each given."""
+class MtpChain(LanguageModel):
+    """A `Chain` of the first MTP layers of the target's checkpoint."""
 
     chain = True
 
     def __init__(
-        self,
-        config: GroupedMoeConfig,
-        tensors: Mapping[str, Tensor],
-        target: SharesEmbedding,
-        decoders: Sequence[Layer],
-        cache_shape: CacheShape,
+        self, target: LanguageModel, layers: Sequence[NextTokenLayer], eps: float, cache_shape: CacheShape
     ) -> None:
-        self.config, self.cache_shape = config, cache_shape
+        self.layers, self._eps, self.cache_shape = layers, eps, cache_shape
         self.lm_head, self.embedding = target.lm_head, target.embedding
-        prefixes = tuple(f"model.layers.{config.num_hidden_layers + j}." for j in range(len(decoders)))
-        self.layers = tuple(
-            _read(config, tensors, prefix, layer) for prefix, layer in zip(prefixes, decoders, strict=True)
-        )
-        _check_repeated(tensors, prefixes, target)
-        if isinstance(tensors, Tensors):
-            tensors.refuse_unread_of(*prefixes)
 
     def forward(
         self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
     ) -> tuple[Tensor, Tensor]:
-        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), the same [T, D]."""
-        eps, weights = self.config.rms_norm_eps, self.layers[layer]
+        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), the same [T, D].
+
+        Raises IndexError for a layer beyond the last.
+        """
+        eps, weights = self._eps, self.layers[layer]
         embedded = rms_norm(F.embedding(ids, self.embedding), weights.embedding_norm, eps)
         concatenated = torch.cat((embedded, rms_norm(hidden_states, weights.hidden_norm, eps)), dim=1)
         residual = F.linear(concatenated, weights.projection)
         states = run_layers((weights.layer,), weights.norm, residual, metadata, cache, eps)
         return states, states
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(hidden_states, self.lm_head)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return every tensor that forward and logits read, each once."""
-        return (*shared_weights(self), *(tensor for layer in self.layers for tensor in layer.tensors()))
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for layer in self.layers for tensor in layer.tensors())
 
 
 class FirstLayer:
@@ -100,22 +81,3 @@ class FirstLayer:
     def weights(self) -> tuple[Tensor, ...]:
         """Return the chain's."""
         return self._chain.weights()
-
-
-def _check_repeated(tensors: Mapping[str, Tensor], prefixes: tuple[str, ...], target: SharesEmbedding) -> None:
-    """Raise CheckpointError if what a layer repeats of its target's embedding and lm_head differs from them."""
-    for name, original in (("embed_tokens.weight", target.embedding), ("shared_head.head.weight", target.lm_head)):
-        for prefix in prefixes:
-            if prefix + name in tensors and not torch.equal(tensors[prefix + name], original):
-                raise CheckpointError(f"invalid tensor {prefix}{name}: expected none, or the same as the target's")
-
-
-def _read(config: GroupedMoeConfig, tensors: Mapping[str, Tensor], prefix: str, layer: Layer) -> NextTokenLayer:
-    width = config.hidden_size
-    return NextTokenLayer(
-        projection=take(tensors, f"{prefix}eh_proj.weight", width, 2 * width),
-        embedding_norm=take(tensors, f"{prefix}enorm.weight", width),
-        hidden_norm=take(tensors, f"{prefix}hnorm.weight", width),
-        layer=layer,
-        norm=take(tensors, f"{prefix}shared_head.norm.weight", width),
-    )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, LayerOutputs, StateShape
+from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
 from draftproof.engine.models.probe_linear import ProbeLinear
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
@@ -44,22 +44,6 @@ class ProbeParts:
     shape: ProbeShape
     config: Any
     logit_bits: int
-
-
-@dataclass(frozen=True)
-class LinearShape:
-    """Sizes of a probe's linear layers."""
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv: int
-
-    def state(self, layers: int) -> StateShape:
-        """Return the shape of the states of `layers` linear layers."""
-        sizes = (self.key_heads, self.value_heads, self.key_dim, self.value_dim, self.conv)
-        return StateShape(layers, *sizes, torch.int64, torch.int64)
 
 
 class ProbeLayer:
@@ -110,7 +94,7 @@ class ProbeTarget:
         weights: Mapping[str, Tensor],
         config: Any,
         shape: ProbeShape,
-        linear_shape: LinearShape | None,
+        linear_sizes: LinearSizes | None,
         logit_bits: int,
         agreement: int,
     ) -> None:
@@ -126,7 +110,7 @@ class ProbeTarget:
         self._layers = tuple(layers)
         full = self.layer_types.count(FULL)
         self.cache_shape = shape.cache(full)
-        self.state_shape = linear_shape.state(len(layers) - full) if linear_shape else None
+        self.state_shape = linear_sizes.state_shape(len(layers) - full, torch.int64) if linear_sizes else None
         self._unembed = Unembedding(weights["unembed"], logit_bits, agreement)
 
     def forward(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import CacheShape, Chain
+from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.config_fields import FULL, LINEAR, draft_fields, list_layer_types
-from draftproof.engine.models.gated_attention import GatedAttention, read_gated_attention, read_norm
-from draftproof.engine.models.gated_delta import GatedDelta, LinearSizes, read_gated_delta
+from draftproof.engine.models.decoder import Layer, Mixer
+from draftproof.engine.models.gated_attention import read_gated_attention, read_norm
+from draftproof.engine.models.gated_delta import linear_sizes, read_gated_delta
 from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import Moe, read_moe
-from draftproof.engine.models.qwen3_next_mtp import Qwen3NextMtp
+from draftproof.engine.models.mtp_chain import MtpChain, NextTokenLayer
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, eagle_layer
@@ -23,20 +24,6 @@ from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDelta
 
 # Where a model with a vision part keeps its text part; a text model has it right below "model".
 _TEXT, _PLAIN = "model.language_model", "model"
-
-
-@dataclass(frozen=True)
-class HybridLayer:
-    """norm [D], the mixer, mlp_norm [D], the MLP. What a layer is, is the type of its mixer, built once."""
-
-    norm: Tensor
-    mixer: GatedAttention | GatedDelta
-    mlp_norm: Tensor
-    mlp: Mlp | Moe
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return every tensor of the layer."""
-        return (self.norm, *self.mixer.tensors(), self.mlp_norm, *self.mlp.tensors())
 
 
 class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
@@ -49,7 +36,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         self.layers = read_layers(config, tensors, f"{prefix}.layers")
         self.norm = read_norm(tensors, f"{prefix}.norm.weight", self.width)
         self.cache_shape = cache_shape(config, self.hidden_dtype)
-        self.state_shape = LinearSizes.of(config).state_shape(self.layer_types.count(LINEAR), self.hidden_dtype)
+        self.state_shape = linear_sizes(config).state_shape(self.layer_types.count(LINEAR), self.hidden_dtype)
 
     @staticmethod
     def eagle_config(config: GatedDeltaNetConfig) -> LlamaConfig:
@@ -61,8 +48,14 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         """Return the one MTP layer. Raises CheckpointError."""
         own = parse_config(draft_fields(config), GatedDeltaNetConfig)
         own.check_mtp("config.json")
-        layers = read_layers(own, tensors, "mtp.layers")
-        return Qwen3NextMtp(own, tensors, self, layers, cache_shape(own, self.hidden_dtype))
+        layer = NextTokenLayer(
+            projection=take(tensors, "mtp.fc.weight", self.width, 2 * self.width),
+            embedding_norm=read_norm(tensors, "mtp.pre_fc_norm_embedding.weight", self.width),
+            hidden_norm=read_norm(tensors, "mtp.pre_fc_norm_hidden.weight", self.width),
+            layer=read_layers(own, tensors, "mtp.layers")[0],
+            norm=read_norm(tensors, "mtp.norm.weight", self.width),
+        )
+        return MtpChain(self, (layer,), own.rms_norm_eps, cache_shape(own, self.hidden_dtype))
 
     def unread_prefixes(self) -> tuple[str, ...]:
         """Return those of the vision part and of the MTP layer."""
@@ -80,20 +73,20 @@ def cache_shape(config: GatedDeltaNetConfig, dtype: torch.dtype) -> CacheShape:
     return CacheShape(full, config.num_key_value_heads, config.head_dim, config.head_dim, dtype)
 
 
-def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str) -> tuple[HybridLayer, ...]:
+def read_layers(config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str) -> tuple[Layer, ...]:
     """Take the layers `prefix`.0, `prefix`.1, ..; each mixer counts those of its own kind. Raises CheckpointError."""
     layers, types = [], layer_types(config)
     for i, kind in enumerate(types):
         mixer = _read_mixer(config, tensors, f"{prefix}.{i}", kind, types[:i].count(kind))
         norms = [f"{prefix}.{i}.{name}_layernorm.weight" for name in ("input", "post_attention")]
         before, after = (read_norm(tensors, name, config.hidden_size) for name in norms)
-        layers.append(HybridLayer(before, mixer, after, _read_mlp(config, tensors, f"{prefix}.{i}.mlp", i)))
+        layers.append(Layer(before, mixer, after, _read_mlp(config, tensors, f"{prefix}.{i}.mlp", i)))
     return tuple(layers)
 
 
 def _read_mixer(
     config: GatedDeltaNetConfig, tensors: Mapping[str, Tensor], prefix: str, kind: str, index: int
-) -> GatedAttention | GatedDelta:
+) -> Mixer:
     if kind == LINEAR:
         return read_gated_delta(config, tensors, f"{prefix}.linear_attn", index)
     return read_gated_attention(config, tensors, f"{prefix}.self_attn", index)

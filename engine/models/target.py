@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,17 +19,30 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 C = TypeVar("C", bound=TargetConfig)
 
 
-class SharesEmbedding(Protocol):
-    """A target whose embedding [V, D] and lm_head [V, D] its drafts use, or a draft that uses them."""
+class LanguageModel(ABC):
+    """A model with an embedding [V, D] and an lm_head [V, D]: a target, or a draft that uses its target's."""
 
     embedding: Tensor
     lm_head: Tensor
 
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """[T, D] -> [T, V], in the model's dtype."""
+        return F.linear(hidden_states, self.lm_head)
 
-class CheckpointTarget(ABC, Generic[C]):
+    def weights(self) -> tuple[Tensor, ...]:
+        """Return every tensor that the model reads, each once."""
+        every = (self.embedding, self.lm_head, *self.tensors())
+        return tuple({id(tensor): tensor for tensor in every}.values())
+
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return all but embedding and lm_head."""
+
+
+class CheckpointTarget(LanguageModel, Generic[C]):
     """A `Target` of tensors named as in a Hugging Face checkpoint; their device and dtype are the model's.
 
-    An architecture sets `cache_shape`, and `layers` and `norm` unless its forward pass is its own.
+    An architecture sets `cache_shape`, `layers` and `norm`.
     """
 
     layers: Sequence[Layer]
@@ -54,13 +67,9 @@ class CheckpointTarget(ABC, Generic[C]):
         residual = F.embedding(ids, self.embedding)
         return run_layers(self.layers, self.norm, residual, metadata, cache, self.config.rms_norm_eps, layer_outputs)
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], in the model's dtype."""
-        return F.linear(hidden_states, self.lm_head)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return every tensor that forward and logits read, each once."""
-        return (*shared_weights(self), *(tensor for layer in self.layers for tensor in layer.tensors()), self.norm)
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return those of the layers and the final norm."""
+        return (*(tensor for layer in self.layers for tensor in layer.tensors()), self.norm)
 
     @staticmethod
     @abstractmethod
@@ -77,8 +86,3 @@ class CheckpointTarget(ABC, Generic[C]):
     def unread_prefixes(self) -> tuple[str, ...]:
         """Return what the names of those tensors of the checkpoint begin with that the target has no use for."""
         return ()
-
-
-def shared_weights(model: SharesEmbedding) -> tuple[Tensor, ...]:
-    """Return embedding and lm_head, once if they are the same."""
-    return (model.embedding,) if model.embedding is model.lm_head else (model.embedding, model.lm_head)

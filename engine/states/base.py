@@ -61,10 +61,9 @@ class StateCache(Protocol):
 
 def checkpoint_shapes(shape: StateShape, slots: int) -> Shapes:
     """Return the arena entries of the checkpoints: one a slot."""
-    window, matrix = (shape.conv - 1, shape.channels), (shape.value_heads, shape.key_dim, shape.value_dim)
     return {
-        "checkpoint.conv": ((shape.layers, slots, *window), shape.dtype),
-        "checkpoint.ssm": ((shape.layers, slots, *matrix), shape.state_dtype),
+        "checkpoint.conv": ((shape.layers, slots, *shape.window), shape.dtype),
+        "checkpoint.ssm": ((shape.layers, slots, *shape.matrices), shape.state_dtype),
     }
 
 

@@ -29,10 +29,9 @@ class Replay:
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
         """Return the arena entries: `slots` state slots, `steps` the largest width ever; rows need nothing."""
-        matrix = (shape.value_heads, shape.key_dim, shape.value_dim)
         inputs = (shape.layers, 2, slots, shape.conv - 1 + steps, shape.channels)
         return {
-            "states.ssm": ((shape.layers, slots, *matrix), shape.state_dtype),
+            "states.ssm": ((shape.layers, slots, *shape.matrices), shape.state_dtype),
             "states.inputs": (inputs, shape.dtype),
             "states.gates": ((shape.layers, 2, slots, steps, 2, shape.value_heads), shape.dtype),
             "states.cursor": ((slots, 2), torch.int64),

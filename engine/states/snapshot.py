@@ -25,12 +25,11 @@ class Snapshot:
     @staticmethod
     def shapes(shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:
         """Return the arena entries: `slots` state slots, `rows` of a launch at most, `steps` the largest width."""
-        window, matrix = (shape.conv - 1, shape.channels), (shape.value_heads, shape.key_dim, shape.value_dim)
         return {
-            "states.conv": ((shape.layers, slots, *window), shape.dtype),
-            "states.ssm": ((shape.layers, slots, *matrix), shape.state_dtype),
-            "intermediate.conv": ((shape.layers, rows, steps, *window), shape.dtype),
-            "intermediate.ssm": ((shape.layers, rows, steps, *matrix), shape.state_dtype),
+            "states.conv": ((shape.layers, slots, *shape.window), shape.dtype),
+            "states.ssm": ((shape.layers, slots, *shape.matrices), shape.state_dtype),
+            "intermediate.conv": ((shape.layers, rows, steps, *shape.window), shape.dtype),
+            "intermediate.ssm": ((shape.layers, rows, steps, *shape.matrices), shape.state_dtype),
             **checkpoint_shapes(shape, slots),
         }
 

@@ -6,6 +6,7 @@ import random
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,8 +15,9 @@ from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import probe_model
 from draftproof.engine.drafts.base import DraftModel
+from draftproof.engine.models.base import LinearSizes
 from draftproof.engine.models.config_fields import fingerprint
-from draftproof.engine.models.probe import NO_HEADS, LinearShape, ProbeParts, ProbeShape, ProbeTarget
+from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
@@ -66,10 +68,10 @@ def _shape(spec: ProbeModel | ProbeDraft) -> ProbeShape:
     return ProbeShape(spec.heads, spec.kv_heads, spec.key_dim, spec.value_dim)
 
 
-def _linear(sizes: Linear | None) -> LinearShape | None:
+def _linear(sizes: Linear | None) -> LinearSizes | None:
     if sizes is None:
         return None
-    return LinearShape(sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.conv)
+    return LinearSizes(sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.conv)
 
 
 @lru_cache(maxsize=1)
@@ -100,25 +102,10 @@ def config(scenario: Scenario) -> EngineConfig:
         row_seed=schedule.row_seed,
         page_order=tuple(order),
         state_order=tuple(states),
-        adaptive=_adaptive(scenario),
+        adaptive=AdaptiveConfig(**msgspec.structs.asdict(scenario.adaptive)) if scenario.adaptive else None,
         draft_batch=schedule.draft_batch,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
-    )
-
-
-def _adaptive(scenario: Scenario) -> AdaptiveConfig | None:
-    given = scenario.adaptive
-    if given is None:
-        return None
-    return AdaptiveConfig(
-        initial=given.initial,
-        candidates=given.candidates,
-        alpha=given.alpha,
-        interval=given.interval,
-        warmup=given.warmup,
-        down=given.down,
-        up=given.up,
     )
 
 

@@ -27,8 +27,7 @@ LEFT_OUT = {
     "engine/adaptive.py::_read_object": "reads files, and is held by tests with broken ones",
     "engine/adaptive.py::_unique": "reads files, and is held by tests with broken ones",
     "engine/adaptive.py::_shown": "reads files, and is held by tests with broken ones",
-    "engine/models/layers.py::is_narrow": "chooses on CUDA only",
-    "engine/models/layers.py::narrow_layer": "runs on CUDA only",
+    "engine/models/llama.py::is_narrow": "chooses on CUDA only",
     "engine/models/llama.py::_narrow": "runs on CUDA only",
 }
 """Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""

@@ -17,7 +17,6 @@ from draftproof.engine.models.layers import LayerSizes
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.mtp_chain import FirstLayer, MtpChain
 from draftproof.engine.models.qwen3_next import Qwen3Next
-from draftproof.engine.models.qwen3_next_mtp import Qwen3NextMtp
 from draftproof.engine.models.registry import load_target
 from draftproof.engine.subject.checkpoints import load
 from draftproof.errors import CheckpointError
@@ -100,7 +99,7 @@ def test_an_eagle_head_of_the_targets_sizes(directories: dict[str, Path], name: 
     assert isinstance(head, EagleHead)
     arrays = random_head(HeadSizes(30, 44, 6, kv_heads, head_dim, qk_norm=True), 7)
     assert torch.equal(head.fc, torch.from_numpy(arrays["fc.weight"]))
-    assert torch.equal(head.layer.k_norm, torch.from_numpy(arrays["layers.0.self_attn.k_norm.weight"]))
+    assert torch.equal(head.attention.k_norm, torch.from_numpy(arrays["layers.0.self_attn.k_norm.weight"]))
 
 
 def test_odd_values_have_no_eagle_head(directories: dict[str, Path]) -> None:
@@ -119,9 +118,8 @@ def drafts_of(name: str, base: Path) -> dict[CheckpointDraft | Ngram, tuple[str,
         CheckpointDraft(algorithm="standalone", path=str(small)): ("standalone", Llama, 2),
     }
     if name != "dense":
-        chain = Qwen3NextMtp if name == "hybrid" else MtpChain
         found[CheckpointDraft(built_in=True)] = ("eagle", FirstLayer, 1)
-        found[CheckpointDraft(algorithm="mtp", built_in=True)] = ("mtp", chain, 1 if name == "hybrid" else 3)
+        found[CheckpointDraft(algorithm="mtp", built_in=True)] = ("mtp", MtpChain, 1 if name == "hybrid" else 3)
     return found
 
 

@@ -12,9 +12,9 @@ import torch
 from draftproof.engine.graphs.host import HostBackend
 from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
 from draftproof.engine.models.deepseek_v3 import LatentAttention
-from draftproof.engine.models.glm4_moe import GlmAttention
 from draftproof.engine.models.grouped_moe import GroupedMoe
 from draftproof.engine.models.grouped_target import GroupedTarget
+from draftproof.engine.models.layers import SelfAttention
 from draftproof.engine.models.registry import load_target
 from draftproof.properties.values.checkpoint_config import read_fields
 from draftproof.reference.models.registry import load_target as load_reference
@@ -160,9 +160,9 @@ def test_weights_are_all_that_is_read(directory: Path) -> None:
     assert sum(tensor.numel() for tensor in target.weights()) == stored + corrections + frequencies + zeros
 
 
-def unbiased_rows(attention: GlmAttention | LatentAttention) -> int:
+def unbiased_rows(attention: SelfAttention | LatentAttention) -> int:
     """Queries without a latent have no bias, for which the fused projection holds zeros."""
-    if isinstance(attention, GlmAttention) or attention.bias is None or attention.queries is not None:
+    if isinstance(attention, SelfAttention) or attention.bias is None or attention.queries is not None:
         return 0
     return attention.projection.shape[0] - attention.config.kv_lora_rank - attention.config.qk_rope_head_dim
 

@@ -12,9 +12,9 @@ import torch
 
 from draftproof.engine.cache import PagedCache, TargetCache
 from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL
-from draftproof.engine.models.probe import LinearShape, ProbeTarget, standalone
+from draftproof.engine.models.probe import ProbeTarget, standalone
 from draftproof.engine.probes import Probes
 from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import Linear, ProbeModel
@@ -239,7 +239,7 @@ def test_linear_layers_are_told_of_too() -> None:
         layer_types=("linear_attention", "full_attention"), linear=sizes,
     )  # fmt: skip
     config = {"num_hidden_layers": 2, "layer_types": list(spec.types)}
-    model = ProbeTarget(tensors(target_weights(spec)), config, shape(spec), LinearShape(1, 2, 2, 2, 2), 20, 256)
+    model = ProbeTarget(tensors(target_weights(spec)), config, shape(spec), LinearSizes(1, 2, 2, 2, 2), 20, 256)
     paged = cache_of(model.cache_shape)
     cache, kept = Forgetful(paged.keys, paged.values, paged.page_table, PAGE), LayerOutputs((0, 1))
     ids = torch.tensor(TEXT[:2])

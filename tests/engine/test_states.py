@@ -14,7 +14,7 @@ from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.reference import ops
 
-SHAPE = StateShape(2, 1, 2, 3, 4, 3, torch.int64, torch.int64)
+SHAPE = StateShape(1, 2, 3, 4, 3, 2, torch.int64, torch.int64)
 SLOTS, ROWS, STEPS = 5, 3, 4
 POISON = 0x7FF8DEAD7FF8DEAD
 KINDS = {"snapshot": Snapshot, "replay": Replay}

@@ -17,7 +17,7 @@ from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import algorithm
-from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, Shapes, metadata_of_tokens
+from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
@@ -145,20 +145,15 @@ class Engine:
         self.probes.on_commit(commits)
         self._finish(commits)
         self.probes.on_target_hidden_states(hidden_states)
-        self.draft.prefill(batch, metadata, hidden_states, next_tokens)
+        self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
         self.probes.on_extend(tuple(commit for commit in commits if not commit.finished))
         return commits
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
         positions = self._tensor([position for row in batch for position in range(row.start, row.end)])
-        metadata = metadata_of_tokens(self._context, req_rows, positions, torch.zeros_like(req_rows))
-        return AttentionMetadata(
-            metadata.req_rows,
-            metadata.positions,
-            metadata.slot_mapping,
-            self._prefill_states(batch) if self.states else None,
-        )
+        metadata = metadata_of_rows(self._context, req_rows, positions, torch.zeros_like(req_rows))
+        return replace(metadata, states=self._prefill_states(batch) if self.states else None)
 
     def _prefill_states(self, batch: tuple[PrefillRow, ...]) -> PrefillStates:
         lengths = [row.end - row.start for row in batch]
@@ -232,10 +227,7 @@ class Engine:
             last_correct_step_indices=self._tensor([commit.last_correct_step_index for commit in commits]),
         )
         if self.config.checkpoint:
-            seq_lens, num_tokens = (
-                [commit.seq_len_before for commit in commits],
-                [len(commit.emitted) for commit in commits],
-            )
+            seq_lens, num_tokens = [c.seq_len_before for c in commits], [len(c.emitted) for c in commits]
             self.states.checkpoint(state_slots, self._checkpoint_steps(seq_lens, num_tokens))
         self.probes.on_launch(Launch("commit", 0, len(commits), 0))
 

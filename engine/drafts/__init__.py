@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from draftproof.engine.drafts.base import Draft
+from draftproof.engine.models.base import Network, NgramSettings
 from draftproof.engine.models.probe import ProbeParts
 
 
@@ -19,9 +20,10 @@ def algorithm(name: str) -> type[Draft[Any]]:
     return found
 
 
-def probe_model(name: str, spec: Any, parts: ProbeParts) -> Any:
+def probe_model(name: str, spec: Any, parts: ProbeParts) -> Network | NgramSettings:
     """Return the model that a draft runs in a probe scenario. Raises ValueError for a name that no module has."""
-    return _module(name).probe(spec, parts)
+    model: Network | NgramSettings = _module(name).probe(spec, parts)
+    return model
 
 
 def _module(name: str) -> ModuleType:

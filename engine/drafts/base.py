@@ -17,12 +17,13 @@ from draftproof import kernels
 from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs, Target
+from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs, Network, NgramSettings, Target
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, PrefillRow
 
 M = TypeVar("M")
+N = TypeVar("N", bound=Network)
 Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 
@@ -31,7 +32,7 @@ class DraftModel:
     """A draft by the name of its algorithm (`drafts.algorithm`), and the model that it runs."""
 
     kind: str
-    model: Any
+    model: Network | NgramSettings
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,19 @@ class DraftContext:
     @property
     def device(self) -> torch.device:
         return self.page_table.device
+
+
+@dataclass(frozen=True)
+class PromptChunks:
+    """A chunk of each of several prompts, T packed tokens, that the target has run over.
+
+    hidden_states [T, D] as the draft needs them; next_tokens are the target's after each chunk.
+    """
+
+    rows: tuple[PrefillRow, ...]
+    metadata: AttentionMetadata
+    hidden_states: Tensor | None
+    next_tokens: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -129,14 +143,8 @@ class Draft(ABC, Generic[M]):
         return ()
 
     @abstractmethod
-    def prefill(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        next_tokens: Sequence[int],
-    ) -> None:
-        """Add a chunk of each prompt, eagerly: the target's hidden_states [T, D], and its token after each chunk."""
+    def prefill(self, chunks: PromptChunks) -> None:
+        """Add a chunk of each prompt, eagerly."""
 
     def round_inputs(self) -> Shapes:
         """Return the buffers of a round besides those of verify, by the shape of one row."""
@@ -173,32 +181,47 @@ class Draft(ABC, Generic[M]):
         """Forget a request that has ended; the next owner of its row overwrites what is there."""
 
 
-def metadata_of_tokens(
-    context: DraftContext, req_rows: Tensor, positions: Tensor, last_column: Tensor
-) -> AttentionMetadata:
-    """Return the metadata of one token a row at its position; with `last_column` -1 it is padding, in slot 0."""
-    metadata = metadata_of_rows(context, req_rows, positions, last_column, 1)
-    return AttentionMetadata(req_rows, metadata.positions, metadata.slot_mapping)
+class ModelDraft(Draft[N]):
+    """A draft that runs a model with entries of its own."""
+
+    cache: PagedCache
+
+    def __init__(self, model: N, context: DraftContext) -> None:
+        super().__init__(model, context)
+        assert context.cache is not None
+        self.cache = context.cache
+
+    @classmethod
+    def entries(cls, model: N) -> CacheShape | None:
+        """Return the shape of the model's entries."""
+        return model.cache_shape
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """Return the model's."""
+        return self.model.weights()
+
+    def extend_inputs(self, width: int) -> Shapes:
+        """Return req_rows, positions and correct_len [B]."""
+        return dict.fromkeys(("req_rows", "positions", "correct_len"), ((), torch.int64))
+
+    def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
+        """Return those of the round; the first correct_len + 1 rows of a request are committed."""
+        return {"req_rows": accepted.req_rows, "positions": accepted.seq_lens, "correct_len": accepted.correct_len}
 
 
 def metadata_of_rows(
-    context: DraftContext, req_rows: Tensor, positions: Tensor, last_column: Tensor, width: int
+    context: DraftContext, req_rows: Tensor, positions: Tensor, last_column: Tensor, width: int = 1
 ) -> AttentionMetadata:
-    """Return the metadata of `width` tokens a row from its position on; those behind `last_column` [R] are padding."""
+    """Return the metadata of `width` tokens a row from its position on.
+
+    Those behind `last_column` [R] (-1: all) are padding, in slot 0.
+    """
     size = req_rows.shape[0]
     token_positions = torch.empty((size, width), dtype=torch.int64, device=req_rows.device)
     slot_mapping = torch.empty_like(token_positions)
     config = context.config
-    kernels.assign_slots(
-        token_positions,
-        slot_mapping,
-        context.page_table,
-        req_rows,
-        positions,
-        last_column,
-        config.page_size,
-        config.max_len,
-    )
+    pages = (context.page_table, req_rows, positions, last_column, config.page_size, config.max_len)
+    kernels.assign_slots(token_positions, slot_mapping, *pages)
     return AttentionMetadata(
         req_rows[:, None].expand(size, width).reshape(-1), token_positions.view(-1), slot_mapping.view(-1)
     )

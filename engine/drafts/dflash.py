@@ -9,44 +9,40 @@ Source: sgl-project/sglang#25029; docs/semantics.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.cache import PagedCache
-from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, Needs, Shapes, metadata_of_rows
-from draftproof.engine.models.base import AttentionMetadata, Block, CacheShape
+from draftproof.engine.drafts.base import (
+    Accepted,
+    DraftContext,
+    ModelDraft,
+    Needs,
+    PromptChunks,
+    Shapes,
+    metadata_of_rows,
+)
+from draftproof.engine.models.base import Block
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.models.probe_dflash import ProbeBlock
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import Launch, PrefillRow
+from draftproof.engine.stages import Launch
 
 
-class DFlashDraft(Draft[Block]):
+class DFlashDraft(ModelDraft[Block]):
     """A `Draft`."""
 
     def __init__(self, model: Block, context: DraftContext) -> None:
         super().__init__(model, context)
-        assert context.cache is not None
-        self.cache: PagedCache = context.cache
         self.proposer, self.extenders = self.block, (self.extend,)
 
     @classmethod
     def needed(cls, model: Block) -> Needs:
         """Return the layers that the model was made for."""
         return Needs("layers", model.features)
-
-    @classmethod
-    def entries(cls, model: Block) -> CacheShape:
-        """Return the shape of its layers' entries."""
-        return model.cache_shape
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return the model's."""
-        return self.model.weights()
 
     def block(self, views: Views) -> Outputs:
         """Fill draft_tokens [B, W-1] from a block of the pending token and as many masked ones as the row has drafts.
@@ -70,18 +66,13 @@ class DFlashDraft(Draft[Block]):
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows [B], positions [B], correct_len [B] and hidden_states [B, W, Df]."""
         features = self.needs.width(self.context.target)
-        ints: Shapes = dict.fromkeys(("req_rows", "positions", "correct_len"), ((), torch.int64))
-        return ints | {"hidden_states": ((width, features), self.context.target.hidden_dtype)}
+        hidden_states = ((width, features), self.context.target.hidden_dtype)
+        return super().extend_inputs(width) | {"hidden_states": hidden_states}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """Return the features of all verified rows; the first correct_len + 1 of them are committed."""
         assert accepted.hidden_states is not None
-        return {
-            "req_rows": accepted.req_rows,
-            "positions": accepted.seq_lens,
-            "correct_len": accepted.correct_len,
-            "hidden_states": accepted.hidden_states,
-        }
+        return {**super().extend_values(accepted), "hidden_states": accepted.hidden_states}
 
     def extend(self, views: Views) -> Outputs:
         """Write context entries n .. n+a of every row."""
@@ -93,20 +84,14 @@ class DFlashDraft(Draft[Block]):
         self.model.append(features, metadata, self.cache)
         return {}
 
-    def prefill(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        next_tokens: Sequence[int],
-    ) -> None:
+    def prefill(self, chunks: PromptChunks) -> None:
         """Write the context entries of a chunk."""
-        assert hidden_states is not None
+        assert chunks.hidden_states is not None
         probes = self.context.probes
         probes.before_launch("extend_prompt")
-        self.tapping.inputs("prompt", metadata, None, hidden_states)
-        self.model.append(hidden_states, metadata, self.cache)
-        probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
+        self.tapping.inputs("prompt", chunks.metadata, None, chunks.hidden_states)
+        self.model.append(chunks.hidden_states, chunks.metadata, self.cache)
+        probes.on_launch(Launch("extend_prompt", 0, len(chunks.rows), 0))
 
 
 def probe(spec: Any, parts: ProbeParts) -> ProbeBlock:

@@ -5,37 +5,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import (
     Accepted,
-    Draft,
     DraftContext,
+    ModelDraft,
     Needs,
+    PromptChunks,
     Shapes,
     metadata_of_rows,
-    metadata_of_tokens,
 )
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, Head, Target
+from draftproof.engine.models.base import Head, Target
 from draftproof.engine.models.probe import ProbeHead, ProbeParts
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import Launch, PrefillRow
+from draftproof.engine.stages import Launch
 
 
-class EagleDraft(Draft[Head]):
+class EagleDraft(ModelDraft[Head]):
     """A `Draft`. Each request's first draft and handed-on state are known from its last extend."""
 
     token_memory = ("next_draft_token",)
 
     def __init__(self, model: Head, context: DraftContext) -> None:
         super().__init__(model, context)
-        assert context.cache is not None
-        self.cache: PagedCache = context.cache
         self.proposer, self.extenders = self.steps, (self.extend,)
 
     @classmethod
@@ -44,21 +41,12 @@ class EagleDraft(Draft[Head]):
         return Needs("last")
 
     @classmethod
-    def entries(cls, model: Head) -> CacheShape:
-        """Return the shape of the head's entries."""
-        return model.cache_shape
-
-    @classmethod
     def memory(cls, model: Head, target: Target, num_rows: int) -> Shapes:
         """Return next_draft_token, the first of the next round, and next_hidden_states, which the head makes for it."""
         return {
             "next_draft_token": ((num_rows,), torch.int64),
             "next_hidden_states": ((num_rows, target.width), target.hidden_dtype),
         }
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return the head's."""
-        return self.model.weights()
 
     def round_inputs(self) -> Shapes:
         """Return next_draft_token [B] and hidden_states [B, D]."""
@@ -81,7 +69,9 @@ class EagleDraft(Draft[Head]):
         draft_tokens[:, 0].copy_(token)
         steps = draft_tokens.shape[1]
         for step in range(1, steps):
-            metadata = self._metadata(req_rows, positions, views["num_drafts"], step)
+            # Rows with fewer drafts are surplus, in slot 0.
+            taking_part = torch.where(views["num_drafts"] > step, 0, -1)
+            metadata = metadata_of_rows(self.context, req_rows, positions, taking_part)
             self.tapping.inputs("draft", metadata, token, hidden_states, step)
             hidden_states = self.model.forward(token, hidden_states, metadata, self.cache)
             token = self.tapping.choose("draft", self.model.logits(hidden_states), step)
@@ -93,20 +83,16 @@ class EagleDraft(Draft[Head]):
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions and correct_len [B], target_tokens [B, W] and hidden_states [B, W, D]."""
         target = self.context.target
-        ints = {"req_rows": (), "positions": (), "correct_len": (), "target_tokens": (width,)}
-        states = {"hidden_states": ((width, target.width), target.hidden_dtype)}
-        return {name: (shape, torch.int64) for name, shape in ints.items()} | states
+        return super().extend_inputs(width) | {
+            "target_tokens": ((width,), torch.int64),
+            "hidden_states": ((width, target.width), target.hidden_dtype),
+        }
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """Return the entries of the round: the target's tokens and hidden states."""
         assert accepted.hidden_states is not None
-        return {
-            "req_rows": accepted.req_rows,
-            "positions": accepted.seq_lens,
-            "correct_len": accepted.correct_len,
-            "target_tokens": accepted.target_tokens,
-            "hidden_states": accepted.hidden_states,
-        }
+        entries = {"target_tokens": accepted.target_tokens, "hidden_states": accepted.hidden_states}
+        return {**super().extend_values(accepted), **entries}
 
     def extend(self, views: Views) -> Outputs:
         """Write entries n .. n+a of every row, a = correct_len; the last gives next_draft_token [B]."""
@@ -131,30 +117,21 @@ class EagleDraft(Draft[Head]):
         self.context.arena["next_draft_token"][req_rows] = next_draft_token
         self.context.arena["next_hidden_states"][req_rows] = next_hidden_states
 
-    def prefill(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        next_tokens: Sequence[int],
-    ) -> None:
+    def prefill(self, chunks: PromptChunks) -> None:
         """Write entries of prompt tokens shifted by one; the last is the next of the prompt, or the target's."""
-        assert hidden_states is not None
+        assert chunks.hidden_states is not None
+        batch, next_tokens, hidden_states = chunks.rows, chunks.next_tokens, chunks.hidden_states
         tails = [row.tail if row.tail >= 0 else token for row, token in zip(batch, next_tokens, strict=True)]
         shifted = [(*row.ids[1:], tail) for row, tail in zip(batch, tails, strict=True)]
         device, probes = self.context.device, self.context.probes
         ids = torch.tensor([token for row in shifted for token in row], dtype=torch.int64, device=device)
         ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
         probes.before_launch("extend_prompt")
-        self.tapping.inputs("prompt", metadata, ids, hidden_states)
-        next_hidden_states = self.model.forward(ids, hidden_states, metadata, self.cache).index_select(0, ends)
+        self.tapping.inputs("prompt", chunks.metadata, ids, hidden_states)
+        next_hidden_states = self.model.forward(ids, hidden_states, chunks.metadata, self.cache).index_select(0, ends)
         next_draft_token = self.tapping.choose("prompt", self.model.logits(next_hidden_states))
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
         self._save(torch.tensor([row.req_row for row in batch], device=device), next_draft_token, next_hidden_states)
-
-    def _metadata(self, req_rows: Tensor, positions: Tensor, num_drafts: Tensor, step: int) -> AttentionMetadata:
-        """Return the metadata of a step; rows with fewer drafts are surplus, in slot 0."""
-        return metadata_of_tokens(self.context, req_rows, positions, torch.where(num_drafts > step, 0, -1))
 
 
 def probe(spec: Any, parts: ProbeParts) -> ProbeHead:

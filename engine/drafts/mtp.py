@@ -10,39 +10,36 @@ Sources: DeepSeek-V3 (2024); sgl-project/sglang#22041; docs/semantics.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.cache import PagedCache
 from draftproof.engine.drafts.base import (
     Accepted,
-    Draft,
     DraftContext,
+    ModelDraft,
     Needs,
+    PromptChunks,
     Shapes,
     metadata_of_rows,
-    metadata_of_tokens,
 )
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, Chain, Target
+from draftproof.engine.models.base import AttentionMetadata, Chain, Target
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.models.probe_mtp import ProbeChain
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 
 
-class MtpDraft(Draft[Chain]):
+class MtpDraft(ModelDraft[Chain]):
     """A `Draft`: one graph for each layer, over buffers in which each finds what the one before it left."""
 
     token_memory = ("next_draft_tokens", "lookback_ids")
 
     def __init__(self, model: Chain, context: DraftContext) -> None:
         super().__init__(model, context)
-        assert context.cache is not None
-        self.cache: PagedCache = context.cache
         self._layers = model.cache_shape.layers
         self.lookback = self._layers - 1
         self.extenders = tuple(partial(self.extend, layer) for layer in range(self._layers))
@@ -53,11 +50,6 @@ class MtpDraft(Draft[Chain]):
         return Needs("last")
 
     @classmethod
-    def entries(cls, model: Chain) -> CacheShape:
-        """Return the shape of its layers' entries."""
-        return model.cache_shape
-
-    @classmethod
     def memory(cls, model: Chain, target: Target, num_rows: int) -> Shapes:
         """Return next_draft_tokens [L] of the next round; ids [L-1] and hidden states [L-1, D] of the last entries."""
         layers = model.cache_shape.layers
@@ -66,10 +58,6 @@ class MtpDraft(Draft[Chain]):
             shapes["lookback_ids"] = ((num_rows, layers - 1), torch.int64)
             shapes["lookback_hidden_states"] = ((num_rows, layers - 1, target.width), target.hidden_dtype)
         return shapes
-
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return those of all layers."""
-        return self.model.weights()
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
         """Return the first proposals of those that the last extend made."""
@@ -137,24 +125,19 @@ class MtpDraft(Draft[Chain]):
             arena["lookback_ids"][req_rows] = ids.gather(1, columns)
             arena["lookback_hidden_states"][req_rows] = _rows(hidden_states, columns)
 
-    def prefill(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        next_tokens: Sequence[int],
-    ) -> None:
+    def prefill(self, chunks: PromptChunks) -> None:
         """Write the entries of a chunk and of the L - 1 before it, whose tokens were not known until now.
 
         Behind the last known token come the proposals of the layers before.
         """
-        assert hidden_states is not None
+        assert chunks.hidden_states is not None
+        batch, next_tokens = chunks.rows, chunks.next_tokens
         starts = [max(0, row.start - self.lookback) for row in batch]
         known = [
             row.prompt if row.tail >= 0 else (*row.prompt, token) for row, token in zip(batch, next_tokens, strict=True)
         ]
         spans = [range(start, row.end) for start, row in zip(starts, batch, strict=True)]
-        metadata, hidden_states = self._placed(batch, spans), self._behind(batch, spans, hidden_states)
+        metadata, hidden_states = self._placed(batch, spans), self._behind(batch, spans, chunks.hidden_states)
         ends = torch.tensor([len(span) for span in spans], device=self.context.device).cumsum(0) - 1
         guesses: list[list[int]] = [[] for _ in batch]
         taken, tokens = hidden_states, []
@@ -174,9 +157,8 @@ class MtpDraft(Draft[Chain]):
         req_rows = [row.req_row for row, span in zip(batch, spans, strict=True) for _ in span]
         positions = [position for span in spans for position in span]
         packed = torch.tensor([req_rows, positions], device=self.context.device)
-        return metadata_of_tokens(
-            self.context, packed[0].contiguous(), packed[1].contiguous(), torch.zeros_like(packed[0])
-        )
+        all_live = torch.zeros_like(packed[0])
+        return metadata_of_rows(self.context, packed[0].contiguous(), packed[1].contiguous(), all_live)
 
     def _behind(self, batch: tuple[PrefillRow, ...], spans: list[range], hidden_states: Tensor) -> Tensor:
         """Return the target's hidden states of each chunk behind those saved of the entries before it."""

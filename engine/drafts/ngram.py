@@ -8,25 +8,16 @@ Source: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.drafts.base import Accepted, Draft, DraftContext
-from draftproof.engine.models.base import AttentionMetadata
+from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, PromptChunks
+from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.runner import Outputs
-from draftproof.engine.stages import DecodeRow, PrefillRow
-
-
-@dataclass(frozen=True)
-class NgramSettings:
-    """Suffixes of `max_n` down to `min_n` tokens are looked for."""
-
-    max_n: int
-    min_n: int = 1
+from draftproof.engine.stages import DecodeRow
 
 
 class Match(NamedTuple):
@@ -95,15 +86,9 @@ class NgramDraft(Draft[NgramSettings]):
         for request, tokens in zip(accepted.requests, accepted.tokens, strict=True):
             self._indices[request].advance(tokens)
 
-    def prefill(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        next_tokens: Sequence[int],
-    ) -> None:
+    def prefill(self, chunks: PromptChunks) -> None:
         """Add the prompt, once it is complete, and the token after it."""
-        for row, token in zip(batch, next_tokens, strict=True):
+        for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
                 self._indices[row.request] = NgramIndex(self.model, (*row.prompt, token))
 

@@ -9,27 +9,24 @@ Decoding" (2023); docs/semantics.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.cache import PagedCache
-from draftproof.engine.drafts.base import Accepted, Draft, DraftContext, Shapes, metadata_of_rows, metadata_of_tokens
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, Target
+from draftproof.engine.drafts.base import Accepted, DraftContext, ModelDraft, PromptChunks, Shapes, metadata_of_rows
+from draftproof.engine.models.base import CacheShape, Target
 from draftproof.engine.models.probe import ProbeParts, standalone
 from draftproof.engine.runner import Outputs, Views
-from draftproof.engine.stages import Launch, PrefillRow
+from draftproof.engine.stages import Launch
 
 
-class StandaloneDraft(Draft[Target]):
+class StandaloneDraft(ModelDraft[Target]):
     """A `Draft`."""
 
     def __init__(self, model: Target, context: DraftContext) -> None:
         super().__init__(model, context)
-        assert context.cache is not None
-        self.cache: PagedCache = context.cache
         self.proposer, self.extenders = self.steps, (self.extend,)
 
     @classmethod
@@ -39,10 +36,6 @@ class StandaloneDraft(Draft[Target]):
             raise ValueError("invalid layer_types 'linear_attention' of a standalone draft: expected 'full_attention'")
         return model.cache_shape
 
-    def weights(self) -> tuple[Tensor, ...]:
-        """Return the model's."""
-        return self.model.weights()
-
     def steps(self, views: Views) -> Outputs:
         """Fill draft_tokens [B, W-1]: forward k runs the token at position n + k - 1 and gives draft k."""
         # `positions` is advanced in place and left as it was found, since verify reads it next: the system under test,
@@ -50,7 +43,7 @@ class StandaloneDraft(Draft[Target]):
         draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
         token, steps = views["pending_tokens"], draft_tokens.shape[1]
         for step in range(1, steps + 1):
-            metadata = metadata_of_tokens(
+            metadata = metadata_of_rows(
                 self.context, req_rows, positions, torch.where(views["num_drafts"] >= step, 0, -1)
             )
             self.tapping.inputs("draft", metadata, token, None, step)
@@ -63,17 +56,11 @@ class StandaloneDraft(Draft[Target]):
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions and correct_len [B], and ids [B, W]."""
-        shapes: dict[str, tuple[int, ...]] = {"req_rows": (), "positions": (), "correct_len": (), "ids": (width,)}
-        return {name: (shape, torch.int64) for name, shape in shapes.items()}
+        return super().extend_inputs(width) | {"ids": ((width,), torch.int64)}
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
         """Return the verified tokens; the first correct_len + 1 of them are committed."""
-        return {
-            "req_rows": accepted.req_rows,
-            "positions": accepted.seq_lens,
-            "correct_len": accepted.correct_len,
-            "ids": accepted.ids,
-        }
+        return {**super().extend_values(accepted), "ids": accepted.ids}
 
     def extend(self, views: Views) -> Outputs:
         """Write entries n .. n+a of every row."""
@@ -83,19 +70,13 @@ class StandaloneDraft(Draft[Target]):
         self.model.forward(ids.view(-1), metadata, self.cache)
         return {}
 
-    def prefill(
-        self,
-        batch: tuple[PrefillRow, ...],
-        metadata: AttentionMetadata,
-        hidden_states: Tensor | None,
-        next_tokens: Sequence[int],
-    ) -> None:
+    def prefill(self, chunks: PromptChunks) -> None:
         """Write entries of the prompt's own tokens, at their own positions."""
-        probes = self.context.probes
+        batch, probes = chunks.rows, self.context.probes
         ids = torch.tensor([token for row in batch for token in row.ids], dtype=torch.int64, device=self.context.device)
         probes.before_launch("extend_prompt")
-        self.tapping.inputs("prompt", metadata, ids, None)
-        self.model.forward(ids, metadata, self.cache)
+        self.tapping.inputs("prompt", chunks.metadata, ids, None)
+        self.model.forward(ids, chunks.metadata, self.cache)
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
 
 

@@ -164,13 +164,26 @@ class Cache(Protocol):
         ...
 
 
-class Target(Protocol):
+class Network(Protocol):
+    """A model with entries of its own, whose layers `cache_shape` counts."""
+
+    cache_shape: CacheShape
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """[T, D] -> [T, V], float."""
+        ...
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """Every tensor that forward and logits read, for the graphs' declared memory."""
+        ...
+
+
+class Target(Network, Protocol):
     """A target language model; `layer_types` are "full_attention" or "linear_attention".
 
     `cache_shape` counts the former only; `state_shape` is None without the latter.
     """
 
-    cache_shape: CacheShape
     state_shape: StateShape | None
     layer_types: tuple[str, ...]
     width: int
@@ -183,38 +196,21 @@ class Target(Protocol):
         """Hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
         ...
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], float."""
-        ...
 
-    def weights(self) -> tuple[Tensor, ...]:
-        """Every tensor that forward and logits read, for the graphs' declared memory."""
-        ...
-
-
-class Head(Protocol):
+class Head(Network, Protocol):
     """An EAGLE head: entry i takes (token i + 1, hidden i) and hands on a stand-in for hidden i + 1."""
-
-    cache_shape: CacheShape
 
     def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
         """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
         ...
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], float."""
-        ...
 
-    def weights(self) -> tuple[Tensor, ...]: ...
-
-
-class Chain(Protocol):
+class Chain(Network, Protocol):
     """Layers of chained multi-token prediction: `cache_shape` counts them. Layer j's entry i takes token i + 1 + j.
 
     With `chain` off every layer takes the target's hidden states.
     """
 
-    cache_shape: CacheShape
     chain: bool
 
     def forward(
@@ -223,17 +219,10 @@ class Chain(Protocol):
         """ids [T], hidden_states [T, D] -> (states for logits, states handed to the next layer), both [T, D]."""
         ...
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, D] -> [T, V], float."""
-        ...
 
-    def weights(self) -> tuple[Tensor, ...]: ...
-
-
-class Block(Protocol):
+class Block(Network, Protocol):
     """A draft that fills in a block of masked tokens (id `mask`) at once, over the target's layers `features`."""
 
-    cache_shape: CacheShape
     features: tuple[int, ...]
     mask: int
 
@@ -245,8 +234,10 @@ class Block(Protocol):
         """ids [B, W], of which `metadata` has B * W -> states [B * W, ..] that logits are of."""
         ...
 
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        """[T, ..] -> [T, V], float."""
-        ...
 
-    def weights(self) -> tuple[Tensor, ...]: ...
+@dataclass(frozen=True)
+class NgramSettings:
+    """In place of a model: suffixes of `max_n` down to `min_n` tokens are looked for."""
+
+    max_n: int
+    min_n: int = 1

@@ -15,7 +15,7 @@ from draftproof.engine.adaptive import AdaptiveConfig
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import probe_model
 from draftproof.engine.drafts.base import DraftModel
-from draftproof.engine.models.base import LinearSizes
+from draftproof.engine.models.base import LinearSizes, Network, NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.stages import GenerationRequest
@@ -51,7 +51,7 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
     return Pair(target, built, shared, tuple(seen))
 
 
-def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device) -> Any:
+def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torch.device) -> Network | NgramSettings:
     """Return the model that the draft's algorithm runs. Raises ValueError for a draft of a real model."""
     if isinstance(draft, CheckpointDraft):
         raise ValueError("invalid draft.kind 'checkpoint': expected the draft of a probe, as the model is one")

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from draftproof.engine.drafts.base import DraftModel
-from draftproof.engine.drafts.ngram import NgramSettings
-from draftproof.engine.models.base import Block, Chain, Head, Target
+from draftproof.engine.models.base import Block, Chain, Head, NgramSettings, Target
 from draftproof.engine.models.checkpoint import Tensors, open_tensors
 from draftproof.engine.models.config_fields import draft_fields, fingerprint, target_fields
 from draftproof.engine.models.dflash import load_dflash

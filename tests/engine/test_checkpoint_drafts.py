@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from draftproof.engine.drafts.ngram import NgramSettings
+from draftproof.engine.models.base import NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.deepseek_v3 import DeepseekV3
 from draftproof.engine.models.dflash import DFlashModel

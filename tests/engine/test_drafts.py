@@ -16,8 +16,8 @@ from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, Draft, DraftContext
 from draftproof.engine.drafts.eagle import EagleDraft
 from draftproof.engine.drafts.mtp import MtpDraft
-from draftproof.engine.drafts.ngram import Match, NgramIndex, NgramSettings
-from draftproof.engine.models.base import CacheShape
+from draftproof.engine.drafts.ngram import Match, NgramIndex
+from draftproof.engine.models.base import CacheShape, NgramSettings
 from draftproof.engine.probes import Probes
 from draftproof.properties.values.drafts import ALGORITHMS
 

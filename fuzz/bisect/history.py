@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, named
 from draftproof.fuzz.bisect.worktree import GitError, Revision, attempt, commit, git, worktree
+from draftproof.fuzz.interrupts import handled
 from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
@@ -59,7 +58,11 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
     scenario, _ = read_case(case)
     repository = Path(search.repository)
     good, bad = _ends(repository, search)
-    with _terminable(), tempfile.TemporaryDirectory(prefix="draftproof-bisect-") as name:
+    # SIGTERM is an interrupt, too, so that what was made is removed.
+    with (
+        handled(signal.default_int_handler, signal.SIGTERM),
+        tempfile.TemporaryDirectory(prefix="draftproof-bisect-") as name,
+    ):
         work = Path(name).resolve()
         with worktree(repository, work / "tree", bad.hash) as tree:
             return _bisect(Bench(search, scenario, tree, work), good, bad, progress)
@@ -125,16 +128,3 @@ def _test_end(bench: Bench, end: Revision, wanted: str, progress: Progress) -> R
     if result.said != wanted:
         raise HistoryError(f"{invalid}: expected a revision that passes; it fails: {named(result.identity)}")
     return result
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Take SIGTERM for an interrupt, so that what was made is removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

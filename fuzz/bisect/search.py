@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 
-from draftproof.fuzz.bisect.ddmin import Cached, Needs, Parts, closed, ddmin
+from draftproof.fuzz.bisect.ddmin import Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer, Order
@@ -32,6 +32,15 @@ def kernels_used(pool: Pool, scenario: Scenario) -> tuple[str, ...]:
     if not answer.kernels:
         raise RuntimeError(f"the run called no kernel:\n{answer.detail}")
     return answer.kernels
+
+
+def closed(parts: Parts, needs: Mapping[str, Collection[str]]) -> Parts:
+    """Return the parts of which everything that they need is there: any set of parts stands for those."""
+    while True:
+        kept = frozenset(part for part in parts if parts.issuperset(needs.get(part, ())))
+        if kept == parts:
+            return kept
+        parts = kept
 
 
 class Alone(StrEnum):
@@ -100,7 +109,6 @@ class _Bisect:
         self._parts = tuple(part for part in parts if part.name not in self._fixed)
         self._names = tuple(part.name for part in self._parts)
         self._needs = self._dependencies(device)
-        self._fails = Cached(self._ask)
 
     def _lone(self) -> int:
         """Return a request that fails on its own; if none does, that of the divergence."""
@@ -119,10 +127,11 @@ class _Bisect:
             needs["graphs"] = self._kernels
         return needs
 
-    def _ask(self, sets: Sequence[Parts]) -> list[bool]:
-        """Run the scenario with each of these sets of parts on."""
-        orders = [self._order(number, on) for number, on in enumerate(sets)]
-        self._answers.update(zip(sets, self._run(orders), strict=True))
+    def _fails(self, sets: Sequence[Parts]) -> list[bool]:
+        """Run the scenario with each of these sets of parts on, no set twice; return which fail in the same way."""
+        fresh = [on for on in dict.fromkeys(sets) if on not in self._answers]
+        orders = [self._order(number, on) for number, on in enumerate(fresh)]
+        self._answers.update(zip(fresh, self._run(orders) if orders else (), strict=True))
         return [self._answers[on].is_same(self._identity, SAME) for on in sets]
 
     def _order(self, number: int, on: Parts) -> Order:
@@ -144,7 +153,7 @@ class _Bisect:
             parts=tuple(self._row(name, on, alone.get(name), name in needed) for name, on in shown.items()),
             fixed=self._fixed,
             notes=(TOGETHER,) if "graphs" in self._needs and "graphs" in self._names else (),
-            runs=self._fails.runs,
+            runs=len(self._answers),
             answer=self._answers[self._closed(needed)],
         )
 
@@ -154,16 +163,7 @@ class _Bisect:
         def fails(sets: Sequence[Parts]) -> list[bool]:
             return self._fails([self._closed(self._spread(on) | beside) for on in sets])
 
-        return ddmin(names, fails, needs=self._within(names), width=self._width)
-
-    def _within(self, names: Sequence[str]) -> Needs:
-        """Return what parts need, where all kernels may be one part."""
-        if _KERNELS in names:
-            return {
-                name: tuple(dict.fromkeys(_KERNELS if one in self._kernels else one for one in needed))
-                for name, needed in self._needs.items()
-            }
-        return {name: tuple(one for one in needed if one in names) for name, needed in self._needs.items()}
+        return ddmin(names, fails, width=self._width)
 
     def _spread(self, on: Parts) -> Parts:
         return on - {_KERNELS} | frozenset(self._kernels if _KERNELS in on else ())

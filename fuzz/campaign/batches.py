@@ -15,19 +15,12 @@ _MINIMISE_EVERY = 4
 _WORKERS_A_BLOCK = 8
 
 
-class PlannedScenario(Protocol):
-    """A scenario, and why it is tried."""
-
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def origin(self) -> str: ...
-
-
 class BlockPlanner(Protocol):
-    """Plans blocks: a function of its seed and the arguments only."""
+    """Plans blocks of scenarios, and why each is tried: a function of its seed and the arguments only."""
 
-    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> Sequence[PlannedScenario]: ...
+    def block(
+        self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]
+    ) -> Sequence[tuple[Scenario, str]]: ...
 
 
 class Batches:
@@ -60,8 +53,8 @@ class Batches:
         if not proposed:
             raise RuntimeError(f"block {begin} is empty: expected at least one scenario")
         self._ahead = [
-            QueuedScenario(place, one.scenario, name_of(one.scenario), one.origin, algorithm(one.scenario.draft))
-            for place, one in enumerate(proposed, start=self._store.planned)
+            QueuedScenario(place, scenario, name_of(scenario), origin, algorithm(scenario.draft))
+            for place, (scenario, origin) in enumerate(proposed, start=self._store.planned)
         ]
         self._store.queue(blocks[-1], self._ahead)
 

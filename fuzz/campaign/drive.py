@@ -8,7 +8,7 @@ worked out, with all workers, in at most half of the time.
 
 from __future__ import annotations
 
-import json
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from draftproof.fuzz.campaign.answers import Answers
 from draftproof.fuzz.campaign.batches import Batches, BlockPlanner
 from draftproof.fuzz.campaign.corpus import Corpus
 from draftproof.fuzz.campaign.findings import Findings
-from draftproof.fuzz.campaign.interrupts import interruptible
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.runner import Runner, StoppedError, Workers
 from draftproof.fuzz.campaign.schema import CampaignFinding
@@ -25,6 +24,7 @@ from draftproof.fuzz.campaign.settings import CampaignLimits, DiskError, Setting
 from draftproof.fuzz.campaign.standing import CampaignStatus, Standing, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
+from draftproof.fuzz.interrupts import handled
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 _PROGRESS, _SHOW = 5.0, 0.25
@@ -86,7 +86,7 @@ class Campaign:
     def go(self) -> CampaignEnd:
         """Run until an end is reached; all that can be written is written then."""
         try:
-            with interruptible(self._runner.interrupt):
+            with handled(self._runner.interrupt, signal.SIGINT, signal.SIGTERM):
                 reason = self._to_the_end()
             return self._end(reason)
         finally:
@@ -106,22 +106,9 @@ class Campaign:
         return reason
 
     def _begin(self) -> None:
-        settings = self._settings
         self.store.keep_facts(workers=self._width)
         if "started" not in self.store.facts():
-            self.store.keep_facts(
-                seed=settings.seed,
-                device=settings.device,
-                drafts=json.dumps(settings.drafts),
-                fault=settings.fault,
-                subject=settings.subject,
-                strategies=settings.strategies,
-                guided=int(settings.guided),
-                started=round(time.time(), 3),
-                block=-1,
-                seconds=0.0,
-                verdict="",
-            )
+            self.store.keep_facts(started=round(time.time(), 3), block=-1, seconds=0.0, verdict="")
         for wrong in (*self._corpus.check(), *self._findings.check()):
             self._troubles.add(wrong)
         self._answers.order_second_runs()
@@ -173,7 +160,7 @@ class Campaign:
         self._doing = "ending"
         self._runner.clear()
         end = time.monotonic() + self._pool.deadline + 5
-        while self._runner.is_running and not self._runner.stopped and time.monotonic() < end:
+        while self._runner.is_busy and not self._runner.stopped and time.monotonic() < end:
             self._runner.listen()
             self._runner.clear()
 

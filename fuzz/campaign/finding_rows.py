@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -70,16 +69,12 @@ def divergence_of(finding: CampaignFinding) -> Divergence | None:
 
 def detail_of(finding: CampaignFinding) -> str:
     """Return the text of a finding's detail.txt."""
-    return "".join(_lines(finding))
-
-
-def _lines(finding: CampaignFinding) -> Iterator[str]:
-    yield f"{finding.outcome} {finding.identity}\n"
-    yield f"first hit by scenario {finding.first}\n"
-    if finding.place:
-        yield f"during {finding.place}\n"
     found = divergence_of(finding)
-    if found is not None:
-        yield f"expected {found.expected}, got {found.got} in {found.channel}\n"
-    if finding.detail:
-        yield f"\n{finding.detail.rstrip()}\n"
+    lines = (
+        f"{finding.outcome} {finding.identity}",
+        f"first hit by scenario {finding.first}",
+        f"during {finding.place}" if finding.place else "",
+        f"expected {found.expected}, got {found.got} in {found.channel}" if found else "",
+        f"\n{finding.detail.rstrip()}" if finding.detail else "",
+    )
+    return "".join(f"{line}\n" for line in lines if line)

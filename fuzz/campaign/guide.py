@@ -6,7 +6,7 @@ The process that uses a guide imports no engine: Hypothesis mixes constants of i
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -80,21 +80,16 @@ class Guide:
     def _toward(self, target: str, number: int, corpus: Sequence[Scenario]) -> list[Proposed]:
         """Scenarios made for one bin, and such as a neighbour of it became."""
         wanted = {point: value for point, value in split(target)[1].items() if point in AIMED}
-        strategies: list[st.SearchStrategy[Proposed]] = [_made(aimed(wanted, self._drafts), f"aimed at {target}")]
-        nearest = _nearest(wanted, corpus, number)
-        strategies += [_made(near(one, wanted), f"near {name_of(one)}") for one in nearest]
-        either = strategies[0] if not nearest else st.booleans().flatmap(_choice(strategies))
+        direct = _made(aimed(wanted, self._drafts), f"aimed at {target}")
+        others = [_made(near(one, wanted), f"near {name_of(one)}") for one in _nearest(wanted, corpus, number)]
+        # Half of the time the bin is aimed at, else a neighbour goes on.
+        either = st.booleans().flatmap(lambda aims: direct if aims else st.one_of(*others)) if others else direct
         # The first of a run is always the smallest there is, and is left out.
         return examples(either, self._seed * _STRIDE + number, _EACH + 1)[1:]
 
 
 def _made(scenarios: st.SearchStrategy[Scenario], origin: str) -> st.SearchStrategy[Proposed]:
     return scenarios.map(lambda scenario: Proposed(scenario, origin))
-
-
-def _choice(strategies: Sequence[st.SearchStrategy[Proposed]]) -> Callable[[bool], st.SearchStrategy[Proposed]]:
-    """Half of the time the first, else one of the others."""
-    return lambda first: strategies[0] if first else st.one_of(*strategies[1:])
 
 
 def _nearest(wanted: Mapping[str, str], corpus: Sequence[Scenario], number: int) -> list[Scenario]:

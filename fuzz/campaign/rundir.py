@@ -43,6 +43,8 @@ class RunDir:
         Raises CampaignError if it cannot be made, is another campaign's at the moment, or holds other things.
         """
         self.path = path
+        self.database, self.corpus = path / "results.sqlite", path / "corpus"
+        self.workers, self.subject = path / "workers", path / "subject"
         self._lock = -1
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -83,39 +85,14 @@ class RunDir:
             os.close(self._lock)
             self._lock = -1
 
-    @property
-    def database(self) -> Path:
-        return self.path / "results.sqlite"
-
-    @property
-    def corpus(self) -> Path:
-        return self.path / "corpus"
-
-    @property
-    def workers(self) -> Path:
-        return self.path / "workers"
-
-    @property
-    def subject(self) -> Path:
-        return self.path / "subject"
-
     def finding(self, slug: str) -> Path:
         return self.path / "findings" / slug
 
     @property
     def settings(self) -> Settings | None:
         """What the campaign in it is; None if it has not begun. Raises CampaignError for a broken file."""
-        try:
-            return read((self.path / "campaign.json").read_bytes(), str(self.path / "campaign.json"))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise CampaignError(f"{self.path / 'campaign.json'} cannot be read: {error.strerror}") from None
-
-    @property
-    def patch(self) -> Path:
-        """The fault that was brought in, as a file for `--patch`."""
-        return self.path / "fault.patch"
+        path = self.path / "campaign.json"
+        return read(path) if path.exists() else None
 
     def begin(self, asked: Asked, sources: dict[str, str], fault: FaultFile | None = None) -> Settings:
         """Return the settings of the campaign that goes on here, or of a new one, for which they are written.
@@ -143,7 +120,8 @@ class RunDir:
         try:
             names = write_copy(new, sources, fault.hunks()).hunks
             os.replace(new, self.subject)
-            write_whole(self.patch, Path(fault.path).read_text(encoding="utf-8"))
+            # What was brought in, as a file for `--patch`.
+            write_whole(self.path / "fault.patch", Path(fault.path).read_text(encoding="utf-8"))
         except OSError as error:
             raise CampaignError(f"{self.subject} cannot be written: {error.strerror}") from None
         return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -52,18 +53,15 @@ class Runner:
         """Queue an order, in front of all others with `next_`."""
         (self._backlog.appendleft if next_ else self._backlog.append)(_Errand(order, take))
 
-    def interrupt(self) -> bool:
-        """End the campaign at its next step; return True if somebody wanted that before."""
-        before, self.stopped = self.stopped, self.stopped or "interrupted"
-        return bool(before)
+    def interrupt(self, number: int, _frame: object) -> None:
+        """Handle a signal: end the campaign at its next step. Ctrl-C once it is to end raises KeyboardInterrupt."""
+        if self.stopped and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stopped = self.stopped or "interrupted"
 
     @property
     def is_busy(self) -> bool:
         return bool(self._backlog or self._running)
-
-    @property
-    def is_running(self) -> bool:
-        return bool(self._running)
 
     def clear(self) -> None:
         """Forget the orders that are not handed out."""

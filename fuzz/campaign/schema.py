@@ -9,7 +9,10 @@ from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-SCHEMA = """
+VERSION = 2
+"""Of the tables and of what is in them; a database keeps it as its user_version."""
+SCHEMA = f"""
+PRAGMA user_version = {VERSION};
 CREATE TABLE IF NOT EXISTS campaign(key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS scenarios(number INTEGER PRIMARY KEY, hash TEXT, origin TEXT, draft TEXT, state TEXT,
   outcome TEXT, identity TEXT, seconds REAL, new_bins INTEGER, at REAL, scenario TEXT);

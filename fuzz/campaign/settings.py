@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -80,16 +81,16 @@ def resumed(kept: Settings, asked: Asked) -> Settings:
     for field, value in asked._asdict().items():
         if value is not None and value != getattr(kept, field):
             name = "draft" if field == "drafts" else field
-            raise CampaignError(f"invalid {name} '{_shown(value)}': expected {_expected(kept, field)}")
+            expected = _shown(getattr(kept, field))
+            raise CampaignError(
+                f"invalid {name} '{_shown(value)}': expected {expected}, as in this campaign so far, or a new directory"
+            )
     if kept.strategies != STRATEGIES:
         raise CampaignError(
-            f"invalid version of the strategies {STRATEGIES}: expected {kept.strategies}, as when this campaign began"
+            f"invalid version {kept.strategies} of the strategies: expected {STRATEGIES}, as this Draftproof has; "
+            "resume the campaign with the Draftproof that began it, or begin a new one in another directory"
         )
     return kept
-
-
-def _expected(kept: Settings, field: str) -> str:
-    return f"{_shown(getattr(kept, field))}, as in this campaign so far, or a new directory"
 
 
 def _shown(value: object) -> str:
@@ -117,9 +118,11 @@ def memory(text: str | None) -> int | None:
     return value
 
 
-def read(text: bytes, name: str) -> Settings:
+def read(path: Path) -> Settings:
     """Return settings from campaign.json. Raises CampaignError."""
     try:
-        return decode(text, Settings, name=name)
+        return decode(path.read_bytes(), Settings, name=str(path))
+    except OSError as error:
+        raise CampaignError(f"{path} cannot be read: {error.strerror}") from None
     except InvalidScenarioError as error:
         raise CampaignError(f"{error}; it is no campaign's") from None

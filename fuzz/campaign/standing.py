@@ -80,11 +80,6 @@ class Standing:
         return self._outcomes.total()
 
     @property
-    def hit(self) -> int:
-        """Bins that can be covered and are."""
-        return self._hit
-
-    @property
     def holes(self) -> tuple[str, ...]:
         reached = {name for name, *_ in self._store.bins()}
         return tuple(name for name in self._possible if name not in reached)

@@ -23,6 +23,7 @@ from msgspec.structs import astuple, replace
 from draftproof.fuzz.campaign.schema import (
     FINDING,
     SCHEMA,
+    VERSION,
     CampaignFinding,
     CampaignSums,
     CorpusEntry,
@@ -41,8 +42,8 @@ _OUTSIDE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN",
 class Store:
     """The database of one campaign.
 
-    Raises CampaignError for a database that is damaged. Every method that writes raises DiskError if it cannot, and
-    has changed nothing then.
+    Raises CampaignError for a database that is damaged or of another version. Every method that writes raises
+    DiskError if it cannot, and has changed nothing then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -233,6 +234,12 @@ def text(scenario: Scenario) -> str:
 
 def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version != VERSION and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise CampaignError(
+            f"invalid version {version} of {path}: expected {VERSION}, as this Draftproof writes it; resume the "
+            "campaign with the Draftproof that began it, or begin a new one in another directory"
+        )
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=NORMAL")
     db.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
@@ -275,14 +282,11 @@ def _add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
     db.executemany(_CONTRACT, [(name, int(name in failed)) for name in answer.judged])
     db.executemany(_COUNT, counts)
     db.executemany(_DRAFT_COUNT, [(draft, name, value) for name, value in counts])
-    db.executemany(_MINIMUM, _reached(answer))
-
-
-def _reached(answer: Answer) -> Iterator[tuple[str, str, int]]:
-    """Yield what a scenario adds to the minimum of each contract that judged it."""
-    for contract in answer.judged:
-        minimum = BY_NAME[contract].minimum if contract in BY_NAME else ()
-        yield from ((contract, name, answer.counts.get(name, 0)) for name in minimum)
+    known = [name for name in answer.judged if name in BY_NAME]
+    db.executemany(
+        _MINIMUM,
+        [(contract, name, answer.counts.get(name, 0)) for contract in known for name in BY_NAME[contract].minimum],
+    )
 
 
 _QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"

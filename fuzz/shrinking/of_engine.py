@@ -119,7 +119,7 @@ def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
     """Return a smaller K; of a chain with a layer a step also fewer layers."""
     for steps in lower(scenario.steps, 1):
         made = with_steps(scenario, steps)
-        if (layers := get(made, "draft.layers")) is not None and layers == scenario.steps:
+        if get(made, "draft.layers") == scenario.steps:
             yield put(made, "draft.layers", steps)
         yield made
 

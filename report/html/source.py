@@ -65,13 +65,7 @@ def read_run(path: Path) -> RunSource:
     database = path / "results.sqlite"
     if not database.is_file():
         raise CampaignError(f"invalid RUN '{path}': expected a campaign's directory (it has no results.sqlite)")
-    described = path / "campaign.json"
-    try:
-        settings = read(described.read_bytes(), str(described))
-    except OSError as error:
-        raise CampaignError(f"{described} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise CampaignError(str(error)) from None
+    settings = read(path / "campaign.json")
     try:
         with _opened(database) as store:
             return _source(path, settings, store)

@@ -15,9 +15,9 @@ import torch
 from draftproof import kernels
 from draftproof.engine.subject import EngineSubject
 from draftproof.fuzz.bisect import search
-from draftproof.fuzz.bisect.ddmin import Cached, NotFailingError, Parts, closed, ddmin
+from draftproof.fuzz.bisect.ddmin import NotFailingError, Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
-from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, kernels_used
+from draftproof.fuzz.bisect.search import SAME, Alone, Bisection, bisect, closed, kernels_used
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.harness.twins import KERNELS, twins
@@ -89,18 +89,15 @@ def test_no_set_is_asked_for_twice():
     for _ in range(50):
         failing = {one for one in everything if chance.random() < 0.3} | {everything[-1]}
         asked: list[Parts] = []
-        cached = Cached(by(failing, asked))
-        ddmin("abcdef", cached, width=2)
-        assert len(asked) == len(set(asked)) == cached.runs
+        ddmin("abcdef", by(failing, asked), width=2)
+        assert len(asked) == len(set(asked))
 
 
 def test_parts_go_with_what_they_need():
     needs = {"b": ("a",), "c": ("b",)}
     assert closed(frozenset("bcd"), needs) == frozenset("d")
-    asked: list[Parts] = []
-    failing = {one for one in subsets(NAMES) if "c" in one}
-    assert ddmin(NAMES, by(failing, asked), needs=needs) == ("a", "b", "c")
-    assert all(one == closed(one, needs) for one in asked)
+    failing = by({one for one in subsets(NAMES) if "c" in one})
+    assert ddmin(NAMES, lambda sets: failing([closed(one, needs) for one in sets])) == ("a", "b", "c")
 
 
 def test_what_does_not_fail_cannot_be_bisected():

@@ -17,7 +17,7 @@ import pytest
 from draftproof.fuzz.campaign.corpus import Corpus, cover, name_of
 from draftproof.fuzz.campaign.finding_rows import finding_of
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.schema import QueuedScenario
+from draftproof.fuzz.campaign.schema import VERSION, QueuedScenario
 from draftproof.fuzz.campaign.settings import (
     Asked,
     CampaignError,
@@ -164,6 +164,32 @@ def test_a_damaged_database_is_named(tmp_path: Path, damage: str):
         Store(path)
 
 
+def test_a_database_of_another_version_is_refused_and_stays_as_it_is(tmp_path: Path):
+    path = tmp_path / "results.sqlite"
+    filled(path, list(range(12))).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 0")
+    before = rows(path, "scenarios")
+    message = (
+        rf"invalid version 0 of .*results\.sqlite: expected {VERSION}, as this Draftproof writes it; "
+        "resume the campaign with the Draftproof that began it, or begin a new one in another directory"
+    )
+    with pytest.raises(CampaignError, match=message):
+        Store(path)
+    assert rows(path, "scenarios") == before
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (0,)
+        db.execute(f"PRAGMA user_version = {VERSION}")
+    assert Store(path).sums().done == 12
+
+
+def test_an_empty_database_is_a_new_one(tmp_path: Path):
+    path = tmp_path / "results.sqlite"
+    path.touch()
+    assert Store(path).sums().done == 0
+    assert rows(path, "pragma_user_version") == [(VERSION,)]
+
+
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "folder" / "one.json"
     write_whole(path, "first\n")
@@ -228,7 +254,7 @@ def test_other_settings_are_refused(asked: Asked, message: str):
 
 
 def test_scenarios_of_another_version_are_refused():
-    with pytest.raises(CampaignError, match="version of the strategies"):
+    with pytest.raises(CampaignError, match="invalid version 1 of the strategies: expected"):
         resumed(msgspec.structs.replace(Settings(), strategies=1), Asked())
 
 

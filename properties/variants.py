@@ -6,23 +6,24 @@ Every variant runs the same script. `graph_vs_eager` and `padded_vs_exact` compa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 
 _OTHER = {"snapshot": "replay", "replay": "snapshot"}
-_REPLACE: dict[str, Callable[[Scenario], dict[str, Any]]] = {
-    "graph_vs_eager": lambda s: {"graphs": msgspec.structs.replace(s.graphs, capture=False)},
-    "padded_vs_exact": lambda s: {"graphs": msgspec.structs.replace(s.graphs, sizes=())},
-    "rows_permuted": lambda s: {"schedule": msgspec.structs.replace(s.schedule, row_seed=s.schedule.row_seed + 1)},
-    "pages_permuted": lambda s: {"memory": msgspec.structs.replace(s.memory, page_seed=s.memory.page_seed + 1)},
-    "other_poison": lambda s: {"memory": msgspec.structs.replace(s.memory, poison=1 - s.memory.poison)},
-    "other_bucket": lambda s: {"graphs": msgspec.structs.replace(s.graphs, sizes=_wider(s.graphs.sizes))},
-    "taps_off": lambda s: {"taps": False},
-    "other_commit": lambda s: {"states": msgspec.structs.replace(s.states, commit=_OTHER[s.states.commit])},
+_VARIED: dict[str, Callable[[Scenario], Scenario]] = {
+    "graph_vs_eager": lambda s: put_in(s, "graphs", capture=False),
+    "padded_vs_exact": lambda s: put_in(s, "graphs", sizes=()),
+    "rows_permuted": lambda s: put_in(s, "schedule", row_seed=s.schedule.row_seed + 1),
+    "pages_permuted": lambda s: put_in(s, "memory", page_seed=s.memory.page_seed + 1),
+    "other_poison": lambda s: put_in(s, "memory", poison=1 - s.memory.poison),
+    # Every batch that fitted one size runs in another, with more padding.
+    "other_bucket": lambda s: put_in(s, "graphs", sizes=tuple(size + 1 for size in s.graphs.sizes)),
+    "taps_off": lambda s: replace(s, taps=False),
+    "other_commit": lambda s: put_in(s, "states", commit=_OTHER[s.states.commit]),
 }
 # Which page and state slot a request gets follows from the order of rows, and what names a slot from those.
 _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_placed)
@@ -47,14 +48,9 @@ def varied(scenario: Scenario) -> Scenario:
     """Return the scenario under its drawn variant. Raises ValueError if it has none."""
     if scenario.variant not in VARIANTS:
         raise ValueError(f"invalid variant {scenario.variant!r}: expected one of {', '.join(VARIANTS)}")
-    return msgspec.structs.replace(scenario, variant="none", **_REPLACE[scenario.variant](scenario))
+    return replace(_VARIED[scenario.variant](scenario), variant="none")
 
 
 def unchanged(variant: Variant) -> frozenset[str]:
     """Return the channels that a variant leaves as they are."""
     return frozenset(CHANNELS) - _CHANGED[variant]
-
-
-def _wider(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return sizes such that every batch that fitted one runs in another, with more padding."""
-    return tuple(size + 1 for size in sizes)

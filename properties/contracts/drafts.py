@@ -6,8 +6,6 @@ A subject is held to what its draft has: a trace declares no channel of another 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from draftproof.properties.contracts.base import Contract, Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
@@ -17,27 +15,21 @@ from draftproof.properties.values.relations import Different, OtherLayer, OtherR
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
-Values = Mapping[Key, Datum]
-
 
 def _chained(name: str, channel: str, *, cites: str, minimum: str) -> Contract:
     """Judge an extend channel in layers 1, 2, .. of a chain: what each was given by the layer before it."""
 
     def differences(evidence: Evidence) -> Differences:
-        expected, got = map(_later, evidence.pair(channel))
+        pair = evidence.pair(channel)
+        expected, got = ({key: value for key, value in values.items() if key.layer > 0} for values in pair)
         yield first_divergence(name, channel, expected, got, near=evidence.near(channel))
 
+    def is_chain(evidence: Evidence) -> bool:
+        return evidence.form.proposes == "chain" and evidence.form.layers > 1
+
     minimum, needs = f"scenarios {minimum}", (channel,)
-    made = contract(name, differences, needs, partial=needs, concerns=_takes_turns, cites=cites, minimum=minimum)
+    made = contract(name, differences, needs, partial=needs, concerns=is_chain, cites=cites, minimum=minimum)
     return explained(made, _handed_on)
-
-
-def _takes_turns(evidence: Evidence) -> bool:
-    return evidence.form.proposes == "chain" and evidence.form.layers > 1
-
-
-def _later(values: Values) -> dict[Key, Datum]:
-    return {key: value for key, value in values.items() if key.layer > 0}
 
 
 def _handed_on(evidence: Evidence, found: Divergence, key: Key) -> Relation | None:

@@ -18,11 +18,6 @@ from draftproof.properties.values.relations import Different, Missing, OutOfOrde
 from draftproof.properties.values.trace import Key
 
 
-def _graphs(evidence: Evidence) -> Iterator[Mismatch]:
-    yield from _launches(evidence)
-    yield from _sizes_of_rows(evidence)
-
-
 def _launches(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that every step launches what its rows need, in sizes that hold them, and that replays count up by one."""
     steps: dict[int, list[StepLaunch]] = defaultdict(list)
@@ -42,6 +37,7 @@ def _launches(evidence: Evidence) -> Iterator[Mismatch]:
                 replays[graph] += 1
             yield from _launch(evidence, launch, replays[graph], captures[launch.size, launch.width])
         yield from _kinds(evidence, step, [launch for launch in launches if launch.kind != LaunchKind.CAPTURE])
+    yield from _sizes_of_rows(evidence)
 
 
 def _say(launch: StepLaunch, expected: str, got: str, relation: Relation | None = None) -> Mismatch:
@@ -91,11 +87,13 @@ def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int)
 def _kinds(evidence: Evidence, step: int, launches: list[StepLaunch]) -> Iterator[Mismatch]:
     """Check the launches of a step, each with as many rows as its batch has."""
     rows, expected = len(evidence.schedule.batches.get((step, 1), ())), _expected(evidence, step)
+    # Where the first proposal is known before it, a draft launch may be of no forward.
+    may_idle = evidence.form.proposes == "steps" and not evidence.form.forwards(1)
     for kind, counts in expected.items():
         found = [launch for launch in launches if launch.kind == kind]
         yield from _of_kind(step, kind, [rows for rows in counts if rows], found, len(launches))
     for launch in launches:
-        idle = _may_idle(evidence) and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
+        idle = may_idle and (launch.kind, launch.rows) == (LaunchKind.DRAFT, rows)
         if launch.kind not in expected and not idle:
             yield _say(launch, "a kind that this step needs", _name(launch.kind), Surplus())
     yield from _order(launches, bool(evidence.schedule.ending(step, 1)))
@@ -115,11 +113,6 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
         expected[LaunchKind.COMMIT] = [len(decode)]
         expected[LaunchKind.FINISH] = [len(evidence.schedule.ending(step, phase)) for phase in (0, 1)]
     return expected
-
-
-def _may_idle(evidence: Evidence) -> bool:
-    """Return whether a draft launch may be of no forward: where the first proposal is known before it."""
-    return evidence.form.proposes == "steps" and not evidence.form.forwards(1)
 
 
 def _of_kind(
@@ -162,7 +155,7 @@ def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
 CONTRACTS = (
     listed(
         "launch.graphs",
-        _graphs,
+        _launches,
         ("graph.replay", "round.rows"),
         cites="S-BATCH-2, S-ADAPT-5",
         minimum="scenarios graph_replays padded_replays eager_launches oversized_batches hybrid_oversized_batches "

@@ -54,12 +54,6 @@ def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
     return range(n, evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n))
 
 
-def _again(evidence: Evidence, launch: StepLaunch, first: int) -> range:
-    """Return the positions before `first` that an extend may write again: entries made with a guess."""
-    reach = evidence.form.reach if launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) else 0
-    return range(max(0, first - reach), first)
-
-
 def _rows(evidence: Evidence, launch: StepLaunch) -> tuple[Row, ...]:
     if launch.kind not in _REGION:
         return ()
@@ -99,13 +93,16 @@ def _sets(evidence: Evidence, launch: StepLaunch) -> tuple[_Places, _Places]:
     may: _Places = {(MemoryRegion.TARGET, 0)}
     if evidence.form.kind.extends:
         may.add((MemoryRegion.DRAFT, 0))
+    extends = launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT)
     for row in _rows(evidence, launch):
         positions = announced(evidence, launch, row)
-        places = _entries(evidence, launch, row, positions)
         # A request that ends may be extended all the same, and need not.
-        optional = launch.kind in (LaunchKind.EXTEND, LaunchKind.EXTEND_PROMPT) and evidence.schedule.is_last(row)
-        (may if optional else must).update(places)
-        may |= _entries(evidence, launch, row, _again(evidence, launch, positions.start))
+        optional = extends and evidence.schedule.is_last(row)
+        (may if optional else must).update(_entries(evidence, launch, row, positions))
+        if extends:
+            # Entries before these were made with a guess, and may be written again.
+            again = range(max(0, positions.start - evidence.form.reach), positions.start)
+            may |= _entries(evidence, launch, row, again)
     if evidence.hybrid:
         for row in _state_rows(evidence, launch):
             states_must, states_may = _states(evidence, launch, row)

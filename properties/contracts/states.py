@@ -35,10 +35,6 @@ def _commits(how: str, evidence: Evidence) -> bool:
     return evidence.hybrid and evidence.scenario.states.commit == how
 
 
-def _checkpoints(evidence: Evidence) -> bool:
-    return evidence.hybrid and evidence.scenario.states.checkpoint > 0
-
-
 def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Differences:
     """Compare with the reference; explain a wrong state of a row by the row whose state it is."""
     for channel in channels:
@@ -202,7 +198,12 @@ CONTRACTS = (
         concerns=partial(_commits, "replay"),
         minimum="replays_folded states_committed_partial",
     ),
-    _computed("commit.checkpoint", cites="S-STATE-8", concerns=_checkpoints, minimum=_CHECKPOINTS),
+    _computed(
+        "commit.checkpoint",
+        cites="S-STATE-8",
+        concerns=lambda evidence: evidence.hybrid and evidence.scenario.states.checkpoint > 0,
+        minimum=_CHECKPOINTS,
+    ),
     _computed("commit.final", "commit.unfolded", cites="S-STATE-9", minimum="finals finals_flushed"),
     contract("state.ownership", _slots, ("round.state", "pool.states"), **_POOL),
     contract("state.balance", _balance, ("pool.states",), **_POOL),

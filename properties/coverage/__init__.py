@@ -7,7 +7,7 @@ every point is a field of a sample (samples.py), and counts (counts.py) are sums
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 
@@ -77,14 +77,10 @@ def _universe(drafts: frozenset[Algorithm]) -> tuple[str, ...]:
     for cross, points in CROSSES.items():
         for values in itertools.product(*(POINTS[point] for point in points)):
             pairs = dict(zip(points, values, strict=True))
-            if _is_reached(pairs, drafts) and not reason(pairs):
+            able = drafts.intersection(*(drafts_with(point, value) for point, value in pairs.items()))
+            if able and not reason(pairs):
                 found.append(name_of(cross, values))
     return tuple(found)
-
-
-def _is_reached(values: Mapping[str, str], drafts: frozenset[Algorithm]) -> bool:
-    """Return whether one of the drafts can have these values together."""
-    return bool(drafts.intersection(*(drafts_with(point, value) for point, value in values.items())))
 
 
 def universe(drafts: Sequence[Algorithm]) -> tuple[str, ...]:

@@ -100,9 +100,8 @@ def _changed(evidence: Evidence) -> str:
 
 def _control(evidence: Evidence) -> str:
     scenario = evidence.scenario
-    if scenario.adaptive is None:
-        return "draft batch" if scenario.schedule.draft_batch else "fixed"
-    return "adaptive and draft batch" if scenario.schedule.draft_batch else "adaptive"
+    by = {"adaptive": scenario.adaptive, "draft batch": scenario.schedule.draft_batch}
+    return " and ".join(name for name, has in by.items() if has) or "fixed"
 
 
 def _chain(evidence: Evidence) -> str | None:

@@ -114,8 +114,8 @@ def _with_a_long_history(scenario: Scenario) -> Scenario:
     first, memory = scenario.requests[0], scenario.memory
     first = replace(first, budget=first.budget + _MORE_TOKENS, stop_at=-1)
     more = -(-_MORE_TOKENS // memory.page_size) + 1
-    memory = replace(memory, max_len=memory.max_len + _MORE_TOKENS, pages=memory.pages + more)
-    return replace(scenario, requests=(first, *scenario.requests[1:]), memory=memory)
+    scenario = replace(scenario, requests=(first, *scenario.requests[1:]))
+    return put_in(scenario, "memory", max_len=memory.max_len + _MORE_TOKENS, pages=memory.pages + more)
 
 
 def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:

@@ -10,19 +10,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from draftproof.engine.subject import EngineSubject
-    from draftproof.harness.check import CheckReport, check
-    from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
-    from draftproof.harness.lockstep import evidence
-    from draftproof.properties.judge import judge
-    from draftproof.properties.strategies.scenarios import generate, scenarios
-    from draftproof.properties.subject import Subject, conformance
-    from draftproof.properties.values.case import read_case
-    from draftproof.properties.values.scenario import Scenario
-    from draftproof.properties.values.script import Script
-    from draftproof.properties.values.trace import Observation, Trace
-    from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
-    from draftproof.pytest_checks import hold
+    from draftproof.engine.subject import EngineSubject as EngineSubject
+    from draftproof.harness.check import CheckReport as CheckReport
+    from draftproof.harness.check import check as check
+    from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios as checkpoint_scenarios
+    from draftproof.harness.lockstep import evidence as evidence
+    from draftproof.properties.judge import judge as judge
+    from draftproof.properties.strategies.scenarios import generate as generate
+    from draftproof.properties.strategies.scenarios import scenarios as scenarios
+    from draftproof.properties.subject import Subject as Subject
+    from draftproof.properties.subject import conformance as conformance
+    from draftproof.properties.values.case import read_case as read_case
+    from draftproof.properties.values.scenario import Scenario as Scenario
+    from draftproof.properties.values.script import Script as Script
+    from draftproof.properties.values.trace import Observation as Observation
+    from draftproof.properties.values.trace import Trace as Trace
+    from draftproof.properties.values.verdict import Divergence as Divergence
+    from draftproof.properties.values.verdict import Outcome as Outcome
+    from draftproof.properties.values.verdict import Verdict as Verdict
+    from draftproof.pytest_checks import hold as hold
 
 _HOMES = {
     "CheckReport": "harness.check",
@@ -46,27 +52,7 @@ _HOMES = {
     "scenarios": "properties.strategies.scenarios",
 }
 
-__all__ = [
-    "CheckReport",
-    "Divergence",
-    "EngineSubject",
-    "Observation",
-    "Outcome",
-    "Scenario",
-    "Script",
-    "Subject",
-    "Trace",
-    "Verdict",
-    "check",
-    "checkpoint_scenarios",
-    "conformance",
-    "evidence",
-    "generate",
-    "hold",
-    "judge",
-    "read_case",
-    "scenarios",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,15 @@
-"""Kernels against their naive twins: generated cases, and what the contract of an op says of an implementation."""
+"""Kernels against their naive twins: generated cases, and what the contract of an op says of an implementation.
+
+A worker answers for one call at a time, a check has a verdict for all calls of an op.
+"""
 
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterable
 
+from draftproof.harness.workers.messages import Answer, KernelOrder
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.cases import CASES
 from draftproof.properties.kernels.contract import Difference, check
@@ -62,6 +67,30 @@ def _divergence(found: Difference) -> Divergence:
         margin=found.margin,
         count=found.count,
     )
+
+
+def answer_kernel(order: KernelOrder, case: KernelCase, device: str) -> Answer:
+    """Run the kernel and its twin. Never raises: what a kernel raises is a CRASH."""
+    began = time.perf_counter()
+    try:
+        found = diverges(case.op, case, device)
+    except Exception as error:
+        return crashed(order, error, time.perf_counter() - began)
+    return Answer(
+        number=order.number,
+        outcome=Outcome.FAIL if found else Outcome.PASS,
+        failures={found.contract: found} if found else {},
+        first=found,
+        seconds=round(time.perf_counter() - began, 6),
+    )
+
+
+def crashed(order: KernelOrder, error: Exception, seconds: float = 0.0) -> Answer:
+    """Return the answer for an error of the kernel, or of importing it."""
+    kind = type(error).__name__
+    message = f"{order.op}: {kind}: {error}"
+    outcome = Outcome.CRASH
+    return Answer(number=order.number, outcome=outcome, error=kind, message=message, reason=message, seconds=seconds)
 
 
 def verdicts(wanted: Iterable[str], by_op: dict[str, tuple[KernelCase, ...]], device: str) -> tuple[Verdict, ...]:

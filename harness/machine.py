@@ -12,6 +12,23 @@ from draftproof.properties.values.base import Value
 PACKAGES = ("draftproof", "torch", "triton", "numpy", "hypothesis", "msgspec", "safetensors", "transformers")
 
 
+_LANES = (
+    ("CPU HostGraph", "every engine contract, captured graphs too", "a little-endian machine: traces hold raw bytes"),
+    ("Triton interpreted", "kernel contracts, without a GPU", "install triton (Linux only)"),
+    (
+        "CUDA",
+        "CUDA graphs, Triton kernels on the device",
+        "a CUDA device and a CUDA build of torch; then --device cuda, make test-gpu",
+    ),
+    (
+        "transformers",
+        "the reference against an independent witness",
+        "not needed for check --model; install transformers for its witness tests",
+    ),
+)
+"""(name, what it checks, what is missing where it cannot run)"""
+
+
 class MachineLane(Value, frozen=True, kw_only=True):
     """One way of running the engine or its kernels; `missing` says what to do if it cannot run here."""
 
@@ -36,12 +53,16 @@ def diagnose() -> MachineReport:
     import torch
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    runs = (sys.byteorder == "little", _is_installed("triton"), bool(cuda), _is_installed("transformers"))
     return MachineReport(
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
         versions={name: _version(name) for name in PACKAGES},
         devices=("cpu", *(f"cuda:{i} {name}" for i, name in enumerate(cuda))),
-        lanes=(_host(), _interpreted(), _cuda(bool(cuda)), _real()),
+        lanes=tuple(
+            MachineLane(name=name, runs=here, checks=checks, missing="" if here else missing)
+            for (name, checks, missing), here in zip(_LANES, runs, strict=True)
+        ),
     )
 
 
@@ -52,28 +73,5 @@ def _version(name: str) -> str:
         return ""
 
 
-def _host() -> MachineLane:
-    little = sys.byteorder == "little"
-    missing = "" if little else "a little-endian machine: traces hold raw bytes"
-    return MachineLane(
-        name="CPU HostGraph", runs=little, checks="every engine contract, captured graphs too", missing=missing
-    )
-
-
-def _interpreted() -> MachineLane:
-    here = importlib.util.find_spec("triton") is not None
-    missing = "" if here else "install triton (Linux only)"
-    return MachineLane(name="Triton interpreted", runs=here, checks="kernel contracts, without a GPU", missing=missing)
-
-
-def _cuda(here: bool) -> MachineLane:
-    missing = "" if here else "a CUDA device and a CUDA build of torch; then --device cuda, make test-gpu"
-    return MachineLane(name="CUDA", runs=here, checks="CUDA graphs, Triton kernels on the device", missing=missing)
-
-
-def _real() -> MachineLane:
-    here = importlib.util.find_spec("transformers") is not None
-    missing = "" if here else "not needed for check --model; install transformers for its witness tests"
-    return MachineLane(
-        name="transformers", runs=here, checks="the reference against an independent witness", missing=missing
-    )
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

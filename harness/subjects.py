@@ -1,4 +1,7 @@
-"""Subjects by the name of what makes them: "package.module:name"."""
+"""Make subjects: from the name "package.module:name", or in a worker from a SubjectSpec.
+
+Nothing of the engine is imported before a subject is made.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from draftproof.harness.hunk_counters import HunkCounters
+from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -22,6 +27,14 @@ def make(name: str, device: str) -> Subject:
     factory = getattr(importlib.import_module(module), attribute)
     subject: Subject = factory(device=device) if _takes_device(factory) else factory()
     return subject
+
+
+def make_from(spec: SubjectSpec, counters: HunkCounters | None = None) -> Subject:
+    """Make the subject of a spec; `counters` count its patched hunks. Raises what importing and making it raises."""
+    if spec.folder:
+        (counters or HunkCounters(spec.hunks)).install()
+        import_engine(spec.folder)
+    return make(spec.factory or ENGINE, spec.device)
 
 
 def _takes_device(factory: object) -> bool:

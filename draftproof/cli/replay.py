@@ -25,12 +25,13 @@ def replay(
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
     from draftproof.harness import replay as replays
-    from draftproof.harness.workers.subject import make
     from draftproof.properties.values.case import read_case
 
     known = replays.solve_again(*read_case(case), str(case))
     with subjects.subject(device, fault, patch, subject) as spec:
-        done = replays.replay(make(spec) if spec.folder or spec.factory else inputs.engine(device), known, str(case))
+        done = replays.replay(
+            make_from(spec) if spec.folder or spec.factory else inputs.engine(device), known, str(case)
+        )
     _show(done)
     again = command("replay", case, device=device, fault=fault, subject=subject, patch=patch)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")

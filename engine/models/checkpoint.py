@@ -31,7 +31,8 @@ class Tensors(Mapping[str, Tensor]):
         self._read.add(name)
         tensor = _open(self._files[name], self._device).get_tensor(name)
         if not tensor.is_floating_point():
-            raise CheckpointError(f"tensor {name} in {self._files[name]} is {tensor.dtype}; allowed: floating point")
+            found = f"invalid tensor {name} in {self._files[name]}: expected a floating-point dtype, not {tensor.dtype}"
+            raise CheckpointError(found)
         return tensor
 
     def __iter__(self) -> Iterator[str]:
@@ -111,12 +112,12 @@ def _sharded(path: Path) -> dict[str, Path]:
     """Which shard holds which tensor, by the index, each checked to be there."""
     weight_map = read_object(path / _INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"weight_map in {path / _INDEX} is {weight_map!r}; allowed: tensor name to file name")
+        raise CheckpointError(f"invalid weight_map {weight_map!r} in {path / _INDEX}: expected tensor and file names")
     shards = {}
     for file in sorted(set(map(str, weight_map.values()))):
         # Only files beside the index: a name with a folder in it could point anywhere.
         if Path(file).name != file or not file.endswith(".safetensors"):
-            raise CheckpointError(f"weight_map in {path / _INDEX} names {file!r}; allowed: *.safetensors beside it")
+            raise CheckpointError(f"invalid shard {file!r} in {path / _INDEX}: expected *.safetensors beside it")
         shards[file] = _names(path / file)
     for name, file in weight_map.items():
         if name not in shards[file]:

@@ -29,35 +29,32 @@ class WorkerEnd(NamedTuple):
     ran: int
     seconds: float
 
+    @property
+    def is_begun(self) -> bool:
+        """True if the worker got to its order at all: one whose device broke in the order before does not."""
+        return self.entry is not None or self.how != f"exit {BROKEN_DEVICE}"
 
-def begun(end: WorkerEnd) -> bool:
-    """Whether the worker got to its order at all: one whose device broke in the order before does not."""
-    return end.entry is not None or end.how != f"exit {BROKEN_DEVICE}"
+    @property
+    def is_doubtful(self) -> bool:
+        """True if the order need not be what ended the worker: a second worker tells."""
+        return self.entry is None or self.how in OUTSIDE or (self.how == MEMORY and self.ran > 0)
 
+    def verdict(self, order: AnyOrder, *, again: bool) -> Answer:
+        """Return what the end means for an order; `again`: it was tried before, with a like end.
 
-def doubtful(end: WorkerEnd) -> bool:
-    """Whether the order need not be what ended the worker: a second worker tells."""
-    return end.entry is None or end.how in OUTSIDE or (end.how == MEMORY and end.ran > 0)
-
-
-def verdict(order: AnyOrder, end: WorkerEnd, *, again: bool) -> Answer:
-    """Return what a worker's end means for its order.
-
-    A hang in our own code is an error of ours, not one of the subject.
-
-    `again`: it was tried before, with a like end.
-    """
-    place = end.entry.place if end.entry else Place(run="order")
-    ours = end.how == f"exit {OWN_ERROR}" or (end.how == DEADLINE and place.run in _OURS)
-    outcome = Outcome.HANG if end.how == DEADLINE else Outcome.CRASH
-    second = "; the second worker to end on this order" if again else ""
-    reason = f"{end.how} after {end.seconds:.1f} s, {place}{second}"
-    return Answer(
-        number=order.number,
-        outcome=Outcome.ERROR if ours else outcome,
-        place=place,
-        error=end.how,
-        reason=reason,
-        detail=f"{reason}\n{end.log}".strip(),
-        seconds=end.seconds,
-    )
+        A hang in our own code is an error of ours, not one of the subject.
+        """
+        place = self.entry.place if self.entry else Place(run="order")
+        ours = self.how == f"exit {OWN_ERROR}" or (self.how == DEADLINE and place.run in _OURS)
+        outcome = Outcome.HANG if self.how == DEADLINE else Outcome.CRASH
+        second = "; the second worker to end on this order" if again else ""
+        reason = f"{self.how} after {self.seconds:.1f} s, {place}{second}"
+        return Answer(
+            number=order.number,
+            outcome=Outcome.ERROR if ours else outcome,
+            place=place,
+            error=self.how,
+            reason=reason,
+            detail=f"{reason}\n{self.log}".strip(),
+            seconds=self.seconds,
+        )

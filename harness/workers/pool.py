@@ -13,23 +13,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.workers.ends import (
-    BY_PARENT,
-    DEADLINE,
-    GARBLED,
-    MEMORY,
-    OUTSIDE,
-    WorkerEnd,
-    begun,
-    doubtful,
-    verdict,
-)
+from draftproof.harness.workers.ends import BY_PARENT, DEADLINE, GARBLED, MEMORY, OUTSIDE, WorkerEnd
 from draftproof.harness.workers.messages import Answer, AnyOrder, Order, Ready, SubjectSpec
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawn
@@ -100,7 +89,7 @@ class Pool:
         start: Start = spawn,
     ) -> None:
         if count < 1:
-            raise ValueError(f"count is {count}, allowed: at least 1")
+            raise ValueError(f"invalid count {count}: expected at least 1 worker")
         self._spec, self._count, self._folder = spec, count, folder
         self._wanted_deadline, self._memory, self._start_method = deadline, memory, start
         self._slowest = 0.0
@@ -124,10 +113,14 @@ class Pool:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        self._workers.clear()
+        self._selector.close()
 
     def submit(self, order: AnyOrder) -> None:
         """Queue an order for the next free worker."""
@@ -202,12 +195,6 @@ class Pool:
         worker = _Worker(process, time.monotonic(), warm=deque(warm))
         self._selector.register(process.fileno(), selectors.EVENT_READ, worker)
         return worker
-
-    def _close(self) -> None:
-        for worker in self._workers:
-            worker.process.kill()
-        self._workers.clear()
-        self._selector.close()
 
     def _put(self, order: AnyOrder) -> int:
         ticket = next(self._tickets)
@@ -304,13 +291,12 @@ class Pool:
 
     def _settle(self, index: int, task: _Task, end: WorkerEnd) -> None:
         """Try an order again, or say what became of it."""
-        if not begun(end):
+        if not end.is_begun:
             self._queue.appendleft(task)
-        elif doubtful(end) and not task.fresh:
+        elif end.is_doubtful and not task.fresh:
             self._queue.appendleft(_Task(task.ticket, task.order, fresh=True))
         else:
-            answer = verdict(task.order, end, again=task.fresh)
-            answer = msgspec.structs.replace(answer, worker=index)
+            answer = msgspec.structs.replace(end.verdict(task.order, again=task.fresh), worker=index)
             self._done.append((task.ticket, _with_kernels(self._workers[index], answer)))
 
     def _failed_start(self, end: WorkerEnd) -> None:

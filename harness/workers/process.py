@@ -31,7 +31,6 @@ class WorkerProcess:
     def __init__(
         self, spec: SubjectSpec, folder: Path, index: int, environment: Mapping[str, str], start: Start = spawn
     ) -> None:
-        self.index = index
         self._journal, self._log = folder / f"{index}.journal", folder / f"{index}.log"
         self._journal.unlink(missing_ok=True)
         with self._log.open("ab") as log:
@@ -50,30 +49,25 @@ class WorkerProcess:
         """Where answers come from."""
         return self._process.answers
 
-    def send(self, message: Value) -> bool:
-        """Whether the worker could be told. What it does in answer to this is logged from here on."""
+    def send(self, message: Value) -> None:
+        """Tell the worker, unless it has ended. What it does in answer to this is logged from here on."""
         data = msgspec.json.encode(message) + b"\n"
         self._log_start = self._size()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self._process.orders, data) :]
-        except BrokenPipeError:
-            return False
-        return True
 
     def receive(self) -> list[bytes]:
-        """Whole lines that have come."""
-        try:
+        """Return the whole lines that have come."""
+        with contextlib.suppress(BlockingIOError):
             while data := os.read(self._process.answers, 1 << 20):
                 self._buffer += data
-        except BlockingIOError:
-            pass
         *lines, self._buffer = self._buffer.split(b"\n")
         return lines
 
     @property
     def answering(self) -> bool:
-        """Whether a part of a line has come."""
+        """True if a part of a line has come."""
         return bool(self._buffer)
 
     @property
@@ -105,9 +99,8 @@ class WorkerProcess:
             return ()
 
     def log(self) -> str:
-        """Return the end of what was logged since the last message to the worker."""
-        size = self._size()
-        if not size:
+        """Return the end of what was logged since the last message to the worker; a log that was cut is new."""
+        if not (size := self._size()):
             return ""
         start = self._log_start if self._log_start <= size else 0
         with self._log.open("rb") as log:
@@ -115,11 +108,8 @@ class WorkerProcess:
             return log.read().decode(errors="replace").strip()
 
     def _size(self) -> int:
-        """Of the log, 0 if someone took it away."""
-        try:
-            return self._log.stat().st_size
-        except FileNotFoundError:
-            return 0
+        """Return the size of the log, 0 if someone took it away."""
+        return self._log.stat().st_size if self._log.exists() else 0
 
     def dump(self) -> None:
         """Have the stacks of all threads written to the log; waits until they are there, a moment at most."""
@@ -148,7 +138,7 @@ class WorkerProcess:
 
 
 def environments(device: str, count: int) -> list[dict[str, str]]:
-    """Of each worker: what the parent can import it can, too, and several GPUs are shared out evenly."""
+    """Return that of each worker: it can import what the parent can, and several GPUs are shared out evenly."""
     paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path)
     common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     gpus = _gpus() if device == "cuda" else []
@@ -158,7 +148,7 @@ def environments(device: str, count: int) -> list[dict[str, str]]:
 
 
 def _gpus() -> list[str]:
-    """Those that this process may use, without taking hold of any."""
+    """Return those that this process may use, without taking hold of any."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [part.strip() for part in visible.split(",") if part.strip()]

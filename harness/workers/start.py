@@ -3,85 +3,32 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 MODULE = "draftproof.harness.workers.worker"
 
 
-class Process(Protocol):
+@dataclass
+class Process:
     """A started process, and the pipes that orders go into and answers come out of."""
 
-    @property
-    def pid(self) -> int: ...
-    @property
-    def orders(self) -> int: ...
-    @property
-    def answers(self) -> int: ...
-    def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
-        ...
-
-    def wait(self) -> int:
-        """Wait for its end; return the exit code."""
-        ...
-
-
-Start = Callable[[Path, int, IO[bytes], Mapping[str, str]], Process]
-"""start(folder, index, log, environment)"""
-
-
-class _Spawned:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._process, self.pid = process, process.pid
-        self.orders, self.answers = os.dup(process.stdin.fileno()), os.dup(process.stdout.fileno())
-        process.stdin.close()
-        process.stdout.close()
-
-    def poll(self) -> int | None:
-        return self._process.poll()
-
-    def wait(self) -> int:
-        return self._process.wait()
-
-
-def spawn(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> Process:
-    """Start a new interpreter, in a session of its own: a terminal's Ctrl-C is the parent's to handle."""
-    return _Spawned(
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", MODULE, str(folder), str(index)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            bufsize=0,
-            close_fds=True,
-            start_new_session=True,
-            env=dict(environment),
-        )
-    )
-
-
-@dataclass
-class _Forked:
     pid: int
     orders: int
     answers: int
     _code: int | None = None
 
     def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while it runs."""
         return self._end(os.WNOHANG)
 
-    def wait(self) -> int:
-        code = self._end(0)
-        assert code is not None
-        return code
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._end(0)
 
     def _end(self, options: int) -> int | None:
         if self._code is None:
@@ -90,23 +37,39 @@ class _Forked:
         return self._code
 
 
+Start = Callable[[Path, int, IO[bytes], Mapping[str, str]], Process]
+"""start(folder, index, log, environment); the process has a session of its own: Ctrl-C is the parent's to handle."""
+
+
+def spawn(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> Process:
+    """Start a new interpreter."""
+    orders, answers = os.pipe(), os.pipe()
+    streams = enumerate((orders[0], answers[1], log.fileno()))
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-P", "-m", MODULE, str(folder), str(index)],
+        environment,
+        file_actions=[(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in streams],
+        setsid=True,
+    )
+    return _parent_side(pid, orders, answers)
+
+
 def fork(serve: Callable[[Path, int], int]) -> Start:
     """Return a way to start workers that call `serve(folder, index)` in a copy of this process."""
 
     def start(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> Process:
-        (orders_out, orders_in), (answers_out, answers_in) = os.pipe(), os.pipe()
+        orders, answers = os.pipe(), os.pipe()
         pid = os.fork()
         if pid:
-            os.close(orders_out)
-            os.close(answers_in)
-            return _Forked(pid, orders_in, answers_out)
+            return _parent_side(pid, orders, answers)
         code = 1
         try:
             os.setsid()
             os.environ.update(environment)
-            for number, stream in enumerate((orders_out, answers_in, log.fileno())):
+            for number, stream in enumerate((orders[0], answers[1], log.fileno())):
                 os.dup2(stream, number)
-            for pipe in (orders_out, orders_in, answers_out, answers_in):
+            for pipe in (*orders, *answers):
                 os.close(pipe)
             code = serve(folder, index)
         except BaseException:
@@ -115,3 +78,9 @@ def fork(serve: Callable[[Path, int], int]) -> Start:
             os._exit(code)
 
     return start
+
+
+def _parent_side(pid: int, orders: tuple[int, int], answers: tuple[int, int]) -> Process:
+    os.close(orders[0])
+    os.close(answers[1])
+    return Process(pid, orders[1], answers[0])

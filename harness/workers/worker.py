@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from draftproof.harness.hunk_counters import HunkCounters
-from draftproof.harness.subjects import Unmade
+from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, Ready, SubjectSpec
-from draftproof.harness.workers.subject import healthy, make
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
@@ -91,19 +90,32 @@ def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, preloaded: 
     journal = Journal(folder / f"{index}.journal")
     spec = msgspec.json.decode(orders.readline(), type=SubjectSpec)
     work = _Work(spec, journal, folder / f"{index}.kernels", preloaded)
-    if not healthy(spec.device):
-        raise RuntimeError(f"device is {spec.device}, allowed: one that works here")
+    if not _is_healthy(spec.device):
+        raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
     _say(answers, Ready(pid=os.getpid()))
     for line in _lines(orders):
         order = _order(line)
         answer = order if isinstance(order, Answer) else work.answer(order)
-        broken = answer.outcome is Outcome.CRASH and not healthy(spec.device)
+        broken = answer.outcome is Outcome.CRASH and not _is_healthy(spec.device)
         journal.clear()
         _say(answers, msgspec.structs.replace(answer, worker=index))
         if broken:
             # Nothing of this process's context can be released in good order any more.
             os._exit(BROKEN_DEVICE)
     return 0
+
+
+def _is_healthy(device: str) -> bool:
+    """Return whether the device still works: an illegal access makes every later call of its process fail."""
+    if device == "cpu":
+        return True
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        return int((torch.ones(2, device=device) + 1).sum().item()) == 4
+    except RuntimeError:
+        return False
 
 
 class _Work:
@@ -129,7 +141,7 @@ class _Work:
     def _made(self, spec: SubjectSpec, *, tolerant: bool) -> Subject:
         self._broken: Exception | None = None
         try:
-            return make(spec, self._counters)
+            return make_from(spec, self._counters)
         except Exception as error:
             if not tolerant:
                 raise
@@ -154,7 +166,7 @@ class _Work:
         return msgspec.structs.replace(answer, hunks=self._counters.effective)
 
     def _kernel(self, order: KernelOrder) -> Answer:
-        from draftproof.harness.kernel_orders import answer_kernel, crashed
+        from draftproof.harness.kernel_runs import answer_kernel, crashed
 
         if self._broken is not None:
             return crashed(order, self._broken)

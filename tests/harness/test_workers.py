@@ -20,7 +20,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.faults.catalogue import catalogue, read_sources
 from draftproof.faults.patched_sources import write_copy
 from draftproof.harness.execute import kind_of
-from draftproof.harness.workers.ends import DEADLINE, WorkerEnd, begun, doubtful, verdict
+from draftproof.harness.workers.ends import DEADLINE, WorkerEnd
 from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
 from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
@@ -387,18 +387,19 @@ def _end(how: str, run: str = "base", ran: int = 0) -> WorkerEnd:
 
 def test_what_an_end_means(scenario: Scenario) -> None:
     order = Order(number=1, scenario=scenario)
-    assert verdict(order, _end(DEADLINE), again=False).outcome is Outcome.HANG
-    assert verdict(order, _end(DEADLINE, "reference"), again=False).outcome is Outcome.ERROR
-    assert verdict(order, _end(DEADLINE, "judge"), again=False).outcome is Outcome.ERROR
-    assert verdict(order, _end(f"exit {OWN_ERROR}"), again=False).outcome is Outcome.ERROR
-    assert verdict(order, _end("SIGSEGV", "reference"), again=False).outcome is Outcome.CRASH
-    assert not begun(_end(f"exit {BROKEN_DEVICE}", ""))
-    assert begun(_end(f"exit {BROKEN_DEVICE}"))
-    assert [doubtful(_end(how)) for how in ("SIGKILL", "SIGTERM", "SIGSEGV", "memory")] == [True, True, False, False]
-    assert doubtful(_end("memory", ran=1))
-    assert doubtful(_end("SIGSEGV", ""))
+    assert _end(DEADLINE).verdict(order, again=False).outcome is Outcome.HANG
+    assert _end(DEADLINE, "reference").verdict(order, again=False).outcome is Outcome.ERROR
+    assert _end(DEADLINE, "judge").verdict(order, again=False).outcome is Outcome.ERROR
+    assert _end(f"exit {OWN_ERROR}").verdict(order, again=False).outcome is Outcome.ERROR
+    assert _end("SIGSEGV", "reference").verdict(order, again=False).outcome is Outcome.CRASH
+    assert not _end(f"exit {BROKEN_DEVICE}", "").is_begun
+    assert _end(f"exit {BROKEN_DEVICE}").is_begun
+    doubtful = [_end(how).is_doubtful for how in ("SIGKILL", "SIGTERM", "SIGSEGV", "memory")]
+    assert doubtful == [True, True, False, False]
+    assert _end("memory", ran=1).is_doubtful
+    assert _end("SIGSEGV", "").is_doubtful
 
 
 def test_a_pool_has_workers(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="count is 0, allowed: at least 1"):
+    with pytest.raises(ValueError, match="invalid count 0: expected at least 1"):
         Pool(SubjectSpec(), 0, tmp_path)

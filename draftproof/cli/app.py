@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Any
 
 import typer
 
-from draftproof.cli import bisect, check, doctor, faults, fuzz, replay, report, shrink
+from draftproof.cli import check, doctor, faults, fuzz, history, parts, replay, report, shrink
 from draftproof.errors import DraftproofError
 
 USAGE = 2
@@ -24,6 +25,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+bisect = typer.Typer(
+    help="From a failing case to the engine parts it takes to fail, or to the commit that brought the failure in.",
+    no_args_is_help=True,
+)
+bisect.command("parts")(parts.parts)
+bisect.command("history")(history.history)
 app.command("check")(check.check)
 app.command("replay")(replay.replay)
 app.command("shrink")(shrink.shrink_)
@@ -31,7 +38,7 @@ app.command("fuzz")(fuzz.fuzz)
 app.command("report")(report.write_report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(faults.app, name="faults")
-app.add_typer(bisect.app, name="bisect")
+app.add_typer(bisect, name="bisect")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -44,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
     try:
-        return app(args=arguments, standalone_mode=False) or 0
+        return app(args=arguments, prog_name="draftproof", standalone_mode=False) or 0
     except typer.Exit as end:
         return end.exit_code
     except DraftproofError as error:
@@ -53,10 +60,23 @@ def run(arguments: list[str] | None = None) -> int:
         return _say("interrupted")
     except Exception as error:
         # Usage errors are click's; which click typer uses, its own or the installed one, depends on its version.
-        if message := getattr(error, "format_message", None):
-            return _say(message())
+        if hasattr(error, "format_message"):
+            return _say_usage(error)
         traceback.print_exc()
         return _say(f"draftproof itself failed: {type(error).__name__}: {error}")
+
+
+def _say_usage(error: Any) -> int:
+    """Print a usage error with what was expected, and where to read more; a command without its own the help."""
+    message = error.format_message().rstrip(".")
+    if "\n" in message:
+        print(message, file=sys.stderr)
+        return USAGE
+    # Only a parameter that is missing has not been told what it is.
+    expected = getattr(getattr(error, "param", None), "help", "") if message.startswith("Missing") else ""
+    where = error.ctx.command_path if getattr(error, "ctx", None) else "draftproof"
+    told = f": expected {expected[0].lower()}{expected[1:].rstrip('.')}" if expected else ""
+    return _say(f"{message}{told}; see {where} --help")
 
 
 def _say(message: str) -> int:

@@ -17,10 +17,15 @@ MODEL_EXAMPLES = 24
 
 Examples = Annotated[
     int | None,
-    typer.Option("--examples", min=1, help=f"Scenarios to run ({EXAMPLES}; {MODEL_EXAMPLES} with --model)."),
+    typer.Option(
+        "--examples", min=1, help=f"Generated scenarios to run (default: {EXAMPLES}; {MODEL_EXAMPLES} with --model)."
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List every contract and every count.")]
-Contracts = Annotated[list[str] | None, typer.Option("--contract", help="Only this contract (may be repeated).")]
+Contracts = Annotated[
+    list[str] | None,
+    typer.Option("--contract", help="Check only this contract (may be repeated); --verbose lists all."),
+]
 
 
 def check(
@@ -37,7 +42,7 @@ def check(
 ) -> None:
     """Run generated scenarios on the engine and on the reference, and check every contract.
 
-    By default each group of contracts takes one line, and every exception is listed; --verbose lists everything.
+    Each group of contracts is summed up in one line, and contracts that did not pass are listed.
     """
     from draftproof.harness.whole_check import checker, kernel_calls, unless_skipped, whole_check
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from draftproof.cli import drafts, screen
@@ -12,24 +12,10 @@ from draftproof.report.commands import command
 from draftproof.report.text import block, line
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from draftproof.harness.check import CheckFinding, CheckReport
 
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
-MAIN_COUNTS = (
-    "rounds",
-    "graph_replays",
-    "drafts_accepted",
-    "drafts_rejected",
-    "accept_none",
-    "accept_partial",
-    "accept_all",
-    "page_crossings",
-    "batch_shrinks",
-    "kernel_calls",
-)
 
 
 def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> None:
@@ -37,17 +23,16 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
 
     Groups of contracts take one line each, and only exceptions are listed; `verbose` lists all contracts and counts.
     """
-    console = screen.console()
     if verbose:
-        console.print(_contracts(report.contracts))
-        console.print(screen.counts_table(report.counts))
+        screen.show_verdicts(report.contracts)
+        screen.show_counts(report.counts)
     else:
-        console.print(_groups(report.contracts))
+        screen.show(("contracts", "verdicts"), _groups(report.contracts))
         if exceptions := [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]:
-            console.print(_contracts(exceptions))
+            screen.show_verdicts(exceptions)
         screen.line(f"\n{_main_counts(report.counts)}\n")
     if report.drafts:
-        console.print(drafts.table(report.drafts, with_counts=verbose))
+        drafts.show(report.drafts, with_counts=verbose)
     for verdict in report.contracts:
         if verdict.divergence is not None:
             screen.line(f"FAIL {verdict.name}: {line(verdict.divergence)}.", "red")
@@ -58,26 +43,19 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
 
 
-def _groups(verdicts: Sequence[Verdict]) -> Table:
+def _groups(verdicts: Iterable[Verdict]) -> Iterable[tuple[str, str]]:
     """Return a row for each group of contracts: all whose names begin alike."""
     groups: dict[str, Counter[Outcome]] = {}
     for one in verdicts:
         groups.setdefault(one.name.partition(".")[0], Counter())[one.verdict] += 1
-    table = screen.table("contracts", "verdicts")
     for name, outcomes in groups.items():
-        table.add_row(name, ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome if outcomes[outcome]))
-    return table
-
-
-def _contracts(verdicts: Sequence[Verdict]) -> Table:
-    table = screen.table("contract", "verdict", "scenarios", "", right=("scenarios",))
-    for one in verdicts:
-        table.add_row(one.name, screen.outcome(one.verdict), str(one.scenarios), _remark(one))
-    return table
+        yield name, ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome if outcomes[outcome])
 
 
 def _main_counts(counts: dict[str, int]) -> str:
-    shown = ", ".join(f"{name} {counts[name]}" for name in MAIN_COUNTS if name in counts)
+    from draftproof.harness.check import WORK
+
+    shown = ", ".join(f"{name} {counts[name]}" for name in (*WORK, "kernel_calls") if name in counts)
     return f"exercised: {shown}; all {len(counts)} counts with --verbose"
 
 
@@ -88,11 +66,3 @@ def _show_finding(finding: CheckFinding) -> None:
         screen.line(block(finding.first, replay=replay))
     else:
         screen.line(f"{finding.detail.strip()}\n  replay     {replay}")
-
-
-def _remark(verdict: Verdict) -> str:
-    if verdict.verdict is Outcome.INCONCLUSIVE:
-        return f"not enough was exercised: {', '.join(verdict.missing)}"
-    if verdict.divergence is not None:
-        return f"first in {verdict.divergence.channel}"
-    return verdict.reason

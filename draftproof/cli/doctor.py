@@ -12,14 +12,9 @@ def doctor(json: inputs.Json = None) -> None:
     from draftproof.harness.machine import diagnose
 
     found = diagnose()
-    table = screen.table("what", "version")
-    for name, version in {"python": found.python, **found.versions}.items():
-        table.add_row(name, version or "not installed")
-    console = screen.console()
-    console.print(table)
-    lanes = screen.table("lane", "runs here", "checks", "to do")
-    for lane in found.lanes:
-        lanes.add_row(lane.name, "yes" if lane.runs else "no", lane.checks, lane.missing)
-    console.print(lanes)
+    versions = {"python": found.python, **found.versions}
+    screen.show(("what", "version"), [(name, version or "not installed") for name, version in versions.items()])
+    lanes = [(lane.name, "yes" if lane.runs else "no", lane.checks, lane.missing) for lane in found.lanes]
+    screen.show(("lane", "runs here", "checks", "to do"), lanes)
     screen.line(f"devices: {', '.join(found.devices)} ({found.machine}, {os.cpu_count()} cores)")
     inputs.write_json(json, found)

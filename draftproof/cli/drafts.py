@@ -12,28 +12,29 @@ from draftproof.cli import inputs, screen
 from draftproof.properties.values.drafts import BY_NAME, DRAFT_SETS, DraftSet, drafts_of, read_from
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from draftproof.properties.values.scenario import Scenario
 
 Draft = Annotated[
     list[str] | None,
-    typer.Option("--draft", help=f"{', '.join(DRAFT_SETS[:-1])} or all (all; with --model eagle)."),
+    typer.Option(
+        "--draft",
+        help=f"How drafts are proposed: {', '.join(DRAFT_SETS[:-1])} or all (default: all; with --model eagle).",
+    ),
 ]
 Model = Annotated[
-    Path | None, typer.Option("--model", help="A Hugging Face checkpoint directory (safetensors), as the target.")
+    Path | None, typer.Option("--model", help="The target model: a Hugging Face checkpoint directory (safetensors).")
 ]
 Folder = Annotated[
     Path | None,
     typer.Option(
         "--draft-model",
-        help="The directory of the draft, for --model: an EAGLE head (else one is made up), a DFlash draft or a smaller"
-        " language model.",
+        help="With --model, the checkpoint directory of the draft: an EAGLE head (without it one is made up), a DFlash"
+        " draft or a smaller language model.",
     ),
 ]
 Mtp = Annotated[
     bool,
-    typer.Option("--mtp", help="For --model with --draft eagle: run the checkpoint's first MTP layer as the head."),
+    typer.Option("--mtp", help="With --model and --draft eagle: the checkpoint's first MTP layer is the head."),
 ]
 
 
@@ -71,8 +72,7 @@ def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp
     named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
-    name: DraftSet | None = named[0] if named else None  # type: ignore[assignment]
-    found = Chosen(name, model, folder, mtp)
+    found = Chosen(named[0] if named else None, model, folder, mtp)
     if model is None and (folder or mtp):
         given = "--mtp" if mtp else f"--draft-model '{folder}'"
         raise inputs.InputError(f"invalid {given}: expected only together with --model")
@@ -120,15 +120,14 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
     return real_scenarios(model, offer.drafts, seed, count)
 
 
-def table(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool) -> Table:
-    """Return a row for each draft: how much of it ran, what became of its drafts, and, if asked for, its own counts."""
+def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool) -> None:
+    """Print a row for each draft: how much of it ran, what became of its drafts, and, if asked for, its own counts."""
     columns = ("draft", "scenarios", "rounds", "own +/-", "forced +/-", *(["counted"] if with_counts else []))
-    made = screen.table(*columns, right=("scenarios", "rounds"))
+    rows = []
     for name, counts in drafts.items():
-        own = (counts["own_accepted"], counts["own_rejected"])
-        forced = (counts["drafts_accepted"] - own[0], counts["drafts_rejected"] - own[1])
+        accepted, rejected = counts["own_accepted"], counts["own_rejected"]
+        forced = f"{counts['drafts_accepted'] - accepted}/{counts['drafts_rejected'] - rejected}"
+        cells = (name, str(counts["scenarios"]), str(counts["decode_rounds"]), f"{accepted}/{rejected}", forced)
         counted = ", ".join(f"{count} {counts[count]}" for count in BY_NAME[name].minimum)
-        rows = (str(counts["scenarios"]), str(counts["decode_rounds"]))
-        cells = (name, *rows, *("{}/{}".format(*pair) for pair in (own, forced)))
-        made.add_row(*cells, *([counted] if with_counts else []))
-    return made
+        rows.append((*cells, counted) if with_counts else cells)
+    screen.show(columns, rows, right=("scenarios", "rounds"))

@@ -9,19 +9,22 @@ import typer
 
 from draftproof.cli import inputs, screen
 from draftproof.cli.faults_run import run
-from draftproof.cli.matrix import matrix
 
-app = typer.Typer(help="Bring known bugs back and see whether they are noticed.", no_args_is_help=True)
+app = typer.Typer(help="Patch known bugs into the engine and see whether they are noticed.", no_args_is_help=True)
 app.command("run")(run)
-app.command("matrix")(matrix)
 
-FaultName = Annotated[str, typer.Argument(help="The id of a fault.", metavar="ID")]
+Cpu = Annotated[Path, typer.Option("--cpu", help="What `faults run --json` wrote on a CPU.", dir_okay=False)]
+Gpu = Annotated[
+    Path | None, typer.Option("--gpu", help="What `faults run --device cuda --json` wrote.", dir_okay=False)
+]
+Out = Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)]
+FaultName = Annotated[str, typer.Argument(help="The id of a fault, as `faults list` shows it.", metavar="ID")]
 _FIELDS = ("id", "source", "mechanism", "patches", "draft", "contract", "channel", "strategies", "explained")
 
 
 @app.command("list")
 def list_(json: inputs.Json = None) -> None:
-    """List every fault of the catalogue."""
+    """List every fault (known bug) of the catalogue."""
     from draftproof.faults.catalogue import catalogue, read_sources
     from draftproof.faults.summary import FaultList, summary
 
@@ -70,3 +73,22 @@ def refresh() -> None:
             screen.line(f"refreshed {file.fault.id}")
     if failed:
         raise inputs.InputError(f"{failed} faults are stale: their lines are gone, or there more than once")
+
+
+@app.command()
+def matrix(cpu: Cpu, gpu: Gpu = None, out: Out = Path("docs/matrix.md"), json: inputs.Json = None) -> None:
+    """Write which faults were detected, on one or two devices, as a page of Markdown."""
+    from draftproof.faults.matrix import Lanes
+    from draftproof.report.matrix_page import page
+
+    first = inputs.fault_report("--cpu", cpu, "cpu")
+    second = inputs.fault_report("--gpu", gpu, "cuda") if gpu else None
+    if second and second.strategies != first.strategies:
+        raise inputs.InputError(
+            f"invalid --gpu '{gpu}': expected strategies version {first.strategies}, which '{cpu}' has,"
+            f" not {second.strategies}; run the older one again"
+        )
+    lanes = Lanes(cpu=first, gpu=second)
+    inputs.write_text("--out", out, page(lanes))
+    screen.line(f"wrote {out}: {len(lanes.ids)} faults")
+    inputs.write_json(json, lanes)

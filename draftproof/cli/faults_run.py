@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 SEEDS, EXAMPLES = 5, 30
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this fault (may be repeated).")]
-Patches = Annotated[list[Path] | None, typer.Option("--patch", help="A fault file from anywhere (may be repeated).")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try.")]
+Patches = Annotated[
+    list[Path] | None,
+    typer.Option("--patch", help="Also a fault that is not in the catalogue: its patch file (may be repeated)."),
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, max=100, help="How many seeds to try, from --seed on.")]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios for each seed.")]
 Smoke = Annotated[bool, typer.Option("--smoke", help="Only the faults that every CI run tries.")]
 Baseline = Annotated[
-    bool, typer.Option("--baseline", help="Also run what an engine's usual tests would: output, acceptance.")
+    bool, typer.Option("--baseline", help="Also see whether usual tests would notice: output and mean acceptance.")
 ]
 Parallel = Annotated[
-    int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (2 on CPU, 12 on a GPU).")
+    int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (default: 2 on CPU, 12 on a GPU).")
 ]
 
 
@@ -43,7 +46,10 @@ def run(
     parallel: Parallel = None,
     json: inputs.Json = None,
 ) -> None:
-    """Bring faults back, each in a process of its own, and see which contract notices them and how soon."""
+    """Patch known bugs into a copy of the engine, one at a time, and see which contract notices each and how soon.
+
+    Without --id, --patch and --smoke these are all of the catalogue.
+    """
     from draftproof.faults.run import CLEAN, run_faults
 
     files = _chosen(id_ or [], patch or [], smoke)
@@ -81,10 +87,7 @@ def _chosen(ids: list[str], patches: list[Path], smoke: bool) -> list[FaultFile]
 
 def _show_report(report: FaultReport, again: str) -> None:
     columns = ("fault", "outcome", "contract", "channel", "examples", "median", "90 %", "seconds")
-    table = screen.table(*columns, right=("median", "seconds"))
-    for fault in report.faults:
-        table.add_row(*_cells(fault))
-    screen.console().print(table)
+    screen.show(columns, map(_cells, report.faults), right=("median", "seconds"))
     if report.totals.measured:
         _show_baseline(report)
     for fault in report.faults:
@@ -99,11 +102,8 @@ def _show_report(report: FaultReport, again: str) -> None:
 def _show_baseline(report: FaultReport) -> None:
     from draftproof.report.matrix_page import baseline_cells
 
-    table = screen.table("beside it, the usual tests", "output", "mean acceptance")
-    for fault in report.faults:
-        if fault.baseline is not None:
-            table.add_row(fault.id, *baseline_cells(fault.baseline))
-    screen.console().print(table)
+    rows = [(fault.id, *baseline_cells(fault.baseline)) for fault in report.faults if fault.baseline is not None]
+    screen.show(("beside it, the usual tests", "output", "mean acceptance"), rows)
 
 
 def _cells(fault: FaultResult) -> tuple[str, ...]:

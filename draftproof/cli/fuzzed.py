@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from draftproof.cli import screen
 from draftproof.properties.values.durations import show_duration
-from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command, subject_options
 
 if TYPE_CHECKING:
@@ -30,11 +29,7 @@ _REASONS = {
 
 def show(report: CampaignReport, again: str) -> None:
     """Print the verdicts, the findings with their commands, the coverage, and how to resume."""
-    console = screen.console()
-    table = screen.table("contract", "verdict", "scenarios", "", right=("scenarios",))
-    for verdict in report.contracts:
-        table.add_row(verdict.name, screen.outcome(verdict.verdict), str(verdict.scenarios), _remark(verdict))
-    console.print(table)
+    screen.show_verdicts(report.contracts)
     for finding in report.findings:
         _show_finding(finding, subject_options(report.settings, Path(report.run)))
     for trouble in report.troubles[:10]:
@@ -71,9 +66,3 @@ def _show_finding(finding: ReportedFinding, options: dict[str, str]) -> None:
     if finding.state == "new" or finding.requests > FEW_REQUESTS or finding.rounds > FEW_ROUNDS:
         screen.line(f"  shrink: {command('shrink', finding.case, **options)}")
     screen.line(f"  parts: {command('bisect', 'parts', finding.case, **options)}")
-
-
-def _remark(verdict: Verdict) -> str:
-    if verdict.verdict is Outcome.INCONCLUSIVE:
-        return f"not enough was exercised: {', '.join(verdict.missing)}"
-    return verdict.reason

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.properties.values.names import is_factory_name
 from draftproof.report.commands import command
 from draftproof.report.text import block
 
@@ -19,20 +18,20 @@ if TYPE_CHECKING:
 
 TIMEOUT = 120.0
 
-Repo = Annotated[Path, typer.Option("--repo", help="The repository; it is not touched.", file_okay=False)]
-Good = Annotated[str, typer.Option("--good", help="A revision on which the case passes.")]
-Bad = Annotated[str, typer.Option("--bad", help="A later one on which it fails.")]
+Repo = Annotated[Path, typer.Option("--repo", help="The engine's git repository; it is not touched.", file_okay=False)]
+Good = Annotated[str, typer.Option("--good", help="A commit on which the case passes.")]
+Bad = Annotated[str, typer.Option("--bad", help="A later commit on which it fails.")]
 Setup = Annotated[
-    str | None, typer.Option("--setup", help="A command that builds a revision, run in its worktree (no shell).")
+    str | None, typer.Option("--setup", help="A command (no shell) that builds a commit, run in its worktree.")
 ]
 SubjectName = Annotated[
     str | None,
     typer.Option(
         "--subject",
-        help="package.module:name in the repository, which makes the subject (else its engine/ and kernels/).",
+        help="package.module:name in the repository, which makes a Subject (default: its engine/ and kernels/).",
     ),
 ]
-Repeat = Annotated[int, typer.Option("--repeat", min=1, max=1000, help="Runs of each revision, for a flaky case.")]
+Repeat = Annotated[int, typer.Option("--repeat", min=1, max=1000, help="Runs on each commit, for a flaky case.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one run; longer is a hang.")]
 
 
@@ -48,7 +47,7 @@ def history(
     timeout: Timeout = TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
-    """Find the commit that made a case fail, in a worktree of its own."""
+    """Find the commit that made a case fail; each is tried in a git worktree of its own."""
     from draftproof.fuzz.bisect.history import bisect_history
     from draftproof.fuzz.bisect.revision import Search
 
@@ -57,7 +56,7 @@ def history(
         good=good,
         bad=bad,
         setup=_command(setup),
-        subject=_factory(subject),
+        subject=inputs.factory_name(subject) if subject is not None else "",
         device=inputs.device(device),
         repeat=repeat,
         timeout=timeout,
@@ -70,22 +69,13 @@ def history(
 
 def _command(text: str | None) -> tuple[str, ...]:
     """Return the words of a command. Raises InputError."""
-    if text is None:
-        return ()
     try:
-        words = tuple(shlex.split(text))
+        words = tuple(shlex.split(text or ""))
     except ValueError as error:
         raise inputs.InputError(f"invalid --setup {text!r}: expected a command: {error}") from None
-    if not words:
+    if text is not None and not words:
         raise inputs.InputError(f"invalid --setup {text!r}: expected a command")
     return words
-
-
-def _factory(name: str | None) -> str:
-    """Return the name of the subject's factory, "" for none. Raises InputError."""
-    if name is not None and not is_factory_name(name):
-        raise inputs.InputError(f"invalid --subject {name!r}: expected package.module:name")
-    return name or ""
 
 
 def _tell(tested: RevisionResult) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TypeVar, cast
 
 import typer
 
@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
 LISTED = 12
 """A message lists more names than this only if none of them is near."""
+Name = TypeVar("Name", bound=str)
 DeviceName = Literal["cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
 
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=2**32 - 1)]
 Device = Annotated[
-    str, typer.Option("--device", help="cpu (host graphs, eager kernels) or cuda (CUDA graphs, Triton kernels).")
+    str,
+    typer.Option(
+        "--device", help="cpu (CUDA graphs imitated on the host, eager kernels) or cuda (CUDA graphs, Triton kernels)."
+    ),
 ]
 
 
@@ -48,22 +52,29 @@ Json = Annotated[
 ]
 
 
-def own_subject(name: str) -> str:
-    """Return the name of a user's subject whose module exists. Raises InputError."""
-    module = name.partition(":")[0]
-    try:
-        exists = is_factory_name(name) and importlib.util.find_spec(module) is not None
-    except ImportError:
-        exists = False
-    if not exists:
-        raise InputError(f"invalid --subject {name!r}: expected package.module:name, and a module that can be imported")
+def factory_name(name: str) -> str:
+    """Return the name of a user's subject. Raises InputError."""
+    if not is_factory_name(name):
+        raise InputError(f"invalid --subject {name!r}: expected package.module:name")
     return name
 
 
-def choose(name: str, allowed: Sequence[str], what: str) -> str:
+def own_subject(name: str) -> str:
+    """Return the name of a user's subject whose module exists. Raises InputError."""
+    module = factory_name(name).partition(":")[0]
+    try:
+        exists = importlib.util.find_spec(module) is not None
+    except ImportError:
+        exists = False
+    if not exists:
+        raise InputError(f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH")
+    return name
+
+
+def choose(name: str, allowed: Sequence[Name], what: str) -> Name:
     """Return `name` if it is allowed. Raises InputError with the nearest name."""
     if name in allowed:
-        return name
+        return allowed[allowed.index(cast(Name, name))]
     hint = did_you_mean(name, allowed)
     expected = f"one of {len(allowed)} names" if hint and len(allowed) > LISTED else ", ".join(allowed)
     raise InputError(f"invalid {what} {name!r}: expected {expected}{hint}")
@@ -71,14 +82,13 @@ def choose(name: str, allowed: Sequence[str], what: str) -> str:
 
 def device(name: str) -> DeviceName:
     """Return a device that this machine has. Raises InputError."""
-    choose(name, DEVICES, "--device")
-    if name == "cuda":
+    where = choose(name, DEVICES, "--device")
+    if where == "cuda":
         import torch
 
         if not torch.cuda.is_available():
             raise InputError("invalid --device 'cuda': expected cpu, as torch sees no CUDA device here")
-        return "cuda"
-    return "cpu"
+    return where
 
 
 def engine(name: str) -> Subject:

@@ -26,7 +26,7 @@ Watch = Callable[["CampaignStatus"], None]
 def watching() -> Iterator[Watch]:
     """Yield a function that shows the state of a campaign."""
     if not sys.stderr.isatty():
-        yield _Lines().tell
+        yield _line_now_and_then()
         return
     from rich.console import Console
     from rich.live import Live
@@ -35,17 +35,17 @@ def watching() -> Iterator[Watch]:
         yield lambda status: live.update(table(status))
 
 
-class _Lines:
-    """A plain line on stderr every half minute, the first at once."""
+def _line_now_and_then() -> Watch:
+    """Return what prints a line on stderr every half minute, the first at once."""
+    last = -EVERY
 
-    def __init__(self) -> None:
-        self._told = -EVERY
-
-    def tell(self, status: CampaignStatus) -> None:
-        now = time.monotonic()
-        if now - self._told >= EVERY:
-            self._told = now
+    def tell(status: CampaignStatus) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= EVERY:
+            last = now
             print(line(status), file=sys.stderr, flush=True)
+
+    return tell
 
 
 def line(status: CampaignStatus) -> str:
@@ -86,11 +86,8 @@ def _rows(status: CampaignStatus) -> Iterator[tuple[str, str, str]]:
     yield "findings", str(status.findings), bad if status.findings else "green"
     yield "crashes, hangs", f"{status.crashes}, {status.hangs}", bad if status.crashes + status.hangs else ""
     yield "stability", _stability(status), bad if status.stability < 1 else ""
-    yield (
-        "troubles",
-        f"{status.troubles}, of them errors of our own {status.errors}",
-        "yellow" if status.troubles else "",
-    )
+    troubles = f"{status.troubles}, of them errors of our own {status.errors}"
+    yield "troubles", troubles, "yellow" if status.troubles else ""
     yield "workers", f"{status.workers}, replaced {status.replaced}", ""
 
 

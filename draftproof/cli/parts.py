@@ -22,7 +22,7 @@ def parts(
     subject: subjects.Factory = None,
     json: inputs.Json = None,
 ) -> None:
-    """Find the smallest set of engine parts that must be on for a case to fail."""
+    """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
     from draftproof.fuzz.bisect.bisect_parts import bisect_parts
     from draftproof.properties.values.case import read_case
 
@@ -44,14 +44,18 @@ def _show(found: Bisection) -> None:
     from draftproof.fuzz.bisect.parts import KERNEL
     from draftproof.fuzz.bisect.search import Alone
 
-    table = screen.table("part", "what runs with it", "needed", "failure with only this off")
-    for part in found.parts:
-        effect = f"{part.alone}: {part.other}" if part.alone is Alone.OTHER else str(part.alone)
-        if part.name.startswith(KERNEL) and part.alone is Alone.UNTRIED:
-            continue
-        table.add_row(part.name, part.on, "yes" if part.needed else "", effect)
-    screen.console().print(table)
     others = [part for part in found.parts if part.name.startswith(KERNEL) and part.alone is Alone.UNTRIED]
+    rows = [
+        (
+            part.name,
+            part.on,
+            "yes" if part.needed else "",
+            f"{part.alone}: {part.other}" if part.alone is Alone.OTHER else str(part.alone),
+        )
+        for part in found.parts
+        if part not in others
+    ]
+    screen.show(("part", "what runs with it", "needed", "failure with only this off"), rows)
     if others:
         screen.line(f"Not needed together: {', '.join(part.name.removeprefix(KERNEL) for part in others)}.")
     for name, why in found.fixed.items():

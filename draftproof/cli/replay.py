@@ -25,13 +25,18 @@ def replay(
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
     from draftproof.harness import replay as replays
+    from draftproof.harness.subjects import make_from
     from draftproof.properties.values.case import read_case
 
     known = replays.solve_again(*read_case(case), str(case))
     with subjects.subject(device, fault, patch, subject) as spec:
-        done = replays.replay(
-            make_from(spec) if spec.folder or spec.factory else inputs.engine(device), known, str(case)
-        )
+        try:
+            made = make_from(spec)
+        except (ImportError, AttributeError) as error:
+            if subject is None:
+                raise
+            raise inputs.InputError(f"invalid --subject {subject!r}: expected what can be imported: {error}") from error
+        done = replays.replay(made, known, str(case))
     _show(done)
     again = command("replay", case, device=device, fault=fault, subject=subject, patch=patch)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")
@@ -51,10 +56,7 @@ def _show(done: Replayed) -> None:
     screen.line(block(first), "red")
     if rows := neighbours(done.ran, first):
         numbers = ("round", "step", "layer", "row")
-        table = screen.table("", *numbers, "expected", "got", right=numbers)
-        for row in rows:
-            table.add_row(*row)
-        screen.console().print(table)
+        screen.show(("", *numbers, "expected", "got"), rows, right=numbers)
     for name, found in done.judged.results.items():
         if found is not None and name != first.contract:
             screen.line(f"FAIL {name}: {line(found)}.")

@@ -9,12 +9,18 @@ import typer
 
 from draftproof.cli import inputs, screen
 
-Run = Annotated[Path, typer.Argument(help="A campaign's directory.", metavar="RUN")]
+Run = Annotated[Path, typer.Argument(help="A campaign's directory: that of `draftproof fuzz --run`.", metavar="RUN")]
 Matrices = Annotated[
     list[Path] | None,
-    typer.Option("--matrix", help="A file that `faults run --json` wrote (may be repeated).", dir_okay=False),
+    typer.Option(
+        "--matrix",
+        help="Add the results of faults: a file that `faults run --json` wrote (may be repeated).",
+        dir_okay=False,
+    ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="The file to write (RUN/report.html).", dir_okay=False)]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="The file to write (default: RUN/report.html).", dir_okay=False)
+]
 
 
 def write_report(run: Run, matrix: Matrices = None, out: Out = None, json: inputs.Json = None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from draftproof.properties.values.verdict import Outcome
+from draftproof.properties.values.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ _STYLES = {
 }
 
 
-def console() -> Console:
+def _console() -> Console:
     """Return the console for reports: as wide as the terminal, elsewhere wide enough for every line."""
     from rich.console import Console
 
@@ -36,31 +37,44 @@ def line(text: str, style: str = "") -> None:
         return
     from rich.text import Text
 
-    console().print(Text(text, style=style), soft_wrap=True)
+    _console().print(Text(text, style=style), soft_wrap=True)
 
 
-def outcome(verdict: Outcome | str) -> Text:
-    """Return an outcome in its colour."""
-    from rich.text import Text
+def show(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
+    """Print a table; `right` names the columns of numbers."""
+    made = table(*columns, right=right)
+    for row in rows:
+        made.add_row(*row)
+    _console().print(made)
 
-    style = _STYLES.get(verdict, "bold red") if isinstance(verdict, Outcome) else ""
-    return Text(str(verdict), style=style)
 
-
-def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
     """Return a table whose first column is never broken."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
-        made.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=not made.columns,
-            overflow="fold",
-        )
+        justify: Literal["right", "left"] = "right" if column in right else "left"
+        made.add_column(column, justify=justify, no_wrap=not made.columns, overflow="fold")
     return made
+
+
+def show_verdicts(verdicts: Iterable[Verdict]) -> None:
+    """Print a row for each contract: its verdict in colour, and why it is no plain pass."""
+    from rich.text import Text
+
+    rows = (
+        (one.name, Text(one.verdict, style=_STYLES.get(one.verdict, "bold red")), str(one.scenarios), _remark(one))
+        for one in verdicts
+    )
+    show(("contract", "verdict", "scenarios", ""), rows, right=("scenarios",))
+
+
+def _remark(verdict: Verdict) -> str:
+    if verdict.verdict is Outcome.INCONCLUSIVE:
+        return f"not enough was exercised: {', '.join(verdict.missing)}"
+    return f"first in {verdict.divergence.channel}" if verdict.divergence else verdict.reason
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:
@@ -70,18 +84,13 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def counts_table(counts: Mapping[str, int]) -> Table:
-    """Return counts in three columns of name and number."""
-    made = table("counted", "", " counted", " ", "  counted", "  ", right=("", " ", "  "))
-    items = list(counts.items())
-    rows = -(-len(items) // 3)
-    for row in range(rows):
-        cells: list[str] = []
-        for column in range(3):
-            at = row + column * rows
-            cells += [items[at][0], str(items[at][1])] if at < len(items) else ["", ""]
-        made.add_row(*cells)
-    return made
+def show_counts(counts: Mapping[str, int]) -> None:
+    """Print counts in three columns of name and number."""
+    cells = [(name, str(count)) for name, count in counts.items()]
+    height = -(-len(cells) // 3)
+    thirds = (cells[start : start + height] for start in range(0, 3 * height, height or 1))
+    rows = (tuple(itertools.chain(*row)) for row in itertools.zip_longest(*thirds, fillvalue=("", "")))
+    show(("counted", "", " counted", " ", "  counted", "  "), rows, right=("", " ", "  "))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from draftproof.fuzz.shrinking.shrink_case import ShrinkReport
 
 Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s or 10m.")]
-Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (CASE.shrunk.json).")]
+Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
 
 
 def shrink_(
@@ -37,7 +37,7 @@ def shrink_(
     out: Out = None,
     json: inputs.Json = None,
 ) -> None:
-    """Make a failing case smaller. Run it again to resume."""
+    """Make a failing case smaller while it fails in the same way. Run the same command again to resume."""
     from draftproof.fuzz.shrinking.shrink_case import shrink_case
     from draftproof.harness.workers.pool import Pool
     from draftproof.properties.values.case import read_case

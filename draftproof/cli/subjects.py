@@ -19,11 +19,20 @@ if TYPE_CHECKING:
     from draftproof.harness.workers.pool import Pool
     from draftproof.properties.values.scenario import Scenario
 
-FaultId = Annotated[str | None, typer.Option("--fault", help="Bring this fault of the catalogue back.", metavar="ID")]
-Patch = Annotated[Path | None, typer.Option("--patch", help="Bring the fault of this file back.", metavar="FILE")]
-Factory = Annotated[str | None, typer.Option("--subject", help="Your own subject, as package.module:name.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="How many processes run scenarios.")]
-CaseFile = Annotated[Path, typer.Argument(help="A case file, or a bare scenario.", metavar="CASE.json")]
+FaultId = Annotated[
+    str | None,
+    typer.Option("--fault", help="Run the engine with this bug; `draftproof faults list` has the ids.", metavar="ID"),
+]
+Patch = Annotated[
+    Path | None, typer.Option("--patch", help="Run the engine with the bug of this patch file.", metavar="FILE")
+]
+Factory = Annotated[
+    str | None, typer.Option("--subject", help="Test your own engine: package.module:name, which makes a Subject.")
+]
+Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="Processes that run scenarios.")]
+CaseFile = Annotated[
+    Path, typer.Argument(help="A case file that check, fuzz or a test wrote, or a scenario alone.", metavar="CASE.json")
+]
 WORKERS = min(2, os.cpu_count() or 1)
 
 
@@ -40,13 +49,9 @@ def subject(
     from draftproof.faults.patching import StalePatchError
     from draftproof.harness.workers.messages import SubjectSpec
 
-    where = inputs.device(device)
-    if own is not None:
-        yield SubjectSpec(device=where, factory=_factory(own, fault, patch))
-        return
-    file = _file(fault, patch)
+    where, file = inputs.device(device), fault_file(fault, patch, own)
     if file is None:
-        yield SubjectSpec(device=where)
+        yield SubjectSpec(device=where, factory=own or "")
         return
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
         try:
@@ -56,19 +61,21 @@ def subject(
         yield SubjectSpec(device=where, folder=copy.folder, hunks=copy.hunks)
 
 
-def _factory(own: str, fault: str | None, patch: Path | None) -> str:
-    if fault is not None or patch is not None:
+def fault_file(fault: str | None, patch: Path | None, own: str | None) -> FaultFile | None:
+    """Return the fault to bring back, if any, and make sure that the user's own subject exists.
+
+    Raises InputError, UnknownFaultError and PatchError.
+    """
+    from draftproof.faults.catalogue import catalogue, find, read_fault
+
+    if own is not None and (fault is not None or patch is not None):
         raise inputs.InputError(
             f"invalid --subject {own!r}: expected without --fault and --patch, which change the engine"
         )
-    return inputs.own_subject(own)
-
-
-def _file(fault: str | None, patch: Path | None) -> FaultFile | None:
+    if own is not None:
+        inputs.own_subject(own)
     if fault is not None and patch is not None:
         raise inputs.InputError("invalid --patch: expected without --fault")
-    from draftproof.faults.catalogue import catalogue, find, read_fault
-
     if fault is not None:
         return find(fault, catalogue())
     return read_fault(patch) if patch is not None else None

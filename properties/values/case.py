@@ -37,9 +37,11 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     try:
         raw = json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidScenarioError(f"{name}: broken JSON: {error}") from None
+        raise InvalidScenarioError(
+            f"{name}: expected a {kind.__name__} in JSON, as draftproof writes it: {error}"
+        ) from None
     if not isinstance(raw, dict):
-        raise InvalidScenarioError(f"{name}: expected a JSON object, got {type(raw).__name__}")
+        raise InvalidScenarioError(f"{name}: expected a {kind.__name__} as a JSON object, got {type(raw).__name__}")
     if "version" in kind.__struct_fields__ and raw.get("version", VERSION) != VERSION:
         problem = f"{name}: invalid version {raw['version']!r}: expected {VERSION}"
         raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")

@@ -370,7 +370,11 @@ def test_the_command_writes_the_file_and_its_facts(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("matrix_text", "parts"),
-    [(None, ["invalid --matrix", "it cannot be read"]), ("{}", ["m.json"]), ('{"verdict": ', ["broken JSON"])],
+    [
+        (None, ["invalid --matrix", "it cannot be read"]),
+        ("{}", ["m.json"]),
+        ('{"verdict": ', ["expected a FaultReport in JSON"]),
+    ],
 )
 def test_a_matrix_that_is_none_is_refused(tmp_path, matrix_text, parts):
     if matrix_text is not None:

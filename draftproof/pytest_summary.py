@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest import TestReport
 
 SCENARIOS, JUDGED, LACKING = "draftproof.scenarios", "draftproof.judged", "draftproof.inconclusive"
 FINDING = (
@@ -18,26 +21,7 @@ FINDING = (
 """The properties of one finding, in this order; a second finding of a test repeats them."""
 
 
-class FinishedTest(Protocol):
-    """What is read of a test report."""
-
-    @property
-    def nodeid(self) -> str: ...
-
-    @property
-    def when(self) -> str | None: ...
-
-    @property
-    def failed(self) -> bool: ...
-
-    @property
-    def user_properties(self) -> list[tuple[str, object]]: ...
-
-    @property
-    def location(self) -> tuple[str, int | None, str]: ...
-
-
-def findings(report: FinishedTest) -> list[dict[str, str]]:
+def findings(report: TestReport) -> list[dict[str, str]]:
     """Return the findings of a test: property name without its prefix -> value."""
     found: list[dict[str, str]] = []
     for name, value in report.user_properties:
@@ -48,7 +32,7 @@ def findings(report: FinishedTest) -> list[dict[str, str]]:
     return found
 
 
-def summary(reports: Iterable[FinishedTest], plain: Callable[[str], str]) -> Iterator[str]:
+def summary(reports: Iterable[TestReport], plain: Callable[[str], str]) -> Iterator[str]:
     """Yield a line of what was run, one of what was not exercised enough, and one for each finding.
 
     Shares of one test are one: a contract that one of them could judge has been judged.
@@ -69,30 +53,29 @@ def summary(reports: Iterable[FinishedTest], plain: Callable[[str], str]) -> Ite
         yield f"  replay: {one['replay']}"
 
 
-def _counts(report: FinishedTest) -> bool:
+def _counts(report: TestReport) -> bool:
     """Drop repeats: a test's properties are in each of its later reports, too."""
     return report.when == "call" or (report.when == "setup" and report.failed)
 
 
-def _has_ours(report: FinishedTest) -> bool:
+def _has_ours(report: TestReport) -> bool:
     return any(name.startswith("draftproof.") for name, _ in report.user_properties)
 
 
-def _values(report: FinishedTest, wanted: str) -> list[str]:
+def _values(report: TestReport, wanted: str) -> list[str]:
     return [str(value) for name, value in report.user_properties if name == wanted]
 
 
-def _names(reports: list[FinishedTest], wanted: str) -> set[str]:
-    return {name for report in reports for value in _values(report, wanted) for name in value.split()}
+def _lacking(shares: list[TestReport]) -> list[str]:
+    """Return the contracts that no share of a test could judge; a failure is a judgement, too."""
+    lacking, judged = (
+        {name for report in shares for value in _values(report, wanted) for name in value.split()}
+        for wanted in (LACKING, JUDGED)
+    )
+    return sorted(lacking - judged - {one["contract"] for report in shares for one in findings(report)})
 
 
-def _lacking(shares: list[FinishedTest]) -> list[str]:
-    """Contracts that no share of a test could judge; a failure is a judgement, too."""
-    failed = {one["contract"] for report in shares for one in findings(report)}
-    return sorted(_names(shares, LACKING) - _names(shares, JUDGED) - failed)
-
-
-def workflow_commands(reports: Iterable[FinishedTest], folder: str) -> Iterator[str]:
+def workflow_commands(reports: Iterable[TestReport], folder: str) -> Iterator[str]:
     """GitHub's workflow commands, one line for each finding of each test; `folder` is where the tests' paths begin."""
     for report in filter(_counts, reports):
         path, line, _ = report.location

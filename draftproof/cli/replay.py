@@ -31,7 +31,7 @@ def replay(
     known = replays.solve_again(*read_case(case), str(case))
     with subjects.subject(device, fault, patch, subject) as spec:
         try:
-            made = make_from(spec)
+            made = make_from(spec) if spec.folder or spec.factory else inputs.engine(device)
         except (ImportError, AttributeError) as error:
             if subject is None:
                 raise

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest import TestReport
+    import pytest
 
 SCENARIOS, JUDGED, LACKING = "draftproof.scenarios", "draftproof.judged", "draftproof.inconclusive"
 FINDING = (
@@ -21,7 +21,7 @@ FINDING = (
 """The properties of one finding, in this order; a second finding of a test repeats them."""
 
 
-def findings(report: TestReport) -> list[dict[str, str]]:
+def findings(report: pytest.TestReport) -> list[dict[str, str]]:
     """Return the findings of a test: property name without its prefix -> value."""
     found: list[dict[str, str]] = []
     for name, value in report.user_properties:
@@ -32,7 +32,7 @@ def findings(report: TestReport) -> list[dict[str, str]]:
     return found
 
 
-def summary(reports: Iterable[TestReport], plain: Callable[[str], str]) -> Iterator[str]:
+def summary(reports: Iterable[pytest.TestReport], plain: Callable[[str], str]) -> Iterator[str]:
     """Yield a line of what was run, one of what was not exercised enough, and one for each finding.
 
     Shares of one test are one: a contract that one of them could judge has been judged.
@@ -53,20 +53,20 @@ def summary(reports: Iterable[TestReport], plain: Callable[[str], str]) -> Itera
         yield f"  replay: {one['replay']}"
 
 
-def _counts(report: TestReport) -> bool:
+def _counts(report: pytest.TestReport) -> bool:
     """Drop repeats: a test's properties are in each of its later reports, too."""
     return report.when == "call" or (report.when == "setup" and report.failed)
 
 
-def _has_ours(report: TestReport) -> bool:
+def _has_ours(report: pytest.TestReport) -> bool:
     return any(name.startswith("draftproof.") for name, _ in report.user_properties)
 
 
-def _values(report: TestReport, wanted: str) -> list[str]:
+def _values(report: pytest.TestReport, wanted: str) -> list[str]:
     return [str(value) for name, value in report.user_properties if name == wanted]
 
 
-def _lacking(shares: list[TestReport]) -> list[str]:
+def _lacking(shares: list[pytest.TestReport]) -> list[str]:
     """Return the contracts that no share of a test could judge; a failure is a judgement, too."""
     lacking, judged = (
         {name for report in shares for value in _values(report, wanted) for name in value.split()}
@@ -75,7 +75,7 @@ def _lacking(shares: list[TestReport]) -> list[str]:
     return sorted(lacking - judged - {one["contract"] for report in shares for one in findings(report)})
 
 
-def workflow_commands(reports: Iterable[TestReport], folder: str) -> Iterator[str]:
+def workflow_commands(reports: Iterable[pytest.TestReport], folder: str) -> Iterator[str]:
     """GitHub's workflow commands, one line for each finding of each test; `folder` is where the tests' paths begin."""
     for report in filter(_counts, reports):
         path, line, _ = report.location

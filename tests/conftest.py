@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.layers import layer
+from tests.layers import has_fast, layer
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of other layers for `make test-fast`: that takes as long as its tests."""
+    fast_only = config.option.markexpr.startswith("fast and ")
+    file = collection_path.relative_to(ROOT).as_posix()
+    return True if fast_only and file.endswith(".py") and not has_fast(file) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

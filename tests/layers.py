@@ -56,3 +56,8 @@ def layer(nodeid: str) -> Layer | None:
     layers: dict[str, Layer | None] = dict.fromkeys(FAST, "fast") | dict.fromkeys(BETWEEN) | dict.fromkeys(SLOW, "slow")
     fitting = [prefix for prefix in layers if nodeid.startswith(prefix)]
     return layers[max(fitting, key=len)] if fitting else None
+
+
+def has_fast(file: str) -> bool:
+    """Return whether a file, by its path from the root, may hold tests of the fast layer."""
+    return layer(file) == "fast" or any(prefix.startswith(f"{file}::") for prefix in FAST)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.layers import BETWEEN, FAST, SLOW, layer
+from tests.layers import BETWEEN, FAST, SLOW, has_fast, layer
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -60,6 +60,11 @@ def test_a_new_test_is_in_the_layer_between():
     assert layer("tests/engine/test_new.py::test_new[1]") is None
     assert layer("tests/properties/test_new.py::test_new") == "fast"
     assert layer("tests/kernels/test_compile.py::test_new") == "slow"
+
+
+def test_no_file_with_a_fast_test_is_left_out():
+    fast = {name.partition("::")[0] for name in names_of_tests() if layer(name) == "fast"}
+    assert {file for file in {name.partition("::")[0] for name in names_of_tests()} if has_fast(file)} == fast
 
 
 def test_the_marker_is_there(request: pytest.FixtureRequest):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -42,6 +43,7 @@ def _brief(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) and issubclass(kind, Observed) else named(kind)
 
 
+@cache
 def _fields(kind: type[Observed]) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.type) for field in msgspec.structs.fields(kind))
 

@@ -151,7 +151,7 @@ def test_an_error_of_our_own_is_2_with_its_traceback(capsys, monkeypatch):
 
 def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    codes = [run(["check", "--seed", "4", "--examples", "12", "--json", name]) for name in ("one.json", "two.json")]
+    codes = [run(["check", "--seed", "4", "--examples", "6", "--json", name]) for name in ("one.json", "two.json")]
     report = json.loads(Path("one.json").read_text())
     assert Path("one.json").read_text() == Path("two.json").read_text()
     assert codes == [{"PASS": 0, "INCONCLUSIVE": 125}[report["verdict"]]] * 2
@@ -159,16 +159,16 @@ def test_check_writes_the_same_report_for_the_same_seed(tmp_path, capsys, monkey
     assert all(isinstance(count, int) for count in report["counts"].values())
     rows = {row["name"]: row for row in report["contracts"]}
     assert rows["verify.positions"]["verdict"] == "PASS"
-    assert rows["verify.positions"]["scenarios"] == report["counts"]["scenarios"] == 12
+    assert rows["verify.positions"]["scenarios"] == report["counts"]["scenarios"] == 6
     assert list(report["drafts"]) == list(ALGORITHMS)
-    assert sum(counts["scenarios"] for counts in report["drafts"].values()) == 12
+    assert sum(counts["scenarios"] for counts in report["drafts"].values()) == 6
     for name, counts in report["drafts"].items():
         assert rows[f"runs.{name}"]["scenarios"] == counts["scenarios"] == counts[f"{name}_scenarios"] > 0
         assert counts["rounds_with_drafts"] > 0
-    assert rows["kernel.kv_write"]["scenarios"] == 12
+    assert rows["kernel.kv_write"]["scenarios"] == 6
     assert not Path(".draftproof").exists()
     out = capsys.readouterr().out
-    assert "Again: draftproof check --seed 4 --examples 12 --device cpu --draft all" in out
+    assert "Again: draftproof check --seed 4 --examples 6 --device cpu --draft all" in out
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -151,7 +151,7 @@ def test_a_healthy_engine_has_no_finding(tmp_path: Path, capsys):
 
 def test_a_fault_is_one_finding_and_the_campaign_goes_on(tmp_path: Path, capsys):
     path, folder = tmp_path / "report.json", tmp_path / "run"
-    common = ["fuzz", "--run", str(folder), "--time", "60s", "--workers", "2", "--json", str(path)]
+    common = ["fuzz", "--run", str(folder), "--time", "60s", "--workers", "1", "--json", str(path)]
     assert run([*common, "--fault", FAULT, "--examples", "2"]) == 1
     (found,) = report(path)["findings"]
     assert found["identity"].startswith("draft.positions | draft.step.positions")

@@ -94,7 +94,7 @@ def test_nothing_accepted_is_no_less_than_nothing():
 def report() -> FaultReport:
     known = catalogue()
     dies = fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)")
-    return run_faults([known[SILENT], known[LOUD], dies], seeds=[1, 2], examples=6, baseline=True)
+    return run_faults([known[SILENT], known[LOUD], dies], seeds=[1], examples=6, baseline=True)
 
 
 def baseline_of(report: FaultReport, name: str) -> Baseline:
@@ -106,7 +106,7 @@ def baseline_of(report: FaultReport, name: str) -> Baseline:
 def test_a_silent_fault_changes_no_output(report):
     """A wrong position lowers acceptance and leaves the text as it is."""
     found = baseline_of(report, SILENT)
-    assert (found.scenarios, found.changed, found.output, found.acceptance) == (12, 0, False, True)
+    assert (found.scenarios, found.changed, found.output, found.acceptance) == (6, 0, False, True)
     assert found.mean < 0.9 * found.expected
 
 

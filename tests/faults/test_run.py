@@ -120,7 +120,7 @@ def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
         fault("of-all", MATCH, changed, path=path, draft="all", **expected),
         fault("of-eagle", MATCH, changed, path=path, **expected),
     ]
-    report = run_faults(files, seeds=[1], examples=6)
+    report = run_faults(files, seeds=[1], examples=4)
     assert [(one.draft, one.outcome) for one in report.faults] == [
         ("ngram", FaultOutcome.DETECTED),
         ("all", FaultOutcome.DETECTED),

@@ -29,15 +29,15 @@ def verdict(report: CheckReport, name: str) -> Verdict:
 
 
 def test_the_same_seed_gives_the_same_report(tmp_path: Path):
-    one, two = (Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS, 3) for _ in range(2))
+    one, two = (Checker(Altered(as_it_is), cases=tmp_path).check(SCENARIOS[:3], 3) for _ in range(2))
     assert encode(one) == encode(two)
-    assert one.counts["scenarios"] == len(SCENARIOS)
+    assert one.counts["scenarios"] == 3
     assert not one.findings
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_position_fails_its_contract_and_is_kept_once(tmp_path: Path):
-    report = Checker(Altered(one_ahead), cases=tmp_path).check(SCENARIOS, 3)
+    report = Checker(Altered(one_ahead), cases=tmp_path).check(SCENARIOS[:3], 3)
     failed = verdict(report, "draft.positions")
     assert report.verdict is Outcome.FAIL
     assert failed.verdict is Outcome.FAIL
@@ -77,7 +77,7 @@ def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):
 
 
 def test_every_draft_of_the_list_has_counts_and_a_verdict_of_its_own(tmp_path: Path):
-    scenarios = generate(3, 10, ALGORITHMS)
+    scenarios = generate(3, 7, ALGORITHMS)
     report = Checker(Altered(as_it_is), cases=tmp_path).check(scenarios, 3)
     assert list(report.drafts) == list(ALGORITHMS)
     for name in ALGORITHMS:

@@ -9,7 +9,6 @@ that cannot be read (build): then --setup must read it. The same arguments make 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shlex
@@ -18,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import typer
 
 from draftproof.faults.catalogue import catalogue, find, read_sources
 from draftproof.faults.patching import Hunk, apply
@@ -119,15 +120,10 @@ def _git(folder: Path, *arguments: str, given: str = "") -> str:
     return done.stdout.decode().strip()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write a repository of 64 commits with a known bug in one of them.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fault", default=FAULT, help="an id of `draftproof faults list`")
-    parser.add_argument("--unbuildable", choices=("no", "python", "build"), default="no")
-    chosen = parser.parse_args()
-    made = make(chosen.folder, chosen.seed, chosen.fault, chosen.unbuildable)
-    setup = ["--setup", shlex.join(SETUP)] if chosen.unbuildable == "build" else []
+def main(folder: Path, seed: int = 0, fault: str = FAULT, unbuildable: Unbuildable = "no") -> None:
+    """Write a repository of 64 commits with a known bug, an id of `draftproof faults list`, in one of them."""
+    made = make(folder, seed, fault, unbuildable)
+    setup = ["--setup", shlex.join(SETUP)] if unbuildable == "build" else []
     ends = ["--good", made.hashes[0], "--bad", "main"]
     print(f"{len(made.hashes)} commits, {len(made.unbuildable)} of them cannot be built. Now:")
     print(shlex.join(["draftproof", "bisect", "history", "--repo", str(made.folder), *ends, *setup, "CASE.json"]))
@@ -135,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

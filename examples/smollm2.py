@@ -9,11 +9,11 @@ The weights are the package's 4-bit ones, dequantised to float32 (538 MB).
 
 from __future__ import annotations
 
-import argparse
 from importlib.resources import files
 from pathlib import Path
 
 import torch
+import typer
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -31,6 +31,4 @@ def write(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
-    write(parser.parse_args().directory)
+    typer.run(write)

@@ -31,72 +31,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
-    Glm4MoeConfig,
-    Glm4MoeForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MuseGlimmerAssistantConfig,
-    MuseGlimmerAssistantModel,
-    PreTrainedModel,
-    Qwen3_5MoeForCausalLM,
-    Qwen3_5MoeTextConfig,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3NextConfig,
-    Qwen3NextForCausalLM,
-)
+from transformers import PreTrainedModel
 
 VOCAB = 67
-SIZES: dict[str, Any] = {
-    "vocab_size": VOCAB,
-    "hidden_size": 48,
-    "intermediate_size": 72,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 512,
-    "bos_token_id": None,
-    "eos_token_id": 1,
-    "pad_token_id": None,
-    "rms_norm_eps": 1e-5,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    "tie_word_embeddings": False,
-}
-EXPERTS: dict[str, Any] = {
-    "moe_intermediate_size": 20,
-    "n_routed_experts": 12,
-    "num_experts_per_tok": 4,
-    "n_group": 3,
-    "topk_group": 2,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-}
+ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
+SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 4}
+SIZES |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
+SIZES |= {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": None, "tie_word_embeddings": False}
+SIZES |= {"rms_norm_eps": 1e-5, "rope_parameters": ROPE}
+EXPERTS = {"moe_intermediate_size": 20, "n_routed_experts": 12, "num_experts_per_tok": 4, "n_shared_experts": 1}
+EXPERTS |= {"n_group": 3, "topk_group": 2, "first_k_dense_replace": 1}
+LATENTS = {"q_lora_rank": 28, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
 GLM4_MOE: dict[str, Any] = {
     **SIZES,
     **EXPERTS,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "rope_parameters": {**ROPE, "partial_rotary_factor": 0.5},
     "attention_bias": True,
     "use_qk_norm": True,
 }
-DEEPSEEK_V3: dict[str, Any] = {
-    **{name: value for name, value in SIZES.items() if name != "head_dim"},
-    **EXPERTS,
-    "num_key_value_heads": 6,
-    "q_lora_rank": 28,
-    "kv_lora_rank": 24,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 10,
-}
+DEEPSEEK_V3 = {**SIZES, **EXPERTS, **LATENTS, "num_key_value_heads": 6}
+del DEEPSEEK_V3["head_dim"]
 QWEN3_NEXT: dict[str, Any] = {
     **SIZES,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    "rope_parameters": {**ROPE, "partial_rotary_factor": 0.25},
     "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
@@ -109,37 +69,16 @@ QWEN3_NEXT: dict[str, Any] = {
     "shared_expert_intermediate_size": 24,
 }
 # M-RoPE, which positions of text cannot tell from RoPE.
-QWEN3_5_MOE: dict[str, Any] = {
-    **{name: value for name, value in QWEN3_NEXT.items() if name != "intermediate_size"},
-    "rope_parameters": {
-        "rope_type": "default",
-        "rope_theta": 10000.0,
-        "partial_rotary_factor": 0.5,
-        "mrope_section": [2, 1, 1],
-        "mrope_interleaved": True,
-    },
-}
+MROPE = {**ROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+QWEN3_5_MOE = {**QWEN3_NEXT, "rope_parameters": MROPE}
+del QWEN3_5_MOE["intermediate_size"]
 # Wavelengths of the eight pairs run from 6 to 2e4 tokens: with these limits some are short, some long, some between.
-LLAMA: dict[str, Any] = {
-    **SIZES,
-    "num_hidden_layers": 2,
-    "rope_parameters": {
-        "rope_type": "llama3",
-        "rope_theta": 10000.0,
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 128,
-    },
-}
-DFLASH: dict[str, Any] = {
-    **{name: value for name, value in SIZES.items() if name not in ("vocab_size", "tie_word_embeddings")},
-    "num_hidden_layers": 2,
-    "layer_types": ["full_attention"] * 2,
-    "block_size": 8,
-    "mask_token_id": VOCAB - 1,
-    "target_layer_ids": [0, 2],
-}
+LLAMA3_ROPE = {**ROPE, "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 128}
+LLAMA3_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA = {**SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
+DFLASH = {**SIZES, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "target_layer_ids": [0, 2]}
+DFLASH |= {"block_size": 8, "mask_token_id": VOCAB - 1}
+del DFLASH["vocab_size"], DFLASH["tie_word_embeddings"]
 
 # What a layer adds, against what it would add if all states were to have unit size.
 _GAIN = 0.12
@@ -149,25 +88,30 @@ _SHARED = ("embed_tokens.weight", "model.norm.weight", "lm_head.weight")
 def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     """Write every checkpoint into a folder of its own."""
     shared = _shared(seed)
-    sparse = {"num_hidden_layers": mtp_layers, "first_k_dense_replace": 0, "num_mtp_layers": 0}
-    glm = write(
-        Glm4MoeForCausalLM(Glm4MoeConfig(**GLM4_MOE, num_mtp_layers=mtp_layers)), directory / "glm4-moe", shared
-    )
-    add_mtp_layers(glm, Glm4MoeForCausalLM(Glm4MoeConfig(**{**GLM4_MOE, **sparse})), shared)
-    deepseek = DeepseekV3ForCausalLM(DeepseekV3Config(**DEEPSEEK_V3, num_mtp_layers=2))
-    sparse = {**sparse, "num_hidden_layers": 2}
-    layers = DeepseekV3ForCausalLM(DeepseekV3Config(**{**DEEPSEEK_V3, **sparse}))
-    add_mtp_layers(write(deepseek, directory / "deepseek-v3", shared), layers, shared)
-    lite = DeepseekV3Config(**{**DEEPSEEK_V3, "q_lora_rank": None}, num_mtp_layers=0)
-    write(DeepseekV3ForCausalLM(lite), directory / "deepseek-lite", shared)
-    one = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
-    hybrid = write(Qwen3NextForCausalLM(Qwen3NextConfig(**QWEN3_NEXT)), directory / "qwen3-next", shared)
-    add_mtp_of_qwen(hybrid, Qwen3NextForCausalLM(Qwen3NextConfig(**{**QWEN3_NEXT, **one})), shared)
-    packed = write(Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**QWEN3_5_MOE)), directory / "qwen3.5-moe", shared)
-    add_mtp_of_qwen(packed, Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**{**QWEN3_5_MOE, **one})), shared)
-    write(Qwen3ForCausalLM(Qwen3Config(**SIZES)), directory / "qwen3", shared)
-    write(LlamaForCausalLM(LlamaConfig(**LLAMA)), directory / "llama", shared)
-    write(MuseGlimmerAssistantModel(MuseGlimmerAssistantConfig(**DFLASH)), directory / "dflash", shared)
+    for name, architecture, fields, layers in (
+        ("glm4-moe", "Glm4MoeForCausalLM", GLM4_MOE, mtp_layers),
+        ("deepseek-v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3, 2),
+        ("deepseek-lite", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "q_lora_rank": None}, 0),
+    ):
+        target = write(_model(architecture, fields, num_mtp_layers=layers), directory / name, shared)
+        sparse = {"num_hidden_layers": layers, "first_k_dense_replace": 0, "num_mtp_layers": 0}
+        if layers:
+            add_mtp_layers(target, _model(architecture, fields, **sparse), shared)
+    for name, architecture, fields in (
+        ("qwen3-next", "Qwen3NextForCausalLM", QWEN3_NEXT),
+        ("qwen3.5-moe", "Qwen3_5MoeForCausalLM", QWEN3_5_MOE),
+    ):
+        target = write(_model(architecture, fields), directory / name, shared)
+        one = _model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
+        add_mtp_of_qwen(target, one, shared)
+    write(_model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
+    write(_model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
+    write(_model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
+
+
+def _model(architecture: str, fields: dict[str, Any], **changes: Any) -> PreTrainedModel:
+    model = getattr(transformers, architecture)
+    return model(model.config_class(**{**fields, **changes}))
 
 
 def write(model: PreTrainedModel, directory: Path, shared: dict[str, Tensor]) -> Path:
@@ -257,5 +201,4 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--mtp-layers", type=int, choices=(1, 2, 3), default=3, help="of glm4-moe")
-    arguments = parser.parse_args()
-    write_all(arguments.directory, arguments.seed, arguments.mtp_layers)
+    write_all(**vars(parser.parse_args()))

@@ -22,15 +22,10 @@ class Named(NamedTuple):
 
 
 class CheckpointHead:
-    """An EAGLE-1 head on a checkpoint, or an MTP layer of the checkpoint itself."""
+    """An EAGLE-1 head on a checkpoint, or an MTP layer of the checkpoint itself; see `ReferenceHead`."""
 
     def __init__(self, head: DraftLayer, width: int, name: Hashable, memo: Memo) -> None:
-        self._head, self._width, self._known = head, width, memo.of(name)
-
-    @property
-    def width(self) -> int:
-        """Of the target's hidden states."""
-        return self._width
+        self._head, self._known, self.width = head, memo.of(name), width
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
@@ -44,23 +39,13 @@ class CheckpointHead:
 
 
 class CheckpointChain:
-    """The MTP layers of a checkpoint, each of which hands on the state that its logits are of."""
+    """The MTP layers of a checkpoint, each of which hands on the state that its logits are of; see `ReferenceChain`."""
 
     chain = True
 
     def __init__(self, layers: Sequence[DraftLayer], width: int, name: Named, memo: Memo) -> None:
-        self._width = width
-        self._layers = [CheckpointHead(layer, width, (name, index), memo) for index, layer in enumerate(layers)]
-
-    @property
-    def width(self) -> int:
-        """Of the target's hidden states."""
-        return self._width
-
-    @property
-    def layers(self) -> int:
-        """Their number."""
-        return len(self._layers)
+        self.width, self.layers = width, len(layers)
+        self._heads = [CheckpointHead(layer, width, (name, index), memo) for index, layer in enumerate(layers)]
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """One layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer.
@@ -69,40 +54,18 @@ class CheckpointChain:
         """
         if not 0 <= layer < self.layers:
             raise ValueError(f"steps needs MTP layer {layer}, allowed: 0 .. {self.layers - 1}, those of the checkpoint")
-        return self._layers[layer].forward(tokens, hidden)
+        return self._heads[layer].forward(tokens, hidden)
 
 
 class CheckpointBlock:
-    """A DFlash draft on a checkpoint."""
+    """A DFlash draft on a checkpoint; see `ReferenceBlock`."""
 
     def __init__(self, head: ReferenceDFlashModel, name: Named, memo: Memo) -> None:
-        self._head, self._config = head, head.config
-        self._blocks = CheckpointHead(head, self.width, name, memo)
-
-    @property
-    def width(self) -> int:
-        """Of the features of a position."""
-        return self._config.hidden_size * len(self.features)
-
-    @property
-    def layers(self) -> int:
-        """Of the draft."""
-        return self._config.num_hidden_layers
-
-    @property
-    def features(self) -> tuple[int, ...]:
-        """Layers of the target whose outputs are its context."""
-        return self._config.target_layer_ids
-
-    @property
-    def mask(self) -> int:
-        """The id of a masked token."""
-        return self._config.mask_token_id
-
-    @property
-    def rows(self) -> int:
-        """The rows of a block that the draft was made for."""
-        return self._config.block_size
+        config = head.config
+        self.width = config.hidden_size * len(config.target_layer_ids)
+        self.layers, self.features = config.num_hidden_layers, config.target_layer_ids
+        self.mask = config.mask_token_id
+        self._head, self._blocks = head, CheckpointHead(head, self.width, name, memo)
 
     def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
         """Context entries [T, entry] of every layer from features [T, F] of positions `first`, .."""

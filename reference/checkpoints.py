@@ -16,7 +16,7 @@ from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.base import invalid
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
-from draftproof.properties.values.scenario import Checkpoint, LayerType
+from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.checkpoint_drafts import CheckpointBlock, CheckpointChain, CheckpointHead, Named, packed
 from draftproof.reference.drafts import dflash, eagle, mtp, ngram, standalone
 from draftproof.reference.drafts.base import ReferenceDraft
@@ -42,12 +42,7 @@ class RememberingTarget:
 
     def __init__(self, model: Model, name: Hashable, memo: Memo, kept: tuple[int, ...] = ()) -> None:
         self._model, self._known, self._room = model, memo.of((name, kept)), _REMEMBERED_BYTES
-        self._kept = kept
-
-    @property
-    def layer_types(self) -> tuple[LayerType, ...]:
-        """The type of every layer."""
-        return self._model.layer_types
+        self._kept, self.layer_types = kept, model.layer_types
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""

@@ -17,25 +17,20 @@ from draftproof.reference.memo import Pass
 class ReferenceTarget(Protocol):
     """A language model: every call is one causal pass from token zero."""
 
-    @property
-    def layer_types(self) -> tuple[LayerType, ...]:
-        """The type of every layer: which of them have key-value entries and which have states."""
-        ...
+    layer_types: tuple[LayerType, ...]
+    """The type of every layer: which of them have key-value entries and which have states."""
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics.md, "Draft heads")."""
-        ...
 
 
 class ReferenceHead(Protocol):
     """An EAGLE head; `width` is that of the target's hidden states."""
 
-    @property
-    def width(self) -> int: ...
+    width: int
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """Entries at positions 0, 1, ..; entry i has the token of position i + 1; `hidden` is the state handed on."""
-        ...
 
 
 class ReferenceChain(Protocol):
@@ -45,14 +40,9 @@ class ReferenceChain(Protocol):
     layer j - 1 handed on.
     """
 
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def layers(self) -> int: ...
-
-    @property
-    def chain(self) -> bool: ...
+    width: int
+    layers: int
+    chain: bool
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """One layer over entries at positions 0, 1, ..; entry i has the token of position i + 1 + layer.
@@ -60,7 +50,6 @@ class ReferenceChain(Protocol):
         `hidden` of the pass is what the layer hands on, which need not be the states that `logits` are of; `kv` has one
         element.
         """
-        ...
 
 
 class ReferenceBlock(Protocol):
@@ -70,25 +59,16 @@ class ReferenceBlock(Protocol):
     which is `width`.
     """
 
-    @property
-    def width(self) -> int: ...
-
-    @property
-    def layers(self) -> int: ...
-
-    @property
-    def features(self) -> tuple[int, ...]: ...
-
-    @property
-    def mask(self) -> int: ...
+    width: int
+    layers: int
+    features: tuple[int, ...]
+    mask: int
 
     def entries(self, features: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
         """Context entries [T, entry] of every layer from features [T, F] of positions `first`, `first` + 1, .."""
-        ...
 
     def forward(self, ids: tuple[int, ...], features: np.ndarray) -> Pass:
         """A block of ids at positions n, n + 1, .. after features [n, F]; each row sees these and all of the block.
 
         The pass has a row for each of the block; `hidden` is what logits are of, `kv` are the block's own entries.
         """
-        ...

@@ -59,7 +59,7 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
     ]
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
-        _Request(index, request, limits, Models(target, draft, scenario.states), observations).run(solved)
+        _RequestTrace(index, request, limits, Models(target, draft, scenario.states), observations).run(solved)
     declared = channels(scenario, target.layer_types)
     return Trace(subject="reference", channels=declared, observations=tuple(observations))
 
@@ -96,7 +96,7 @@ class Models(NamedTuple):
     states: States
 
 
-class _Request:
+class _RequestTrace:
     def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._target, self._draft, self._states = models

@@ -22,7 +22,7 @@ Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 def solve(scenario: Scenario, memo: Memo | None = None) -> Script:
     """A function of the scenario only: the same scenario always gives the same script."""
     target, draft = build(scenario, memo or Memo())
-    requests = [_Request(scenario, request, target, draft) for request in scenario.requests]
+    requests = [_RequestSolver(scenario, request, target, draft) for request in scenario.requests]
     return Script(requests=tuple(one.chained() if scenario.dynamic else one.solve() for one in requests))
 
 
@@ -40,11 +40,11 @@ def resolve(
     requests = []
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         given = {round_: count for (of, round_), count in drafts.items() if of == index}
-        requests.append(_Request(scenario, request, target, draft).resolve(solved, given))
+        requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given))
     return Script(requests=tuple(requests))
 
 
-class _Request:
+class _RequestSolver:
     """One request on its own; no other request can change its tokens."""
 
     def __init__(self, scenario: Scenario, request: Request, target: ReferenceTarget, draft: ReferenceDraft) -> None:

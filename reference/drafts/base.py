@@ -37,16 +37,13 @@ class ReferenceDraft(Protocol):
 
     def config(self) -> tuple[int, int]:
         """Width of the hidden states that it is fed with in every round, and layers of its own pool of entries."""
-        ...
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """Up to `count` drafts after t_0 .. t_n; `whole` is the target's pass over t_0 .. t_{n-1}."""
-        ...
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """After a commit: t_0 .. t_n and the target's pass over t_0 .. t_{n-1}, of which those before `first` had been
         committed before (0 after the prefill)."""
-        ...
 
 
 def vector(row: np.ndarray) -> bytes | np.ndarray:

@@ -3,13 +3,12 @@
 import math
 
 import torch
+from torch import Tensor
 
 from draftproof.reference.ops.arithmetic import MODULUS, mix, signed
 
 
-def kv_write(
-    k_pool: torch.Tensor, v_pool: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slot_mapping: torch.Tensor
-) -> None:
+def kv_write(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
     """Write each row to its slot in [S,N,H]; a slot that does not exist is skipped."""
     for t, slot in enumerate(slot_mapping.tolist()):
         if 0 <= slot < k_pool.shape[0]:
@@ -17,7 +16,7 @@ def kv_write(
             v_pool[slot] = v[t]
 
 
-def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
+def kv_move(k_pool: Tensor, v_pool: Tensor, src: Tensor, dst: Tensor) -> None:
     """Set pool[dst] = pool[src] as the pools [S,N,H] were before; an index that does not exist is skipped."""
     size = k_pool.shape[0]
     for pool in (k_pool, v_pool):
@@ -28,13 +27,13 @@ def kv_move(k_pool: torch.Tensor, v_pool: torch.Tensor, src: torch.Tensor, dst: 
 
 
 def paged_attention(
-    out: torch.Tensor,
-    q: torch.Tensor,
-    k_pool: torch.Tensor,
-    v_pool: torch.Tensor,
-    page_table: torch.Tensor,
-    req_rows: torch.Tensor,
-    positions: torch.Tensor,
+    out: Tensor,
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    page_table: Tensor,
+    req_rows: Tensor,
+    positions: Tensor,
     page_size: int,
     scale: float,
 ) -> None:
@@ -50,7 +49,7 @@ def paged_attention(
             out[t, head] = torch.tensor(mixed, dtype=torch.int64 if out.dtype == torch.int64 else torch.float64)
 
 
-def _visible_slots(page_table: torch.Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
+def _visible_slots(page_table: Tensor, row: int, position: int, page_size: int, size: int) -> list[int]:
     if not 0 <= row < page_table.shape[0]:
         return []
     entries = page_table[row].tolist()

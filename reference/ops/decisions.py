@@ -1,15 +1,15 @@
 """Naive twins of the integer decisions. `B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary."""
 
-import torch
+from torch import Tensor
 
 
 def assign_slots(
-    positions: torch.Tensor,
-    slot_mapping: torch.Tensor,
-    page_table: torch.Tensor,
-    req_rows: torch.Tensor,
-    seq_lens: torch.Tensor,
-    num_drafts: torch.Tensor,
+    positions: Tensor,
+    slot_mapping: Tensor,
+    page_table: Tensor,
+    req_rows: Tensor,
+    seq_lens: Tensor,
+    num_drafts: Tensor,
     page_size: int,
     max_len: int,
 ) -> None:
@@ -39,11 +39,7 @@ def _slot_of(entries: list[list[int]], row: int, position: int, page_size: int) 
 
 
 def greedy_accept(
-    correct_len: torch.Tensor,
-    bonus: torch.Tensor,
-    input_ids: torch.Tensor,
-    target_tokens: torch.Tensor,
-    num_drafts: torch.Tensor,
+    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
 ) -> None:
     """Set correct_len to the largest a <= num_drafts with d_i = y_{i-1} for all 1 <= i <= a, and bonus to y_a.
 
@@ -59,7 +55,7 @@ def greedy_accept(
         correct_len[r], bonus[r] = agreed, target_tokens[r, agreed]
 
 
-def greedy_choice(token_ids: torch.Tensor, logits: torch.Tensor) -> None:
+def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:
     """Set token_ids[t] to the lowest id among the highest of logits [T,V]; NaN loses to numbers, 0 if all are NaN."""
     for t in range(logits.shape[0]):
         values = logits[t].tolist()

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from draftproof.reference.ops.arithmetic import mix, rounded, sigmoid, signed, softplus
 
@@ -19,17 +20,17 @@ Matrix = list[Vector]
 State = list[Matrix]
 
 
-def is_ring(tensor: torch.Tensor) -> bool:
+def is_ring(tensor: Tensor) -> bool:
     """Return whether a tensor holds elements of the ring."""
     return tensor.dtype == torch.int64
 
 
-def exact(values: list, like: torch.Tensor) -> torch.Tensor:
+def exact(values: list, like: Tensor) -> Tensor:
     """Return values unrounded: int64 where `like` is of the ring, float64 else."""
     return torch.tensor(values, dtype=torch.int64 if is_ring(like) else torch.float64)
 
 
-def convolve(inputs: torch.Tensor, weight: torch.Tensor) -> Matrix:
+def convolve(inputs: Tensor, weight: Tensor) -> Matrix:
     """Return [T,Q] of inputs [C-1+T,Q], which begin with the window: after the activation, in inputs' dtype."""
     width, ring = weight.shape[1], is_ring(inputs)
     rows, taps = inputs.tolist(), weight.tolist()
@@ -41,12 +42,7 @@ def convolve(inputs: torch.Tensor, weight: torch.Tensor) -> Matrix:
 
 
 def delta_rule(
-    state: State,
-    tokens: Matrix,
-    a: Matrix,
-    b: Matrix,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
+    state: State, tokens: Matrix, a: Matrix, b: Matrix, a_log: Tensor, dt_bias: Tensor
 ) -> Iterator[tuple[Matrix, State]]:
     """Yield out [U,E] and the state [U,H,E] after each of tokens [T,Q]; a, b [T,U] are the raw gates.
 

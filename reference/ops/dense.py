@@ -4,11 +4,12 @@ import itertools
 import math
 
 import torch
+from torch import Tensor
 
 from draftproof.reference.ops.arithmetic import GOLDEN, MODULUS, mix, rounded, signed
 
 
-def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def rms_norm(out: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
     """Set out [T,D] = x / sqrt(mean of squares + eps), rounded to x's dtype unless weight's is wider, times weight."""
     weights = weight.tolist()
     for t in range(x.shape[0]):
@@ -21,13 +22,13 @@ def rms_norm(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: floa
         out[t] = torch.tensor(scaled, dtype=torch.float64)
 
 
-def add_rms_norm(out: torch.Tensor, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def add_rms_norm(out: Tensor, residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> None:
     """Add x to residual, rounded to residual's dtype; out = rms_norm(residual)."""
     residual.copy_(residual.double() + x.double())
     rms_norm(out, residual, weight, eps)
 
 
-def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
+def silu_mul(out: Tensor, gate_up: Tensor) -> None:
     """Set out [T,D] = gate / (1 + exp(-gate)) * up; gate_up [T,2D] holds the gate first."""
     width = out.shape[1]
     for t in range(out.shape[0]):
@@ -36,7 +37,7 @@ def silu_mul(out: torch.Tensor, gate_up: torch.Tensor) -> None:
         out[t] = torch.tensor(gated, dtype=torch.float64)
 
 
-def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> None:
+def rope(q: Tensor, k: Tensor, positions: Tensor, inv_freq: Tensor) -> None:
     """Rotate pairs (i, i + h) of q and k [T,N,H] by the angle position * inv_freq [h], a float32 unless q is float64.
 
     Components from 2h on stay.
@@ -54,28 +55,28 @@ def rope(q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, inv_freq: to
                 heads[t, n, : 2 * half] = torch.tensor(turned, dtype=torch.float64)
 
 
-def narrow_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def narrow_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Set out [T,O] = x [T,I] @ weight [O,I].T."""
     for t in range(x.shape[0]):
         sums = [_dot(x[t].tolist(), weight[o].tolist()) for o in range(weight.shape[0])]
         out[t] = torch.tensor(sums, dtype=torch.float64)
 
 
-def norm_linear(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def norm_linear(out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> None:
     """Set out = rms_norm(x) @ weight.T, the norm rounded to x's dtype."""
     normed = torch.empty_like(x)
     rms_norm(normed, x, norm, eps)
     narrow_linear(out, normed, weight)
 
 
-def norm_gate_up(out: torch.Tensor, x: torch.Tensor, norm: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def norm_gate_up(out: Tensor, x: Tensor, norm: Tensor, weight: Tensor, eps: float) -> None:
     """Set out [T,O] = silu_mul(norm_linear(x)) with weight [2O,I]; the product is rounded to x's dtype."""
     both = x.new_empty((x.shape[0], weight.shape[0]))
     norm_linear(both, x, norm, weight, eps)
     silu_mul(out, both)
 
 
-def linear_add(residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def linear_add(residual: Tensor, x: Tensor, weight: Tensor) -> None:
     """Add x @ weight.T to residual, the product rounded to residual's dtype first."""
     product = torch.empty_like(residual)
     narrow_linear(product, x, weight)
@@ -86,13 +87,13 @@ def _dot(a: list[float], b: list[float]) -> float:
     return math.fsum(left * right for left, right in zip(a, b, strict=True))
 
 
-def ring_mix(out: torch.Tensor, x: torch.Tensor, salt: int) -> None:
+def ring_mix(out: Tensor, x: Tensor, salt: int) -> None:
     """Set out = mix(x + salt * golden ratio) modulo 2^64, elementwise."""
     for index in itertools.product(*(range(size) for size in x.shape)):
         out[index] = signed(mix((int(x[index]) + salt * GOLDEN) % MODULUS))
 
 
-def ring_linear(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> None:
+def ring_linear(out: Tensor, x: Tensor, weight: Tensor) -> None:
     """Set out [T,O] = x [T,I] @ weight [O,I].T modulo 2^64."""
     for t in range(out.shape[0]):
         for o in range(out.shape[1]):

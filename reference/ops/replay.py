@@ -5,11 +5,12 @@ them is inputs[h,s,0:C-1], they themselves are inputs[h,s,C-1:C-1+m], their raw 
 """
 
 import torch
+from torch import Tensor
 
 from draftproof.reference.ops.delta import State, convolve, delta_rule, exact
 
 
-def _pending(cursor: torch.Tensor, slot: int, steps: int) -> tuple[int, int] | None:
+def _pending(cursor: Tensor, slot: int, steps: int) -> tuple[int, int] | None:
     """Return (m, h) of a slot, None if the slot does not exist or its cursor is impossible with A allocated steps."""
     if not 0 <= slot < cursor.shape[0]:
         return None
@@ -17,14 +18,7 @@ def _pending(cursor: torch.Tensor, slot: int, steps: int) -> tuple[int, int] | N
     return (count, half) if 0 <= count <= steps and half in (0, 1) else None
 
 
-def _fold(
-    state: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-) -> State:
+def _fold(state: Tensor, inputs: Tensor, gates: Tensor, weight: Tensor, a_log: Tensor, dt_bias: Tensor) -> State:
     """Return state [U,H,E] after the tokens of inputs [C-1+m,Q], which begins with the window, and gates [m,2,U]."""
     tokens = convolve(inputs, weight), gates[:, 0].tolist(), gates[:, 1].tolist()
     after = [state.tolist(), *(one for _, one in delta_rule(state.tolist(), *tokens, a_log, dt_bias))]
@@ -32,18 +26,18 @@ def _fold(
 
 
 def gdn_replay(
-    out: torch.Tensor,
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    cursor: torch.Tensor,
-    state_slots: torch.Tensor,
+    out: Tensor,
+    ssm: Tensor,
+    inputs: Tensor,
+    gates: Tensor,
+    x: Tensor,
+    a: Tensor,
+    b: Tensor,
+    weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    cursor: Tensor,
+    state_slots: Tensor,
 ) -> None:
     """Fold what is pending into ssm [S,U,H,E], then go on over x [B,W,Q] with a, b [B,W,U] to give out [B,W,U,E].
 
@@ -68,14 +62,14 @@ def gdn_replay(
         gates[1 - h, slot, :width] = torch.stack((a[row], b[row]), 1)
 
 
-def replay_commit(cursor: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor) -> None:
+def replay_commit(cursor: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Make the rows up to an index >= 0 pending, in the half that they were written to."""
     for slot, index in zip(state_slots.tolist(), last_correct_step_indices.tolist(), strict=True):
         if 0 <= slot < cursor.shape[0] and index >= 0:
             cursor[slot] = torch.tensor([index + 1, 1 - int(cursor[slot, 1])])
 
 
-def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
+def replay_rewind(cursor: Tensor, state_slots: Tensor) -> None:
     """Leave nothing pending, after a flush of every layer, in the half to which the window was moved."""
     for slot in state_slots.tolist():
         if 0 <= slot < cursor.shape[0] and cursor[slot, 0] > 0:
@@ -83,14 +77,14 @@ def replay_rewind(cursor: torch.Tensor, state_slots: torch.Tensor) -> None:
 
 
 def gdn_flush(
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    cursor: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    state_slots: torch.Tensor,
+    ssm: Tensor,
+    inputs: Tensor,
+    cursor: Tensor,
+    gates: Tensor,
+    weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state_slots: Tensor,
 ) -> None:
     """Fold what is pending into ssm and move the window after it to the other half; the cursor stays."""
     before = weight.shape[1] - 1
@@ -103,18 +97,18 @@ def gdn_flush(
 
 
 def gdn_checkpoint(
-    checkpoint_ssm: torch.Tensor,
-    checkpoint_conv: torch.Tensor,
-    ssm: torch.Tensor,
-    inputs: torch.Tensor,
-    gates: torch.Tensor,
-    weight: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    cursor: torch.Tensor,
-    state_slots: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
+    checkpoint_ssm: Tensor,
+    checkpoint_conv: Tensor,
+    ssm: Tensor,
+    inputs: Tensor,
+    gates: Tensor,
+    weight: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    cursor: Tensor,
+    state_slots: Tensor,
+    checkpoint_slots: Tensor,
+    checkpoint_steps: Tensor,
 ) -> None:
     """Write state and window after the first checkpoint_steps[b]+1 pending tokens to checkpoint_slots[b]."""
     before = weight.shape[1] - 1

@@ -3,19 +3,13 @@
 import math
 
 import torch
+from torch import Tensor
 
 from draftproof.reference.ops.arithmetic import mix, sigmoid, signed
 from draftproof.reference.ops.delta import convolve, delta_rule, exact, is_ring
 
 
-def conv_verify(
-    out: torch.Tensor,
-    windows: torch.Tensor,
-    x: torch.Tensor,
-    conv: torch.Tensor,
-    weight: torch.Tensor,
-    state_slots: torch.Tensor,
-) -> None:
+def conv_verify(out: Tensor, windows: Tensor, x: Tensor, conv: Tensor, weight: Tensor, state_slots: Tensor) -> None:
     """Convolve x [B,W,Q] after the window conv[state_slots[b]]; windows[b,t] of [R,A,C-1,Q] is that after token t."""
     for b, slot in enumerate(state_slots.tolist()):
         if not 0 <= slot < conv.shape[0]:
@@ -28,15 +22,15 @@ def conv_verify(
 
 
 def gdn_verify(
-    out: torch.Tensor,
-    states: torch.Tensor,
-    qkv: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    ssm: torch.Tensor,
-    state_slots: torch.Tensor,
+    out: Tensor,
+    states: Tensor,
+    qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    ssm: Tensor,
+    state_slots: Tensor,
 ) -> None:
     """Run qkv [B,W,Q] after ssm[state_slots[b]] [U,H,E]; states[b,t] of [R,A,U,H,E] is the one after token t."""
     for row, slot in enumerate(state_slots.tolist()):
@@ -51,15 +45,15 @@ def gdn_verify(
 
 
 def conv_update(
-    out: torch.Tensor,
-    conv: torch.Tensor,
-    checkpoint_conv: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    state_slots: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
+    out: Tensor,
+    conv: Tensor,
+    checkpoint_conv: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    state_slots: Tensor,
+    cu_seqlens: Tensor,
+    checkpoint_slots: Tensor,
+    checkpoint_steps: Tensor,
 ) -> None:
     """Convolve packed sequences x [T,Q] on conv[state_slots[r]], in place, with a copy after a step as checkpoint."""
     bounds = cu_seqlens.tolist()
@@ -77,18 +71,18 @@ def conv_update(
 
 
 def gdn_update(
-    out: torch.Tensor,
-    ssm: torch.Tensor,
-    checkpoint_ssm: torch.Tensor,
-    qkv: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    state_slots: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    checkpoint_slots: torch.Tensor,
-    checkpoint_steps: torch.Tensor,
+    out: Tensor,
+    ssm: Tensor,
+    checkpoint_ssm: Tensor,
+    qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state_slots: Tensor,
+    cu_seqlens: Tensor,
+    checkpoint_slots: Tensor,
+    checkpoint_steps: Tensor,
 ) -> None:
     """Run packed sequences qkv [T,Q] on ssm[state_slots[r]] [U,H,E], in place, with checkpoints as in conv_update."""
     bounds = cu_seqlens.tolist()
@@ -107,9 +101,7 @@ def gdn_update(
                 ssm[slot] = exact(state, ssm)
 
 
-def state_scatter(
-    pool: torch.Tensor, steps: torch.Tensor, state_slots: torch.Tensor, last_correct_step_indices: torch.Tensor
-) -> None:
+def state_scatter(pool: Tensor, steps: Tensor, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
     """Copy steps[:,b,last_correct_step_indices[b]] [L,R,A,..] to pool[:,state_slots[b]] [L,S,..] if both exist."""
     for b, (slot, step) in enumerate(zip(state_slots.tolist(), last_correct_step_indices.tolist(), strict=True)):
         if 0 <= slot < pool.shape[1] and 0 <= step < steps.shape[2]:
@@ -117,14 +109,14 @@ def state_scatter(
                 pool[layer, slot] = steps[layer, b, step]
 
 
-def checkpoint_steps(steps: torch.Tensor, seq_lens: torch.Tensor, num_tokens: torch.Tensor, interval: int) -> None:
+def checkpoint_steps(steps: Tensor, seq_lens: Tensor, num_tokens: Tensor, interval: int) -> None:
     """Set steps [B] to the row that reaches the last multiple of `interval` in (n, n+c], -1 if there is none."""
     for b, (length, count) in enumerate(zip(seq_lens.tolist(), num_tokens.tolist(), strict=True)):
         reached = [n for n in range(length + 1, length + count + 1) if n % interval == 0]
         steps[b] = reached[-1] - length - 1 if reached else -1
 
 
-def gated_norm(out: torch.Tensor, x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, eps: float) -> None:
+def gated_norm(out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float) -> None:
     """Set out [T,E] = x / sqrt(mean of squares + eps) * weight [E] * silu(z); in the ring mix(weight * x + z)."""
     weights = weight.tolist()
     for m in range(x.shape[0]):

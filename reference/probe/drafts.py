@@ -13,10 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
-from draftproof.properties.values.probe import (
-    draft_weights,
-    standalone_model,
-)
+from draftproof.properties.values.probe import draft_weights, standalone_model
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
 from draftproof.reference.probe.ring import mix, turned
@@ -95,12 +92,7 @@ class ProbeEagleHead:
 
     def __init__(self, spec: Eagle, target: ProbeModel, memo: Memo) -> None:
         self._entries = _head(spec, target)
-        self._known = memo.of(self._entries.name)
-
-    @property
-    def width(self) -> int:
-        """Lanes of the hidden states that it takes."""
-        return len(self._entries.fc) // 2
+        self._known, self.width = memo.of(self._entries.name), target.lanes
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]; the state g is `hidden` of it."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from draftproof.properties.values.drafts import ProbeDraft
 from draftproof.properties.values.probe import target_weights
-from draftproof.properties.values.scenario import LayerType, ProbeModel
+from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.linear import LinearLayer
 from draftproof.reference.probe.ring import ONE, mix, turned
@@ -127,17 +127,12 @@ class ReferenceProbeTarget:
 
     def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:
         parts = parts or _target_parts(spec)
-        self._spec, self._known = spec, memo.of(parts.name)
+        self._spec, self._known, self.layer_types = spec, memo.of(parts.name), spec.types
         self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
         linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
         states = tuple(np.empty((0, len(layer.start)), np.uint64) for layer in linear)
         known = empty(spec.lanes, spec, len(self._layers) - len(states), spec.vocab)
         self._empty = known._replace(states=states, layers=(known.hidden,) * len(self._layers))
-
-    @property
-    def layer_types(self) -> tuple[LayerType, ...]:
-        """The type of every layer."""
-        return self._spec.types
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""

@@ -25,9 +25,9 @@ def check(given: Setup, batch: int, tokens: int, fla: Callable[..., Any] | None)
     """Raise RuntimeError, naming what differs, unless all ops agree for this batch and width."""
     for seed, name in enumerate(CHECKED, start=given.seed):
         on = buffers(given, batch, tokens, seed)
-        expected, theirs = on.cpu(), fla_launch(given, on, fla)() if fla and name == "gdn_update" else ()
+        theirs = fla_launch(given, on, fla)() if fla and name == "gdn_update" else ()
         for launch in OPS[name]:
-            before = expected.cpu()
+            before, expected = on.cpu(), on.cpu()
             run(launch, on)
             run(launch, expected, torch.ops.draftproof)
             _compare_all(launch[0], on, expected, before)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from draftproof.properties.diagnosis.lanes import explains
 from draftproof.properties.diagnosis.strides import row_of
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.relations import OtherState
 from draftproof.properties.values.trace import Key
@@ -28,11 +27,11 @@ class _Owner(NamedTuple):
 
 def origin(evidence: Evidence, key: Key, value: Datum) -> OtherState | None:
     """Name the row whose state was found at `key`, in a channel with one state a row; None if unknown."""
-    batch = _batch(evidence, key)
-    states = _states(evidence, batch, key.layer)
-    row = next((row for row in batch if (row.request, row.round) == (key.request, key.round)), None)
+    decoded = (row for row in evidence.schedule.rows if row.phase == 1)
+    row = next((row for row in decoded if (row.request, row.round) == (key.request, key.round)), None)
     if row is None:
         return None
+    states = _states(evidence, row.step, key.layer)
     at = _Owner(row.place, row_of(evidence, key), row.request, row.step)
     owners = [owner for owner, state in states.items() if owner != at and explains(state, value, states.get(at))]
     if not owners:
@@ -44,21 +43,12 @@ def origin(evidence: Evidence, key: Key, value: Datum) -> OtherState | None:
     return OtherState(nearest.t, request=nearest.request, earlier_round=earlier)
 
 
-def _batch(evidence: Evidence, key: Key) -> tuple[Row, ...]:
-    """Return the decode batch that a round of a request ran in; () for a prefill."""
-    steps = [
-        row.step for row in evidence.schedule.rows if (row.request, row.round) == (key.request, key.round) and row.phase
-    ]
-    return evidence.schedule.batches.get((steps[0], 1), ()) if steps else ()
-
-
-def _states(evidence: Evidence, batch: tuple[Row, ...], layer: int) -> Mapping[_Owner, Datum]:
-    """Return the state in each place after the verify of a batch, as far as the reference knows it.
+def _states(evidence: Evidence, until: int, layer: int) -> Mapping[_Owner, Datum]:
+    """Return the state in each place after the verify of an engine step, as far as the reference knows it.
 
     That is the right state of each of its rows; places that it does not reach keep those of earlier batches.
     """
     last: dict[tuple[int, int], tuple[_Owner, Datum]] = {}
-    until = batch[0].step if batch else -1
     for row in (row for row in evidence.schedule.rows if row.phase == 1 and row.step <= until):
         where = {"request": row.request, "round": row.round, "layer": layer}
         for channel in ("commit.intermediate", "commit.state"):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 from draftproof.properties.diagnosis.compare import POISON_WORDS
 from draftproof.properties.diagnosis.lanes import explains, same, wrong_words
@@ -141,22 +142,23 @@ class _Batch:
         state = self.evidence.reference.channel("commit.intermediate").get(key)
         return state is not None and explains(state, reading.got, reading.right)
 
-    def story(self, found: _Account) -> tuple[Key, VerifyRow, VerifyRow | None, VerifyRow | None, bool]:
-        """Return a place that shows the stride.
-
-        It is (key, its row, whose place that was written to, whose state it reads, left by an earlier round or not).
-        """
+    def relation(self, found: _Account, written: int, read: int) -> tuple[Stride, Key]:
+        """Return what an account says of these strides, and a place that shows it."""
+        right = self.allocated
+        wide = (read if written == right else written) or self.width
+        wrong = sum(not same(reading.right, reading.got) for reading in self.readings)
+        tell = partial(Stride, Pitch(wide, right, "W" if wide == self.width else "", "A"))
         if not found.moved:
             key = min(found.left, key=_order)
             at, there = next((one for one in found.astray if one[0] == found.left[key]), found.astray[0])
-            return key, self._row(at), self._owner(there), None, False
+            return tell(self._row(at), found.states, wrong, self._owner(there)), key
         now = {(row.request, row.round) for row in self.rows}
         key = min(found.moved, key=lambda one: (found.moved[one][1][2:] not in now, _order(one)))
         at, origin = found.moved[key]
         earlier = origin[2:] not in now
-        there = next((there for one, there in found.astray if one == at), -1) if earlier else -1
-        belongs = self._owner(there) if there >= 0 else None
-        return key, self._row(at), belongs, VerifyRow(origin.t, origin.request), earlier
+        belongs = next((self._owner(there) for one, there in found.astray if one == at), None) if earlier else None
+        how: Literal["lies", "written", "earlier"] = "earlier" if earlier else "written" if read == right else "lies"
+        return tell(self._row(at), found.states, wrong, belongs, VerifyRow(origin.t, origin.request), how), key
 
     def _row(self, at: LiveRow) -> VerifyRow:
         return VerifyRow(at.t, self.rows[at.b].request)
@@ -189,18 +191,7 @@ def stride(evidence: Evidence, channel: str, step: int, got: Values) -> tuple[St
     account, (written, read) = max(found, key=lambda one: one[0].places, default=(None, (0, 0)))
     if account is None or account.places < _LEAST or not account.states or not (account.moved or account.astray):
         return None
-    wide = (read if written == right else written) or batch.width
-    key, row, belongs, source, earlier = batch.story(account)
-    relation = Stride(
-        Pitch(wide, right, "W" if wide == batch.width else "", "A"),
-        row,
-        explained=account.states,
-        wrong=sum(not same(reading.right, reading.got) for reading in batch.readings),
-        belongs=belongs,
-        source=source,
-        how="" if source is None else "earlier" if earlier else "written" if read == right else "lies",
-    )
-    return relation, key
+    return batch.relation(account, written, read)
 
 
 def _order(key: Key) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ A row is what one index of a tensor's first dimensions names, say states[b,t]. R
 index, since a wrong stride leads anywhere in the allocation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
@@ -37,9 +37,9 @@ class Rows:
         sizes = zip(self.buffer.shape[self.depth :], self.buffer.strides[self.depth :], strict=True)
         return reduce(lambda grid, d: (grid[:, None] + torch.arange(d[0]) * d[1]).flatten(), sizes, zero)
 
-    def start(self, index: Index) -> int:
-        """Return the offset of a row's first element."""
-        return self.buffer.offset + sum(i * s for i, s in zip(index, self.buffer.strides, strict=False))
+    def start(self, index: Index, strides: Sequence[int] = ()) -> int:
+        """Return the offset of a row's first element, or where other strides lead."""
+        return self.buffer.offset + sum(i * s for i, s in zip(index, strides or self.buffer.strides, strict=False))
 
     def of(self, storage: torch.Tensor, index: Index) -> torch.Tensor:
         return storage[self.start(index) + self.inner]
@@ -203,18 +203,14 @@ def _stride(case: KernelCase, name: str, rows: Rows, places: dict[Index, list[in
         for second in range(first):
             swapped = list(strides)
             swapped[first], swapped[second] = strides[second], strides[first]
-            if all(_led(rows, swapped, index) in offsets for index, offsets in places.items()):
+            if all(rows.start(index, swapped) in offsets for index, offsets in places.items()):
                 return rel.SwappedStrides(second, first)
     return _shift(rows, places)
 
 
-def _led(rows: Rows, strides: list[int], index: Index) -> int:
-    return rows.buffer.offset + sum(i * s for i, s in zip(index, strides, strict=True))
-
-
 def _steps(rows: Rows, rest: list[int], index: Index, count: int, offsets: list[int]) -> set[int]:
     """Return the strides of the left-out dimension that lead to one of the offsets."""
-    distances = [offset - _led(rows, rest, index) for offset in offsets]
+    distances = [offset - rows.start(index, rest) for offset in offsets]
     return {distance // count for distance in distances if count and distance % count == 0}
 
 

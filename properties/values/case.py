@@ -60,15 +60,14 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
         text = path.read_bytes()
     except OSError as error:
         raise InvalidScenarioError(f"{path}: cannot be read: {error.strerror}") from None
+    script = None
     if b'"scenario"' in text:
         case = decode(text, Case, name=str(path))
-        return _valid(case.scenario, path), case.script
-    return _valid(decode(text, Scenario, name=str(path)), path), None
-
-
-def _valid(scenario: Scenario, path: Path) -> Scenario:
+        scenario, script = case.scenario, case.script
+    else:
+        scenario = decode(text, Scenario, name=str(path))
     try:
-        return validate(scenario)
+        return validate(scenario), script
     except InvalidScenarioError as error:
         raise InvalidScenarioError(f"{path}: {error}") from None
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# An output of a layer whose inputs have unit size has about `gain` size: states neither fade nor grow along a chain.
-_GAIN = 1.0
-
 
 @dataclass(frozen=True)
 class HeadSizes:
@@ -27,8 +24,9 @@ class HeadSizes:
 def random_head(sizes: HeadSizes, seed: int) -> dict[str, np.ndarray]:
     """Return float32 tensors by name, in a fixed order; the same on every machine and numpy version.
 
-    Weights are uniform with variance gain^2 / fan-in, norm weights uniform in 0.5 .. 1.5. Queries and keys take gain
-    1, so that attention is neither flat nor one-hot. Raises ValueError for a seed outside 0 .. 2^128 - 1.
+    Weights are uniform with variance 1 / fan-in, so that states neither fade nor grow along a chain and attention is
+    neither flat nor one-hot; norm weights are uniform in 0.5 .. 1.5. Raises
+    ValueError for a seed outside 0 .. 2^128 - 1.
     """
     if not 0 <= seed < 1 << 128:
         raise ValueError(f"invalid seed {seed}: expected 0 .. 2^128 - 1")
@@ -37,14 +35,14 @@ def random_head(sizes: HeadSizes, seed: int) -> dict[str, np.ndarray]:
     q, kv = sizes.heads * h, sizes.kv_heads * h
     attention = "layers.0.self_attn."
     tensors = {
-        "fc.weight": _matrix(bits, d, 2 * d, _GAIN),
-        f"{attention}q_proj.weight": _matrix(bits, q, d, 1.0),
-        f"{attention}k_proj.weight": _matrix(bits, kv, d, 1.0),
-        f"{attention}v_proj.weight": _matrix(bits, kv, d, _GAIN),
-        f"{attention}o_proj.weight": _matrix(bits, d, q, _GAIN),
-        "layers.0.mlp.gate_proj.weight": _matrix(bits, f, d, _GAIN),
-        "layers.0.mlp.up_proj.weight": _matrix(bits, f, d, _GAIN),
-        "layers.0.mlp.down_proj.weight": _matrix(bits, d, f, _GAIN),
+        "fc.weight": _matrix(bits, d, 2 * d),
+        f"{attention}q_proj.weight": _matrix(bits, q, d),
+        f"{attention}k_proj.weight": _matrix(bits, kv, d),
+        f"{attention}v_proj.weight": _matrix(bits, kv, d),
+        f"{attention}o_proj.weight": _matrix(bits, d, q),
+        "layers.0.mlp.gate_proj.weight": _matrix(bits, f, d),
+        "layers.0.mlp.up_proj.weight": _matrix(bits, f, d),
+        "layers.0.mlp.down_proj.weight": _matrix(bits, d, f),
         "layers.0.post_attention_layernorm.weight": _norm(bits, d),
     }
     if sizes.qk_norm:
@@ -52,8 +50,8 @@ def random_head(sizes: HeadSizes, seed: int) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _matrix(bits: np.random.Philox, rows: int, columns: int, gain: float) -> np.ndarray:
-    scale = np.float32(gain * (3.0 / columns) ** 0.5)
+def _matrix(bits: np.random.Philox, rows: int, columns: int) -> np.ndarray:
+    scale = np.float32((3.0 / columns) ** 0.5)
     return _uniform(bits, rows * columns).reshape(rows, columns) * scale
 
 

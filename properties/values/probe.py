@@ -106,12 +106,6 @@ def carry_layer(spec: ProbeModel) -> int:
     return spec.types.index("full_attention")
 
 
-def _shared(target: ProbeModel) -> dict[str, np.ndarray]:
-    """Return what a draft shares with its target: embed, unembed and the position constant of the carry."""
-    weights = target_weights(target)
-    return {"embed": weights["embed"], "unembed": weights["unembed"], "carry.position": _constant(target)}
-
-
 def _constant(target: ProbeModel) -> np.ndarray:
     """Return c of the carry: [1]."""
     return target_weights(target)[f"layers.{carry_layer(target)}.v.position"][:1]
@@ -129,7 +123,8 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
         return _standalone_weights(draft, target)
     if isinstance(draft, Ngram):
         return {}
-    weights = _shared(target)
+    shared = target_weights(target)
+    weights = {"embed": shared["embed"], "unembed": shared["unembed"], "carry.position": _constant(target)}
     for name, shape in draft.shapes(target.lanes).items():
         weights[name.partition(".")[2]] = draw(draft.seed, name, *shape)
     for layer in range(getattr(draft, "layers", 1) if hasattr(draft, "heads") else 0):

@@ -27,6 +27,11 @@ class _Relation(Value, frozen=True, kw_only=False, tag_field="kind", tag=_tag):
     identifying: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def direction(self) -> str:
+        """The word for the sign of `by`, in a relation that has one."""
+        return direction(getattr(self, "by", 0))
+
+    @property
     def general(self) -> str:
         """The relation without its numbers: a thousand hits of one bug have one."""
         values = ((name, getattr(self, name)) for name in self.identifying)
@@ -106,10 +111,6 @@ class OffBy(_Relation, frozen=True):
 
     by: int
     identifying = ("direction",)
-
-    @property
-    def direction(self) -> str:
-        return direction(self.by)
 
 
 class Resized(_Relation, frozen=True):
@@ -195,10 +196,6 @@ class ChoiceOf(_Relation, frozen=True):
     by: int
     identifying = ("direction",)
 
-    @property
-    def direction(self) -> str:
-        return direction(self.by)
-
 
 class WrongFeature(_Relation, frozen=True):
     """One of `count` features of a context entry is wrong: that of `source`, the last hidden state, or unknown."""
@@ -219,7 +216,7 @@ class WrongMatch(_Relation, frozen=True):
 
     @property
     def direction(self) -> str:
-        return direction(self.by) if self.of == "place" else ""
+        return super().direction if self.of == "place" else ""
 
 
 class Pitch(Value, frozen=True):

@@ -10,12 +10,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import Draft
+from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
 
 VERSION = 3
 
-Small = Annotated[int, Meta(ge=1, le=64)]
-Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
 Variant = Literal[
@@ -67,7 +65,7 @@ class ProbeModel(Value, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     kv_heads: Small
     key_dim: Small
     value_dim: Small
-    lanes: Annotated[int, Meta(ge=2, le=64)]
+    lanes: Lanes
     vocab: Annotated[int, Meta(ge=4, le=4096)]
     logit_bits: Annotated[int, Meta(ge=1, le=23)] = 23
     agreement: Annotated[int, Meta(ge=0, le=256)] = 192

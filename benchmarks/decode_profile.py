@@ -8,7 +8,7 @@ from typing import Any
 
 import bench
 import torch
-from decode_loop import DecodeLoop
+from decode_model import DecodeLoop
 
 # Enough for the start of a step and two layers.
 IN_ORDER = 28

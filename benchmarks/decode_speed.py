@@ -11,8 +11,7 @@ from typing import Any
 
 import bench
 import torch
-from decode_loop import DecodeLoop
-from decode_model import Setup, engine_model, setup, transformers_model, weight_bytes
+from decode_model import DecodeLoop, Setup, engine_model, setup, transformers_model, weight_bytes
 from decode_profile import show_profile
 from rich.console import Console
 from shapes import llama_shapes, random_tensors

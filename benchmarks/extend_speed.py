@@ -54,7 +54,11 @@ def measure(given: Setup) -> dict[str, Any]:
         built = build(given)
         for batch in given.batches:
             about = {"draft": name, "dtype": str(built.dtype).removeprefix("torch."), "batch": batch}
-            rows.extend({**about, **row} for row in measure_round(given, Round(given, built, batch)))
+            of = Round(given, built, batch)
+            # Everything that the draft does in graphs.
+            actions = {"extend": of.extend} | ({"block": of.block} if of.engine.draft.proposer else {})
+            for part, action in actions.items():
+                rows.extend({**about, **row} for row in _measured(given, of, part, action))
     return {
         **bench.machine(given.device),
         "seed": given.seed,
@@ -63,14 +67,6 @@ def measure(given: Setup) -> dict[str, Any]:
         "repeats": given.repeats,
         "rows": rows,
     }
-
-
-def measure_round(given: Setup, of: Round) -> list[dict[str, Any]]:
-    """Everything that the draft of one round does in graphs."""
-    actions: dict[str, Action] = {"extend": of.extend}
-    if of.engine.draft.proposer:
-        actions["block"] = of.block
-    return [row for name, action in actions.items() for row in _measured(given, of, name, action)]
 
 
 def check(of: Round, name: str, action: Action) -> None:

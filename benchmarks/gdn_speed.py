@@ -70,7 +70,8 @@ def measure(given: Setup, console: Console) -> dict[str, Any]:
         for tokens in given.tokens:
             with console.status(f"batch {batch}, {tokens} tokens"):
                 check(given, batch, tokens, fla)
-                rows.extend(_measured(given, batch, tokens, fla, copy))
+                timed = cases(given, _sets(given, batch, tokens), fla)
+                rows.extend(_row(given, case, copy) | {"batch": batch, "tokens": tokens} for case in timed)
     return {
         **bench.machine(given.device),
         "seed": given.seed,
@@ -79,13 +80,6 @@ def measure(given: Setup, console: Console) -> dict[str, Any]:
         "rows": rows,
         "goals": list(goals(given, rows)) if given.judged else [],
     }
-
-
-def _measured(
-    given: Setup, batch: int, tokens: int, fla: Callable[..., Any] | None, copy: float
-) -> Iterator[dict[str, Any]]:
-    for case in cases(given, _sets(given, batch, tokens), fla):
-        yield _row(given, case, copy) | {"batch": batch, "tokens": tokens}
 
 
 def _row(given: Setup, case: Case, copy: float) -> dict[str, Any]:

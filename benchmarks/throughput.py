@@ -23,20 +23,16 @@ from draftproof.properties.strategies.version import VERSION
 from draftproof.properties.values.scenario import Scenario
 
 PARTS = ("engine", "reference", "compare")
+Times = dict[str, float]
+"""Seconds of CPU time spent in each part."""
 
 
-class Clock:
-    """Seconds of CPU time spent in each part."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PARTS, 0.0)
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Count the time of the block."""
-        start = time.process_time()
-        yield
-        self.seconds[name] += time.process_time() - start
+@contextmanager
+def timed(times: Times, part: str) -> Iterator[None]:
+    """Add the time of the block to a part."""
+    start = time.process_time()
+    yield
+    times[part] += time.process_time() - start
 
 
 def main() -> None:
@@ -47,11 +43,11 @@ def main() -> None:
     torch.set_num_threads(1)
     subject = EngineSubject(device="cpu")
     scenarios = generate(arguments.seed, arguments.scenarios)
-    pair(subject, scenarios[0], Clock())
-    clock, start = Clock(), time.perf_counter()
+    pair(subject, scenarios[0], dict.fromkeys(PARTS, 0.0))
+    times, start = dict.fromkeys(PARTS, 0.0), time.perf_counter()
     for scenario in scenarios:
-        pair(subject, scenario, clock)
-    result = summary(clock, time.perf_counter() - start, arguments.seed, len(scenarios))
+        pair(subject, scenario, times)
+    result = summary(times, time.perf_counter() - start, arguments.seed, len(scenarios))
     title = f"{result['scenarios']} scenarios, seed {result['seed']}, strategies version {result['strategies']}"
     rows = [(name, result["part_per_second"][name], result["share"][name]) for name in PARTS]
     columns = {
@@ -63,24 +59,24 @@ def main() -> None:
     bench.write(arguments.json, result)
 
 
-def pair(subject: EngineSubject, scenario: Scenario, clock: Clock) -> None:
+def pair(subject: EngineSubject, scenario: Scenario, times: Times) -> None:
     """Run the base pair of a scenario. Raises RuntimeError if it does not agree: its speed would mean nothing."""
-    with clock.part("reference"):
+    with timed(times, "reference"):
         known = solved(scenario)
-    with clock.part("engine"):
+    with timed(times, "engine"):
         trace = subject.run(scenario, known.script)
-    with clock.part("reference"):
+    with timed(times, "reference"):
         known = resolved(known, trace)
-    with clock.part("compare"):
+    with timed(times, "compare"):
         assert known.trace is not None
         judged = judge(Evidence(scenario, known.script, known.trace, trace))
     if not judged.passed:
         raise RuntimeError(f"engine and reference diverge: {judged.first}")
 
 
-def summary(clock: Clock, wall: float, seed: int, count: int) -> dict[str, Any]:
+def summary(times: Times, wall: float, seed: int, count: int) -> dict[str, Any]:
     """Rates per second and shares of the time."""
-    total = sum(clock.seconds.values())
+    total = sum(times.values())
     return {
         "scenarios": count,
         "seed": seed,
@@ -88,9 +84,9 @@ def summary(clock: Clock, wall: float, seed: int, count: int) -> dict[str, Any]:
         "seconds": wall,
         "per_second": count / wall,
         "per_cpu_second": count / total,
-        "share": {name: seconds / total for name, seconds in clock.seconds.items()},
-        "part_per_second": {name: count / seconds for name, seconds in clock.seconds.items()},
-        "reference_to_engine": clock.seconds["reference"] / clock.seconds["engine"],
+        "share": {name: seconds / total for name, seconds in times.items()},
+        "part_per_second": {name: count / seconds for name, seconds in times.items()},
+        "reference_to_engine": times["reference"] / times["engine"],
     }
 
 

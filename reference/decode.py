@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from draftproof.properties.values.scenario import Request, drafts_allowed
+from draftproof.properties.values.scenario import Request
 from draftproof.reference.choose import Choice, choose, choose_rows
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
@@ -46,12 +46,6 @@ class Limits(NamedTuple):
     def ended(self, emitted: tuple[int, ...]) -> bool:
         """Whether nothing follows what has been emitted."""
         return len(emitted) >= self.most or emitted[-1] in self.stop
-
-
-def round_drafts(request: Request, wanted: int, emitted: int, max_len: int) -> int:
-    """K of a round of a request that has emitted `emitted` tokens, the last of which is pending."""
-    context = len(request.prompt) + emitted - 1
-    return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
 
 
 def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:

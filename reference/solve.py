@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.properties.values.scenario import Request, Scenario, round_plan
+from draftproof.properties.values.scenario import Request, Scenario, drafts_allowed, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
-from draftproof.reference.decode import Greedy, Limits, round_drafts, verify
+from draftproof.reference.decode import Greedy, Limits, verify
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
@@ -86,8 +86,10 @@ class _RequestSolver:
         return RequestScript(tokens=emitted, stop=solved.stop, rounds=tuple(rounds), chains=solved.chains)
 
     def _allowed(self, number: int, emitted: int) -> int:
-        """K of a round but for what other requests take from it."""
-        return round_drafts(self._request, round_plan(self._request, number).drafts, emitted, self._limits.max_len)
+        """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
+        request, max_len = self._request, self._limits.max_len
+        context, wanted = len(request.prompt) + emitted - 1, round_plan(request, number).drafts
+        return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
 
     def _round(self, emitted: tuple[int, ...], count: int, chain: tuple[int, ...] | None) -> RoundScript:
         tokens = self._request.prompt + emitted

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
-from draftproof.reference.models.grouped_moe import feed_forward, grouped_shapes
+from draftproof.reference.models.experts import grouped_experts, grouped_shapes
 from draftproof.reference.models.layers import mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
 from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
@@ -43,7 +43,7 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
 
     def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """See ReferenceCheckpointTarget."""
-        return feed_forward(x, weights, self.config)
+        return grouped_experts(x, weights, self.config)
 
     def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:
         """Read every MTP layer of the target's directory. Raises CheckpointError, also where there is none.

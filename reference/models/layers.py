@@ -80,15 +80,12 @@ def attend_causally(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def attend_all(q: Tensor, k: Tensor, v: Tensor, hidden_from: Tensor) -> Tensor:
-    """Grouped-query attention, where row i does not see the rows that `hidden_from` [n, m] marks: [n, NqH]."""
-    heads, group = q.shape[1], q.shape[1] // k.shape[1]
-    return torch.cat([attend(q[:, i], k[:, i // group], v[:, i // group], hidden_from) for i in range(heads)], dim=-1)
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, future: Tensor) -> Tensor:
-    """softmax(q k^T / sqrt(H)) v for one head, q, k, v [n, H]; `future` [n, n] marks what a row may not see."""
-    scores = (q @ k.T / math.sqrt(q.shape[-1])).masked_fill(future, -math.inf)
-    return torch.softmax(scores, dim=-1) @ v
+    """softmax(q k^T / sqrt(H)) v, where row i does not see the rows that `hidden_from` [n, m] marks: [n, NqH]."""
+    group, outputs = q.shape[1] // k.shape[1], []
+    for i in range(q.shape[1]):
+        scores = (q[:, i] @ k[:, i // group].T / math.sqrt(q.shape[-1])).masked_fill(hidden_from, -math.inf)
+        outputs.append(torch.softmax(scores, dim=-1) @ v[:, i // group])
+    return torch.cat(outputs, dim=-1)
 
 
 def mlp(x: Tensor, weights: Mapping[str, Tensor], prefix: str = "mlp.") -> Tensor:

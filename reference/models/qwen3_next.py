@@ -13,7 +13,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, ea
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.attention import attention_shapes
-from draftproof.reference.models.experts import expert_shapes
+from draftproof.reference.models.experts import expert_shapes, softmax_experts
 from draftproof.reference.models.layers import KV, mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
 from draftproof.reference.models.qwen3_next_layer import (
@@ -24,7 +24,6 @@ from draftproof.reference.models.qwen3_next_layer import (
     gated_attention,
     layer_types,
 )
-from draftproof.reference.models.qwen3_next_moe import feed_forward
 from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import LM_HEAD, Shapes, read_tensors
 
@@ -64,7 +63,7 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
 
     def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """See ReferenceCheckpointTarget."""
-        return feed_forward(x, weights, self.config)
+        return softmax_experts(x, weights, self.config)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return the norm, which multiplies by 1 + weight."""

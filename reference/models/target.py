@@ -26,14 +26,12 @@ C = TypeVar("C", bound=TargetConfig)
 class TargetPass:
     """What a target computes over a sequence; row i belongs to position i.
 
-    `hidden` [n, D] is after the final norm, `before_norm` [n, D] before it (the last layer's output), `logits`
-    [n, V] for the token after each position, `kv` per layer of full attention (k, v), each [n, N, H], k after RoPE,
-    `states` per linear layer [n, size]: what it keeps after each token (`qwen3_next_layer.delta_net`), `layers` every
-    decoder layer's output [n, D], residual included.
+    `hidden` [n, D] is after the final norm, `logits` [n, V] for the token after each position, `kv` per layer of full
+    attention (k, v), each [n, N, H], k after RoPE, `states` per linear layer [n, size]: what it keeps after each token
+    (`qwen3_next_layer.delta_net`), `layers` every decoder layer's output [n, D], residual included, before any norm.
     """
 
     hidden: Tensor
-    before_norm: Tensor
     logits: Tensor
     kv: tuple[KV, ...]
     states: tuple[Tensor, ...] = ()
@@ -133,7 +131,7 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
                 kv.append(kept)
             outputs.append(x)
         hidden = self.norm(x, self.final_norm)
-        return TargetPass(hidden, x, hidden @ self.lm_head.T, tuple(kv), tuple(states), tuple(outputs))
+        return TargetPass(hidden, hidden @ self.lm_head.T, tuple(kv), tuple(states), tuple(outputs))
 
     def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:
         """Read the MTP layers of the target's directory. Raises CheckpointError, also where there are none."""

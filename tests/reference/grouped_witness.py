@@ -77,7 +77,7 @@ def entries(attention: torch.nn.Module, cached: object) -> tuple[Tensor, Tensor]
 
 def parts(found: TargetPass) -> dict[str, Tensor]:
     """A pass of the reference in the names of `witnessed`."""
-    result = {"hidden": found.hidden, "before_norm": found.before_norm, "logits": found.logits}
+    result = {"hidden": found.hidden, "before_norm": found.layers[-1], "logits": found.logits}
     for i, ((k, v), output) in enumerate(zip(found.kv, found.layers, strict=True)):
         result |= {f"k{i}": k, f"v{i}": v, f"layer{i}": output}
     return result

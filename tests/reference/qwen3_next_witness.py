@@ -67,7 +67,7 @@ def _state(layer: object, width: int) -> Tensor:
 
 def parts(found: TargetPass) -> dict[str, Tensor]:
     """A pass of the reference in the names of `witnessed`."""
-    result = {"hidden": found.hidden, "before_norm": found.before_norm, "logits": found.logits}
+    result = {"hidden": found.hidden, "before_norm": found.layers[-1], "logits": found.logits}
     result |= {f"layer{i}": output for i, output in enumerate(found.layers[:-1])}
     for i, (k, v) in enumerate(found.kv):
         result |= {f"k{i}": k, f"v{i}": v}

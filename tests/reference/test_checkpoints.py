@@ -105,7 +105,7 @@ def test_vectors_are_those_of_the_models(directory: Path) -> None:
     whole = dense.forward((1, 2, 3, 4, 5))
     hidden = trace.channel("extend.hidden_in")[Key(0, 0, layer=0, row=4)]
     assert np.array_equal(hidden, whole.hidden[4].numpy())
-    assert not np.array_equal(hidden, whole.before_norm[4].numpy())
+    assert not np.array_equal(hidden, whole.layers[-1][4].numpy())
     assert not hidden.flags.writeable
     entry = trace.channel("commit.kv")[Key(0, 0, layer=1, row=3)]
     assert np.array_equal(entry, torch.cat([part[3].flatten() for part in whole.kv[1]]).numpy())

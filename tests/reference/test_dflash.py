@@ -197,7 +197,7 @@ def test_other_targets(tmp_path: Path, writer: Callable[[Path], Path]) -> None:
     head = ReferenceDFlashModel.load(target, tiny_dflash(tmp_path / "draft"))
     outputs = target.forward(TOKENS[:5]).layers
     assert len(outputs) == len(target.layers)
-    assert torch.equal(outputs[-1], target.forward(TOKENS[:5]).before_norm)
+    assert torch.equal(target.norm(outputs[-1], target.final_norm), target.forward(TOKENS[:5]).hidden)
     assert head.forward(block(3), torch.cat((outputs[1], outputs[0]), dim=-1)).logits.shape == (BLOCK, VOCAB)
 
 

@@ -121,7 +121,7 @@ def test_the_witness_notices_a_token_or_a_state_of_the_wrong_position(pair: Pair
     head, theirs = pair.head(), witnessed(pair, stored(pair))
     wrong_tokens = head.forward(TOKENS[:-1], pair.hidden)
     wrong_hidden = head.forward(pair.tokens, pair.hidden.roll(1, 0))
-    before_norm = head.forward(pair.tokens, pair.target.forward(TOKENS[:-1]).before_norm)
+    before_norm = head.forward(pair.tokens, pair.target.forward(TOKENS[:-1]).layers[-1])
     for wrong in (wrong_tokens, wrong_hidden, before_norm):
         assert worst(parts(wrong), theirs) > 0.1
 

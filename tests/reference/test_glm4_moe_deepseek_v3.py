@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from transformers import PreTrainedModel
 
 from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
-from draftproof.reference.models.grouped_moe import BIAS, ROUTER, route
+from draftproof.reference.models.experts import BIAS, ROUTER, grouped_shares
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 from tests.reference.grouped_witness import BOUND, MODELS, TOKENS, load_witness, parts, witnessed
@@ -131,7 +131,7 @@ def test_ties_go_to_the_lowest_number(bias: list[float], chosen: list[int]) -> N
         routed_scaling_factor=3.0,
     )
     weights = {ROUTER: torch.zeros(9, 2).double(), BIAS: torch.tensor(bias).double()}
-    shares = route(torch.ones(1, 2).double(), weights, sizes)[0]
+    shares = grouped_shares(torch.ones(1, 2).double(), weights, sizes)[0]
     assert shares.nonzero()[:, 0].tolist() == sorted(chosen)
     # The bias takes no part in the weights: all three are alike, and their sum is the scale.
     assert torch.allclose(shares[chosen], torch.ones(3).double(), atol=1e-15)

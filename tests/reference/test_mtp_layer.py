@@ -141,7 +141,7 @@ def test_the_witness_notices_every_tensor(pair: Pair) -> None:
 def test_the_witness_notices_inputs(pair: Pair) -> None:
     _, theirs = witnessed(pair, 0)
     layer, hidden = pair.layers[0], states(pair)
-    before_norm = pair.target.forward(PROMPT[:-1]).before_norm
+    before_norm = pair.target.forward(PROMPT[:-1]).layers[-1]
     swapped = {**layer.tensors, "eh_proj.weight": layer.tensors["eh_proj.weight"].roll(hidden.shape[1], dims=1)}
     for wrong in (
         layer.forward(PROMPT[:-1], hidden),

@@ -118,7 +118,7 @@ def test_the_witness_notices_every_tensor_of_the_mtp_layer(pair: Pair, mtp_witne
 def test_the_witness_notices_inputs_of_the_mtp_layer(pair: Pair, mtp_witness: PreTrainedModel) -> None:
     mtp = pair.target.mtp_layers(pair.path)[0]
     theirs = witnessed_mtp(pair, mtp_witness, pair.tokens, pair.hidden)
-    before_norm = pair.target.forward(TOKENS[:16]).before_norm
+    before_norm = pair.target.forward(TOKENS[:16]).layers[-1]
     d = pair.target.config.hidden_size
     swapped = MtpLayer(pair.target, {**mtp.tensors, "eh_proj.weight": mtp.tensors["eh_proj.weight"].roll(d, dims=1)})
     for wrong in (

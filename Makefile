@@ -18,6 +18,9 @@ BIN := .venv/bin/python -P
 READY := .venv/ready
 endif
 
+# A benchmark imports its neighbours, which -P would hide.
+BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
+
 .PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
 
 check: $(READY)
@@ -58,18 +61,18 @@ mutation: $(READY)
 		--draft-model .draftproof/tiny/dflash $(ARGS)
 
 bench-coverage: $(READY)
-	$(BIN) benchmarks/coverage_closure.py $(ARGS)
+	$(BENCH) benchmarks/coverage_closure.py $(ARGS)
 
 bench: $(READY)
-	$(BIN) benchmarks/throughput.py $(ARGS)
+	$(BENCH) benchmarks/throughput.py $(ARGS)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
 
 bench-gpu: $(READY)
-	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/decode_speed.py $(ARGS)
-	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/gdn_speed.py $(GDN_ARGS)
-	PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN) benchmarks/extend_speed.py $(EXTEND_ARGS)
+	$(BENCH) benchmarks/decode_speed.py $(ARGS)
+	$(BENCH) benchmarks/gdn_speed.py $(GDN_ARGS)
+	$(BENCH) benchmarks/extend_speed.py $(EXTEND_ARGS)
 
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs

@@ -65,7 +65,7 @@ class GroupedTarget(CheckpointTarget[G]):
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), type(self.config))
         own.check_mtp("config.json")
-        prefixes = self.unread_prefixes()[:count]
+        prefixes = mtp_prefixes(own)[:count]
         layers = [self._read_mtp(own, tensors, prefix, j) for j, prefix in enumerate(prefixes)]
         if isinstance(tensors, Tensors):
             tensors.refuse_unread_of(*prefixes)
@@ -87,5 +87,10 @@ class GroupedTarget(CheckpointTarget[G]):
 
     def unread_prefixes(self) -> tuple[str, ...]:
         """Return those of the MTP layers."""
-        first = self.config.num_hidden_layers
-        return tuple(f"model.layers.{first + j}." for j in range(self.config.num_nextn_predict_layers))
+        return mtp_prefixes(self.config)
+
+
+def mtp_prefixes(config: GroupedMoeConfig) -> tuple[str, ...]:
+    """Return what the names of each MTP layer's tensors begin with: they are numbered on from the target's layers."""
+    first = config.num_hidden_layers
+    return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))

@@ -52,6 +52,8 @@ class MtpChain(LanguageModel):
 
         Raises IndexError for a layer beyond the last.
         """
+        if layer >= len(self.layers):
+            raise IndexError(f"invalid layer {layer}: expected at most {len(self.layers) - 1}, the last of the chain")
         eps, weights = self._eps, self.layers[layer]
         embedded = rms_norm(F.embedding(ids, self.embedding), weights.embedding_norm, eps)
         concatenated = torch.cat((embedded, rms_norm(hidden_states, weights.hidden_norm, eps)), dim=1)

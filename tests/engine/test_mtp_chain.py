@@ -148,7 +148,7 @@ def test_a_qwen_layer_is_a_chain_of_one(tmp_path: Path) -> None:
     assert torch.equal(chain.logits(states), head.logits(states))
     assert (chain.chain, chain.cache_shape) == (True, head.cache_shape)
     assert all(one is other for one, other in zip(chain.weights(), head.weights(), strict=True))
-    with pytest.raises(IndexError, match="invalid layer 1: expected 0 in a chain of one"):
+    with pytest.raises(IndexError, match="invalid layer 1: expected at most 0, the last of the chain"):
         chain.forward(1, IDS, hidden, where, caches[0])
 
 

@@ -145,6 +145,11 @@ class RecurrentWeights:
     start_conv: Tensor | None = None
     start_ssm: Tensor | None = None
 
+    @property
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return conv, a_log and dt_bias, as kernels take them."""
+        return self.conv, self.a_log, self.dt_bias
+
 
 class Cache(Protocol):
     """Memory of one model: paged KV of its full attention layers, states of its linear ones. Layers count by kind."""

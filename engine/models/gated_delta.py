@@ -42,8 +42,7 @@ class GatedDelta:
         return F.linear(normed.view(x.shape[0], sizes.values), self.out)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        recurrent = (self.recurrent.conv, self.recurrent.a_log, self.recurrent.dt_bias)
-        return (self.projection, *recurrent, self.norm, self.out)
+        return (self.projection, *self.recurrent.parameters, self.norm, self.out)
 
 
 def linear_sizes(config: GatedDeltaNetConfig) -> LinearSizes:

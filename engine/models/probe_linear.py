@@ -33,8 +33,7 @@ class ProbeLinear:
         self._own = RecurrentWeights(*own, *starts)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        own = self._own
-        return (self._project, self._norm, self._o, self._mlp, own.conv, own.a_log, own.dt_bias)
+        return (self._project, self._norm, self._o, self._mlp, *self._own.parameters)
 
     def forward(self, x: Tensor, metadata: AttentionMetadata, cache: Cache) -> tuple[Tensor, Tensor | None]:
         """x [T, D] -> (x [T, D], no carry)."""

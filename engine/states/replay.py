@@ -59,20 +59,8 @@ class Replay:
         size, width, ssm = states.state_slots.shape[0], states.width, self.ssm[layer]
         x, a, b = (part.view(size, width, -1) for part in (x, a, b))
         out = x.new_empty((size, width, ssm.shape[1], ssm.shape[3]))
-        kernels.gdn_replay(
-            out,
-            ssm,
-            self.inputs[layer],
-            self.gates[layer],
-            x,
-            a,
-            b,
-            weights.conv,
-            weights.a_log,
-            weights.dt_bias,
-            self.cursor,
-            states.state_slots,
-        )
+        pools = (ssm, self.inputs[layer], self.gates[layer])
+        kernels.gdn_replay(out, *pools, x, a, b, *weights.parameters, self.cursor, states.state_slots)
         return out.view(size * width, ssm.shape[1], ssm.shape[3])
 
     def commit(self, state_slots: Tensor, last_correct_step_indices: Tensor) -> None:
@@ -87,7 +75,7 @@ class Replay:
         """See StateCache."""
         for layer, weights in self._weights.items():
             pools = (self.ssm[layer], self.inputs[layer], self.cursor, self.gates[layer])
-            kernels.gdn_flush(*pools, weights.conv, weights.a_log, weights.dt_bias, state_slots)
+            kernels.gdn_flush(*pools, *weights.parameters, state_slots)
         kernels.replay_rewind(self.cursor, state_slots)
 
     def plain(self, state_slots: Tensor) -> Plain:
@@ -107,17 +95,5 @@ class Replay:
     def _fold(self, into: Plain, state_slots: Tensor, rows: Tensor, steps: Tensor) -> None:
         """Write the states after pending input `steps` of slots (-1: none) to `rows` of other pools."""
         for layer, weights in self._weights.items():
-            kernels.gdn_checkpoint(
-                into[1][layer],
-                into[0][layer],
-                self.ssm[layer],
-                self.inputs[layer],
-                self.gates[layer],
-                weights.conv,
-                weights.a_log,
-                weights.dt_bias,
-                self.cursor,
-                state_slots,
-                rows,
-                steps,
-            )
+            pools = (into[1][layer], into[0][layer], self.ssm[layer], self.inputs[layer], self.gates[layer])
+            kernels.gdn_checkpoint(*pools, *weights.parameters, self.cursor, state_slots, rows, steps)

@@ -43,7 +43,7 @@ class EngineSubject:
     def _run(self, scenario: Scenario, script: Script) -> Trace:
         models = build.models(scenario, self._device)
         recorder = TraceRecorder(scenario, script, RecordingTaps() if scenario.taps else None, self.announce)
-        recorder.report_config(models.seen)
+        recorder.config.report_seen(models.seen, first=0)
         engine = Engine(models.target, models.draft, build.config(scenario), self._device, recorder)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
@@ -58,9 +58,9 @@ class EngineSubject:
             steps += 1
             if steps > STEP_LIMIT:
                 raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
-        recorder.report_pools(steps)
-        recorder.report_draft_config()
-        recorder.report_config((fingerprint(models.config),), first=len(models.seen))
+        recorder.paged.report_pools(steps)
+        recorder.config.report_draft(engine.draft.cache)
+        recorder.config.report_seen((fingerprint(models.config),), first=len(models.seen))
         channels = _channels(scenario.draft)
         channels = channels if scenario.taps else channels - TAPPED
         return Trace(self.name, channels, recorder.observations)

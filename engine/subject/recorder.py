@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -39,10 +39,10 @@ class TraceRecorder(Probes):
         self._announce, self._scenario, self._script = announce, scenario, script
         self._recording, self._log = taps, ObservationLog()
         self._plan, self._launches = StepPlan(-1, 0, (), ()), 0
-        self._config = ConfigRecorder(self._log)
+        self.config = ConfigRecorder(self._log)
         self._engine: Engine
         self._memory: MemoryWatch
-        self._paged: PagedRecorder
+        self.paged: PagedRecorder
         self._tapped: TapRecorder
         self._states: StateRecorder | None = None
 
@@ -56,31 +56,19 @@ class TraceRecorder(Probes):
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
         self._full_layers = tuple(layer for layer, kind in layers if kind == FULL)
-        self._paged, self._tapped = PagedRecorder(self._log, engine), TapRecorder(self._log, engine.draft.lookback)
+        self.paged, self._tapped = PagedRecorder(self._log, engine), TapRecorder(self._log, engine.draft.lookback)
         if engine.states:
             linear = tuple(layer for layer, kind in layers if kind != FULL)
             self._states = StateRecorder(self._log, engine.states, linear, self._scenario.states.checkpoint)
 
-    def report_config(self, fingerprints: Sequence[tuple[int, ...]], first: int = 0) -> None:
-        """Report fingerprints of the configuration at points `first`, first + 1, .. of the run."""
-        self._config.report_seen(fingerprints, first)
-
-    def report_draft_config(self) -> None:
-        """Report the width of the hidden states that the draft was handed, and the layers of its entries."""
-        self._config.report_draft(self._engine.draft.cache)
-
-    def report_pools(self, step: int) -> None:
-        """Report who owns what after an engine step."""
-        self._paged.report_pools(step)
-
     def on_layer(self, layer_type: str) -> None:
         if self._plan.prefill:
-            self._config.report_layer(layer_type)
+            self.config.report_layer(layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
         self._plan, self._launches = plan, 0
         self._announce(plan.step, "plan")
-        self._paged.report_tables(plan)
+        self.paged.report_tables(plan)
 
     def before_launch(self, kind: str) -> None:
         self._announce(self._plan.step, kind)
@@ -94,7 +82,7 @@ class TraceRecorder(Probes):
         self._launches += 1
         tapped = self._recording.take() if self._recording else {}
         if kind == LaunchKind.PREFILL:
-            self._config.end_layers()
+            self.config.end_layers()
             self._prefill_rows(self._plan.prefill)
             self._tapped.report_prefill(self._plan.prefill, tapped)
         elif kind == LaunchKind.EXTEND_PROMPT:
@@ -121,11 +109,8 @@ class TraceRecorder(Probes):
 
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the script's drafts in place of the proposals, which are reported as they were."""
-        draft_tokens, num_drafts, own = (
-            proposal.draft_tokens.clone(),
-            list(proposal.num_drafts),
-            proposal.draft_tokens.tolist(),
-        )
+        draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(proposal.num_drafts)
+        own = proposal.draft_tokens.tolist()
         for index, row in enumerate(batch):
             self._proposed(row, tuple(own[index][: num_drafts[index]]))
             emitted = row.seq_len + 1 - len(self._scenario.requests[row.request].prompt)
@@ -145,7 +130,7 @@ class TraceRecorder(Probes):
             self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
 
     def on_target_hidden_states(self, hidden_states: Tensor | None) -> None:
-        self._config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])
+        self.config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])
 
     def on_accept(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         for row, correct, tokens in zip(batch, acceptance.correct_len_cpu, acceptance.tokens, strict=True):
@@ -165,7 +150,7 @@ class TraceRecorder(Probes):
             key = Key(commit.request, commit.round)
             self._log.add("accept.emitted", key, commit.emitted)
             self._log.add("commit.length", key, commit.seq_len)
-            self._paged.report_entries(
+            self.paged.report_entries(
                 "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
             )
         if self._states and commits:
@@ -183,7 +168,7 @@ class TraceRecorder(Probes):
             for commit in commits:
                 first = max(0, commit.seq_len_before - draft.lookback)
                 layers = range(len(draft.cache.keys))
-                self._paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.seq_len)
+                self.paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.seq_len)
         if commits[0].round:
             self._tapped.report_extend(commits)
 
@@ -194,4 +179,4 @@ class TraceRecorder(Probes):
             self._memory.poison_states((state_slot,))
 
     def on_step(self, plan: StepPlan) -> None:
-        self.report_pools(plan.step)
+        self.paged.report_pools(plan.step)

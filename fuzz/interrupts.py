@@ -6,10 +6,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
-def handled(handler: Callable[[int, object], object], *numbers: signal.Signals) -> Iterator[None]:
+def handled(handler: Callable[[int, FrameType | None], object], *numbers: signal.Signals) -> Iterator[None]:
     """Let a function handle these signals meanwhile. Outside of the main thread nothing is changed."""
     is_main = threading.current_thread() is threading.main_thread()
     # A script's background job has SIGINT ignored, so that Ctrl-C at the terminal does not reach it: that stays.

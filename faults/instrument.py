@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from draftproof.faults.patching import Placed
 from draftproof.harness.hunk_counters import COUNTER
 
 
-@dataclass(frozen=True)
-class _Insertion:
+class _Insertion(NamedTuple):
     """A call to insert before line `line` of a file, indented by `indent`."""
 
     line: int
@@ -24,14 +24,18 @@ class _Insertion:
 
 
 class _Source:
-    """A parsed file with its parents. `None` as parent: the module."""
+    """A file, parsed when it is first asked about: most are not."""
 
     def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
-        self.tree = ast.parse(text)
-        self.parent: dict[ast.AST, ast.AST] = {
-            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
-        }
+        self.text, self.lines = text, text.splitlines()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def parent(self) -> dict[ast.AST, ast.AST]:
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     def statement(self, line: int) -> ast.stmt | None:
         """Return the innermost statement that covers a line, decorators included."""
@@ -66,20 +70,18 @@ class _Source:
 
 def instrument(
     files: Mapping[str, str], placed: Mapping[str, tuple[Placed, ...]], old: Mapping[str, str]
-) -> tuple[dict[str, str], int]:
+) -> dict[str, str]:
     """Return the patched `files` (path -> text) with counters; hunks are numbered from 0 in the order of `placed`.
 
-    Returns the files and the number of hunks. Raises SyntaxError if a patched file is not Python.
+    Raises SyntaxError if a patched file is not Python.
     """
     sources = {path: _Source(text) for path, text in files.items()}
     insertions: dict[str, list[_Insertion]] = {path: [] for path in files}
-    number = 0
-    for path, hunks in placed.items():
-        for hunk in hunks:
-            for where, insertion in _insertions(sources, path, hunk, old[path], number):
-                insertions[where].append(insertion)
-            number += 1
-    return {path: _insert(sources[path].lines, insertions[path]) for path in files}, number
+    hunks = ((path, hunk) for path, of_path in placed.items() for hunk in of_path)
+    for number, (path, hunk) in enumerate(hunks):
+        for where, insertion in _insertions(sources, path, hunk, old[path], number):
+            insertions[where].append(insertion)
+    return {path: _insert(source.lines, insertions[path]) for path, source in sources.items()}
 
 
 def _insertions(
@@ -93,16 +95,17 @@ def _insertions(
     function = source.function(node)
     if function is not None and _is_jit(function):
         yield from _launches(sources, function.name, number)
-    else:
-        if function is None and (isinstance(node, ast.ImportFrom) or _is_docstring(node)):
-            node = _next_statement(source, line) or node
-        if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
-            yield path, source.before(node, line, number)
+        return
+    if function is None and (isinstance(node, ast.ImportFrom) or _is_docstring(node)):
+        node = _next_statement(source, line) or node
+    if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+        yield path, source.before(node, line, number)
 
 
 def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
     """Return a line of the new file where a pure deletion shows: in the cut statement, after it, or before it."""
-    removed = _removed(placed)
+    # The hunk adds no statement, so that all else moves up by their number.
+    removed = {placed.hunk.start + offset for offset, line in enumerate(placed.hunk.lines) if line[0] == "-"}
 
     def shift(line: int) -> int:
         return line + placed.new_start - placed.hunk.start - sum(gone < line for gone in removed)
@@ -113,7 +116,8 @@ def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
     rest = [line for line in range(_first_line(cut), (cut.end_lineno or 0) + 1) if line not in removed]
     if rest:
         return shift(rest[0])
-    block = next(b for b in _blocks(old.parent.get(cut, old.tree)) if cut in b)
+    parent = old.parent[cut]
+    block = next(block for name in ("body", "orelse", "finalbody") if cut in (block := getattr(parent, name, ())))
     here = block.index(cut)
     for sibling in (*block[here + 1 :], *reversed(block[:here])):
         if _first_line(sibling) not in removed:
@@ -121,23 +125,9 @@ def _line_after(source: _Source, placed: Placed, old: _Source) -> int:
     return placed.old_line
 
 
-def _removed(placed: Placed) -> set[int]:
-    """Lines of the old file that are gone. The hunk adds none, so that all else moves up by their number."""
-    gone: set[int] = set()
-    for offset, line in enumerate(placed.hunk.lines):
-        if line[0] == "-":
-            gone.add(placed.hunk.start + offset)
-    return gone
-
-
 def _next_statement(source: _Source, line: int) -> ast.stmt | None:
     later = [node for node in ast.walk(source.tree) if isinstance(node, ast.stmt) and node.lineno > line]
     return min(later, key=lambda node: (node.lineno, node.col_offset), default=None)
-
-
-def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    names = ("body", "orelse", "finalbody")
-    return [block for name in names if isinstance(block := getattr(node, name, None), list)]
 
 
 def _launches(sources: Mapping[str, _Source], name: str, number: int) -> Iterable[tuple[str, _Insertion]]:

@@ -32,7 +32,7 @@ def patched(sources: dict[str, str], hunks: tuple[Hunk, ...]) -> tuple[dict[str,
             raise StalePatchError(f"{path}: there is no such file")
         result[path], placed[path] = apply(sources[path], of_path)
     try:
-        result, _ = instrument(result, placed, sources)
+        result = instrument(result, placed, sources)
     except SyntaxError as error:
         raise PatchError(f"the patched source is not Python: {error}") from None
     return result, tuple(f"{path}:{at.hunk.start}" for path, of_path in placed.items() for at in of_path)

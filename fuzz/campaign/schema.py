@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -109,3 +111,15 @@ class CampaignSums(NamedTuple):
     @property
     def done(self) -> int:
         return sum(self.outcomes.values())
+
+
+def read_sums(db: sqlite3.Connection) -> CampaignSums:
+    """Return the sums that a campaign's database keeps."""
+    done = "SELECT outcome, count(*) FROM scenarios WHERE state = 'done' GROUP BY outcome"
+    return CampaignSums(
+        outcomes=Counter(dict(db.execute(done))),
+        contracts={name: (judged, failed) for name, judged, failed in db.execute("SELECT * FROM contracts")},
+        minimums={(of, name): value for of, name, value in db.execute("SELECT * FROM minimums")},
+        counts=Counter(dict(db.execute("SELECT name, value FROM counts"))),
+        draft_counts={(of, name): value for of, name, value in db.execute("SELECT * FROM draft_counts")},
+    )

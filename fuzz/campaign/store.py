@@ -29,6 +29,7 @@ from draftproof.fuzz.campaign.schema import (
     CorpusEntry,
     QueuedScenario,
     SecondRun,
+    read_sums,
 )
 from draftproof.fuzz.campaign.settings import CampaignError, DiskError
 from draftproof.harness.workers.messages import Answer
@@ -137,14 +138,7 @@ class Store:
         return _scenario(row[0]) if row and row[0] else None
 
     def sums(self) -> CampaignSums:
-        done = "SELECT outcome, count(*) FROM scenarios WHERE state = 'done' GROUP BY outcome"
-        return CampaignSums(
-            outcomes=Counter(dict(self._db.execute(done))),
-            contracts={name: (judged, failed) for name, judged, failed in self._db.execute("SELECT * FROM contracts")},
-            minimums={(of, name): value for of, name, value in self._db.execute("SELECT * FROM minimums")},
-            counts=self.counts(),
-            draft_counts={(of, name): value for of, name, value in self._db.execute("SELECT * FROM draft_counts")},
-        )
+        return read_sums(self._db)
 
     def counts(self) -> Mapping[str, int]:
         return Counter(dict(self._db.execute("SELECT name, value FROM counts")))

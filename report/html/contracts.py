@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from draftproof.fuzz.campaign.schema import CampaignSums
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome
@@ -29,23 +26,15 @@ class ContractRow(Value, frozen=True, kw_only=True):
 
 def judged(source: RunSource) -> tuple[ContractRow, ...]:
     """Return the verdicts as the campaign itself gives them, worst first."""
-    sums = {str(row["name"]): (int(row["judged"]), int(row["failed"])) for row in source.contracts}
-    kept = CampaignSums(
-        contracts=sums,
-        minimums=Counter({(str(row["contract"]), str(row["name"])): int(row["reached"]) for row in source.minimums}),
-        counts=Counter({str(row["name"]): int(row["value"]) for row in source.counts}),
-        draft_counts=Counter({(str(row["draft"]), str(row["name"])): int(row["value"]) for row in source.draft_counts}),
-        outcomes=Counter(source.outcomes),
-    )
     found = [
         ContractRow(
             name=one.name,
             verdict=one.verdict,
             judged=one.scenarios,
-            failed=sums.get(one.name, (0, 0))[1],
+            failed=source.sums.contracts.get(one.name, (0, 0))[1],
             missing=one.missing,
             reason=one.reason,
         )
-        for one in verdicts(kept, source.settings)
+        for one in verdicts(source.sums, source.settings)
     ]
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.verdict)))

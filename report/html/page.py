@@ -16,11 +16,11 @@ from markupsafe import Markup
 from draftproof.faults.matrix import FaultReport
 from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, worst
+from draftproof.report.html import matrix
 from draftproof.report.html.chart import Chart, chart, steps
 from draftproof.report.html.contracts import ContractRow, judged
 from draftproof.report.html.findings import View, views
 from draftproof.report.html.heat import Coverage, covered
-from draftproof.report.html.matrix import Lane, lane
 from draftproof.report.html.source import RunSource
 from draftproof.report.html.words import count, date, plural, share
 
@@ -38,7 +38,7 @@ class CampaignPage:
     findings: tuple[View, ...]
     contracts: tuple[ContractRow, ...]
     verdicts: Mapping[str, int]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[FaultReport, ...]
     coverage: Coverage
     chart: Chart | None
     rates: Chart | None
@@ -63,7 +63,7 @@ def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignP
         findings=findings,
         contracts=contracts,
         verdicts=Counter(one.verdict.value for one in contracts),
-        lanes=tuple(lane(matrix) for matrix in matrices),
+        lanes=tuple(matrices),
         coverage=coverage,
         chart=chart(steps(times), until=last, limit=coverage.possible, events=events),
         rates=chart(rates, until=last, stepped=False),
@@ -89,14 +89,14 @@ def _verdict(source: RunSource, contracts: Sequence[ContractRow]) -> Outcome:
     said = source.facts.get("verdict", "")
     if said in Outcome.__members__:
         return Outcome(said)
-    outcomes = [Outcome(name) for name in source.outcomes if name in Outcome.__members__]
+    outcomes = [Outcome(name) for name in source.sums.outcomes if name in Outcome.__members__]
     found = [Outcome(str(one.row["outcome"])) for one in source.findings if one.row["outcome"] in Outcome.__members__]
     return worst([*outcomes, *found, *(one.verdict for one in contracts if one.judged)])
 
 
 def _says(verdict: Outcome, source: RunSource, findings: Sequence[View], contracts: Sequence[ContractRow]) -> str:
     """One sentence for whom nothing else is told."""
-    done = sum(source.outcomes.values())
+    done = source.sums.done
     ran = f"{plural(done, 'scenario')} in {show_duration(_seconds(source))}"
     if findings:
         kinds = Counter(view.outcome for view in findings)
@@ -109,10 +109,9 @@ def _says(verdict: Outcome, source: RunSource, findings: Sequence[View], contrac
 
 
 def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
-    settings, done, seconds = source.settings, sum(source.outcomes.values()), _seconds(source)
+    settings, done, seconds = source.settings, source.sums.done, _seconds(source)
     started = _float(source.facts.get("started", ""))
-    counts = {str(row["name"]): int(row["value"]) for row in source.counts}
-    runs = counts.get("stability_runs", 0)
+    runs, same = (source.sums.counts.get(f"stability_{name}", 0) for name in ("runs", "same"))
     return {
         "Subject": settings.subject or "the engine",
         "Fault": settings.fault or "none",
@@ -124,10 +123,10 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
         "Started": date(started) if started else "",
         "Ran for": show_duration(seconds) + (f", ended by {why}" if (why := source.facts.get("reason", "")) else ""),
         "Workers": str(source.workers or ""),
-        "Scenarios": f"{count(done)} ({_kinds(source.outcomes)})" if done else "0",
+        "Scenarios": f"{count(done)} ({_kinds(source.sums.outcomes)})" if done else "0",
         "Rate": f"{count(done / seconds)} a second" if seconds else "",
         "Coverage": f"{share(coverage.hit, coverage.possible)} of {plural(coverage.possible, 'bin')}",
-        "Stability": f"{share(counts.get('stability_same', 0), runs)} of {plural(runs, 'second run')}" if runs else "",
+        "Stability": f"{share(same, runs)} of {plural(runs, 'second run')}" if runs else "",
         "Troubles": count(len(source.troubles)),
     }
 
@@ -164,5 +163,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["count"] = count
+    made.filters |= {"count": count, "share": share}
+    made.globals["matrix"] = matrix
     return made

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from draftproof.fuzz.campaign.schema import CampaignSums, read_sums
 from draftproof.fuzz.campaign.settings import CampaignError, Settings, read
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.verdict import Divergence
 
 Row = Mapping[str, Any]
-_TABLES = ("contracts", "minimums", "counts", "draft_counts", "bins", "progress", "troubles", "findings")
 LONGEST = 20_000
 """Characters of a traceback or of stacks that a report keeps."""
 
@@ -40,7 +40,7 @@ class StoredFinding:
 
 @dataclass(frozen=True)
 class RunSource:
-    """A run as its store tells it: rows of its tables. `facts` are texts by name, `outcomes` counts finished scenarios.
+    """A run as its store tells it: rows of its tables, and its sums. `facts` are texts by name.
 
     `workers` is how many there were of late, None if nobody says.
     """
@@ -49,11 +49,7 @@ class RunSource:
     settings: Settings
     workers: int | None
     facts: Mapping[str, str]
-    outcomes: Mapping[str, int]
-    contracts: tuple[Row, ...]
-    minimums: tuple[Row, ...]
-    counts: tuple[Row, ...]
-    draft_counts: tuple[Row, ...]
+    sums: CampaignSums
     bins: tuple[Row, ...]
     progress: tuple[Row, ...]
     troubles: tuple[Row, ...]
@@ -85,33 +81,23 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _source(path: Path, settings: Settings, store: sqlite3.Connection) -> RunSource:
-    rows = {name: _rows(store, name) for name in _TABLES}
     facts = {str(row["key"]): str(row["value"]) for row in _rows(store, "campaign")}
     return RunSource(
         path=path,
         settings=settings,
         workers=int(facts["workers"]) if facts.get("workers", "").isdigit() else None,
         facts=facts,
-        outcomes=_outcomes(store),
-        contracts=rows["contracts"],
-        minimums=rows["minimums"],
-        counts=rows["counts"],
-        draft_counts=rows["draft_counts"],
-        bins=rows["bins"],
-        progress=tuple(sorted(rows["progress"], key=lambda row: row["at"])),
-        troubles=tuple(sorted(rows["troubles"], key=lambda row: row["at"])),
-        findings=tuple(_found(path, row) for row in sorted(rows["findings"], key=lambda row: row["at"] or 0.0)),
+        sums=read_sums(store),
+        bins=_rows(store, "bins"),
+        progress=_rows(store, "progress ORDER BY at"),
+        troubles=_rows(store, "troubles ORDER BY at"),
+        findings=tuple(_found(path, row) for row in _rows(store, "findings ORDER BY coalesce(at, 0)")),
     )
 
 
 def _rows(store: sqlite3.Connection, table: str) -> tuple[Row, ...]:
     # The name is one of ours: a table's name cannot be a parameter.
     return tuple(dict(row) for row in store.execute(f"SELECT * FROM {table}"))
-
-
-def _outcomes(store: sqlite3.Connection) -> dict[str, int]:
-    asked = "SELECT outcome AS name, COUNT(*) AS count FROM scenarios WHERE state = 'done' GROUP BY outcome"
-    return {str(row["name"]): int(row["count"]) for row in store.execute(asked)}
 
 
 def _found(path: Path, row: Row) -> StoredFinding:

@@ -41,7 +41,7 @@ TRIPLE = diff(9, "         x = 9", "-    y = x * 2", "+    y = x * 3", "     ret
 def counted(text: str, source: str = SOURCE) -> tuple[list[str], dict[str, Any], list[int]]:
     """The instrumented lines, the namespace they make, and the hits that running them appends to."""
     patched, placed = apply(source, parse(text))
-    files, _ = instrument({PATH: patched}, {PATH: placed}, {PATH: source})
+    files = instrument({PATH: patched}, {PATH: placed}, {PATH: source})
     hits: list[int] = []
     with TemporaryDirectory() as folder:
         file = Path(folder, "walk.py")
@@ -191,7 +191,7 @@ def test_a_triton_function_is_counted_where_it_is_launched():
     )
     text = diff(5, " def inner(x):", "-    return x + 1", "+    return x + 2", " ")
     patched, placed = apply(source, parse(text))
-    files, _ = instrument({PATH: patched}, {PATH: placed}, {PATH: source})
+    files = instrument({PATH: patched}, {PATH: placed}, {PATH: source})
     where = [i for i, line in enumerate(files[PATH].splitlines()) if COUNTER in line]
     assert where == [15]
     assert files[PATH].splitlines()[16].strip() == "outer[grid](x)"

@@ -7,12 +7,13 @@ from collections import Counter
 import msgspec
 import pytest
 
+from draftproof.faults.trial import FaultOutcome
 from draftproof.properties.coverage import CROSSES, POINTS, impossible, universe
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.report.html.chart import MOST_POINTS, chart, steps
 from draftproof.report.html.grid import WIDEST, grid
 from draftproof.report.html.heat import covered
-from draftproof.report.html.matrix import lane
+from draftproof.report.html.matrix import MEANINGS, note, number, usual_tests
 from draftproof.report.html.words import count, share, short
 from tests.report.report_run import drawn, matrix
 
@@ -137,18 +138,19 @@ def test_a_chart_of_nothing_is_none_and_one_of_much_is_thinned():
     assert "nan" not in tiny.points
 
 
-def test_faults_stand_by_outcome_with_what_needs_a_look_first():
-    shown = lane(matrix())
-    assert [group.outcome for group in shown.groups] == ["survived", "detected by other", "crashed", "detected"]
-    survived = shown.groups[0].entries[0]
-    assert (survived.examples.text, survived.examples.sort) == ("never", "")
-    assert survived.note.startswith("it needs a page")
-    detected = {entry.id.rsplit("-", 1)[1]: entry for entry in shown.groups[3].entries}
-    assert detected["0"].examples.text == "1 (1..10)"
-    assert (detected["0"].output.text, detected["1"].output.text, detected["7"].output.text) == ("seen", "not seen", "")
-    assert "1.200 drafts accepted a round; 1.500 without the fault" in detected["0"].acceptance.why
-    assert [what for what, _, _ in shown.ours] == ["detected as named", "noticed in any way"]
-    assert ("by comparing the output", "34.8 %", "8 of 23") in shown.baseline
+def test_what_needs_a_look_stands_first():
+    assert MEANINGS.keys() == set(FaultOutcome)
+    assert list(MEANINGS)[:3] == [FaultOutcome.STALE, FaultOutcome.INERT, FaultOutcome.SURVIVED]
+
+
+def test_a_fault_in_numbers_and_words():
+    faults = {fault.id.rsplit("-", 1)[1]: fault for fault in matrix().faults}
+    assert number(faults["3"].examples, "g") == ("never", "")
+    assert number(faults["0"].examples, "g") == ("1 (1..10)", "1")
+    assert note(faults["3"]).startswith("it needs a page")
+    output, acceptance = zip(*(usual_tests(faults[name]) for name in "017"), strict=True)
+    assert [cell.text for cell in output] == ["seen", "not seen", ""]
+    assert "1.200 drafts accepted a round; 1.500 without the fault" in acceptance[0].why
 
 
 @pytest.mark.parametrize(

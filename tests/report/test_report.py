@@ -103,6 +103,15 @@ def test_a_report_tells_what_ran_and_what_was_found(page):
     assert "GPU lane" in whole
 
 
+def test_faults_stand_by_outcome_with_sums_before_them(page):
+    whole = " ".join(page.whole.split())
+    groups = ["survived 1 nobody", "detected by other 1 noticed", "crashed 1 the engine", "detected 21 its contract"]
+    places = [whole.index(group) for group in groups]
+    assert places == sorted(places)
+    assert "detected as named (21 of 24)" in whole
+    assert "34.8 % by comparing the output (8 of 23)" in whole
+
+
 def test_a_report_needs_nothing_else(page):
     assert {tag for tag, _ in page.elements} <= TAGS
     for tag, attributes in page.elements:

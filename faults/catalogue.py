@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.faults.patching import Hunk, PatchError, parse, refresh, render
+from draftproof.faults.patching import Hunk, PatchError, StalePatchError, apply, parse, refresh, render
 from draftproof.properties.kernels.table import NAMES as KERNELS
 from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
@@ -155,3 +155,27 @@ def changes(files: Iterable[FaultFile]) -> tuple[Change, ...]:
     """Return the changes that these faults forced, by fault."""
     found = {file.fault.id: " ".join(file.fault.strategies.split()) for file in files}
     return tuple(Change(fault=fault, text=text) for fault, text in sorted(found.items()) if text)
+
+
+class FaultSummary(Fault, frozen=True, kw_only=True):
+    """One fault as `faults list` shows it; `applies` is False for a stale one."""
+
+    applies: bool
+
+
+class FaultList(Value, frozen=True, kw_only=True):
+    """What `faults list --json` writes."""
+
+    faults: tuple[FaultSummary, ...]
+
+
+def summary(file: FaultFile, sources: dict[str, str]) -> FaultSummary:
+    """Return a fault as it is listed, and whether it applies to `sources`."""
+    fault, hunks = msgspec.structs.asdict(file.fault), file.hunks()
+    mechanism = " ".join(file.fault.mechanism.split())
+    try:
+        for path in {hunk.path for hunk in hunks}:
+            apply(sources.get(path, ""), [hunk for hunk in hunks if hunk.path == path])
+    except StalePatchError:
+        return FaultSummary(**{**fault, "mechanism": mechanism}, applies=False)
+    return FaultSummary(**{**fault, "mechanism": mechanism}, applies=True)

@@ -25,8 +25,7 @@ _FIELDS = ("id", "source", "mechanism", "patches", "draft", "contract", "channel
 @app.command("list")
 def list_(json: inputs.Json = None) -> None:
     """List every fault (known bug) of the catalogue."""
-    from draftproof.faults.catalogue import catalogue, read_sources
-    from draftproof.faults.summary import FaultList, summary
+    from draftproof.faults.catalogue import FaultList, catalogue, read_sources, summary
 
     sources = read_sources()
     listed = tuple(summary(file, sources) for file in catalogue().values())
@@ -39,8 +38,7 @@ def list_(json: inputs.Json = None) -> None:
 @app.command()
 def show(name: FaultName, json: inputs.Json = None) -> None:
     """Show one fault: what it does, where it comes from, and its diff."""
-    from draftproof.faults.catalogue import catalogue, find, read_sources
-    from draftproof.faults.summary import FaultList, summary
+    from draftproof.faults.catalogue import FaultList, catalogue, find, read_sources, summary
 
     file = find(name, catalogue())
     fault = summary(file, read_sources())

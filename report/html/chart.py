@@ -5,25 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from draftproof.properties.values.durations import show_duration
 from draftproof.report.html.words import count
 
-WIDTH, HEIGHT = 720, 220
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 26
 MOST_POINTS = 400
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
 @dataclass(frozen=True)
 class Tick:
-    at: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened on the way: where on the x axis, and what."""
+    """A place on an axis, and what is written there."""
 
     at: float
     text: str
@@ -33,21 +26,21 @@ class Event:
 class Chart:
     """`points` and `area` are polygons' coordinates; `limit` is the height of a line never to be passed (None: none).
 
-    `samples` is the same in numbers: (time, value).
+    The line lies between `left` and `right`, `top` and `bottom`. `samples` is the same in numbers: (time, value).
     """
 
-    width: int
-    height: int
-    left: int
-    right: int
-    top: int
-    bottom: int
+    width: ClassVar[int] = 720
+    height: ClassVar[int] = 220
+    left: ClassVar[int] = 52
+    right: ClassVar[int] = 708
+    top: ClassVar[int] = 10
+    bottom: ClassVar[int] = 194
     points: str
     area: str
     across: tuple[Tick, ...]
     up: tuple[Tick, ...]
     limit: float | None
-    events: tuple[Event, ...]
+    events: tuple[Tick, ...]
     samples: tuple[tuple[str, str], ...]
 
 
@@ -73,25 +66,18 @@ def chart(
         return None
     end = max(until, known[-1][0], 1e-3)
     top = max(max(value for _, value in known), limit or 0.0, 1e-9) * 1.04
-    across = lambda at: round(LEFT + (WIDTH - LEFT - RIGHT) * at / end, 1)  # noqa: E731
-    up = lambda value: round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top, 1)  # noqa: E731
+    across = lambda at: round(Chart.left + (Chart.right - Chart.left) * at / end, 1)  # noqa: E731
+    up = lambda value: round(Chart.bottom - (Chart.bottom - Chart.top) * value / top, 1)  # noqa: E731
     line = _line(_thinned(known), end, stepped)
     drawn = [(across(at), up(value)) for at, value in line]
     points = " ".join(f"{x:g},{y:g}" for x, y in drawn)
-    base = f"{HEIGHT - BOTTOM}"
     return Chart(
-        width=WIDTH,
-        height=HEIGHT,
-        left=LEFT,
-        right=WIDTH - RIGHT,
-        top=TOP,
-        bottom=HEIGHT - BOTTOM,
         points=points,
-        area=f"{drawn[0][0]:g},{base} {points} {drawn[-1][0]:g},{base}",
+        area=f"{drawn[0][0]:g},{Chart.bottom} {points} {drawn[-1][0]:g},{Chart.bottom}",
         across=tuple(Tick(across(at), show_duration(at) if at else "0") for at in _times(end)),
         up=tuple(Tick(up(value), count(value)) for value in _values(top)),
         limit=None if limit is None else up(limit),
-        events=tuple(Event(across(min(at, end)), text) for at, text in events),
+        events=tuple(Tick(across(min(at, end)), text) for at, text in events),
         samples=_samples(known, end),
     )
 

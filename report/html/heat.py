@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -109,6 +110,10 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverag
     hits = {str(row["name"]): int(row["hits"]) for row in bins}
     possible = frozenset(universe(wanted))
     strangers = tuple(sorted(name for name in hits if not _declared(name)))
+    missed = defaultdict(list)
+    for name in holes(hits, wanted):
+        cross, _, values = name.partition(": ")
+        missed[cross].append(values)
     known = _Known(hits, possible, max(hits.values(), default=1))
     points = [_point(name, known) for name in CROSSES if len(CROSSES[name]) == 1]
     crosses = [_cross(name, known) for name in CROSSES if len(CROSSES[name]) > 1]
@@ -117,7 +122,7 @@ def covered(bins: Iterable[Mapping[str, Any]], drafts: Iterable[str]) -> Coverag
         possible=len(possible),
         points=tuple(point for point in points if point.possible),
         crosses=tuple(cross for cross in crosses if cross.possible),
-        holes=_grouped(holes(hits, wanted)),
+        holes=tuple((cross, tuple(values)) for cross, values in missed.items()),
         strangers=strangers,
     )
 
@@ -128,14 +133,6 @@ def _declared(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _grouped(names: Iterable[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        cross, _, values = name.partition(": ")
-        groups.setdefault(cross, []).append(values)
-    return tuple((cross, tuple(values)) for cross, values in groups.items())
 
 
 def _point(name: str, known: _Known) -> Point:

@@ -36,6 +36,6 @@ def date(unix: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(unix))
 
 
-def plural(number: int, noun: str, many: str = "") -> str:
+def plural(number: int, noun: str) -> str:
     """1 finding, 2 findings."""
-    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"

@@ -8,10 +8,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -63,7 +62,8 @@ def run_faults(
         parallel=parallel or PARALLEL[device],
         deadline=deadline or DEADLINE[device],
     )
-    present = [file for file in files if not _absent(file, device)]
+    # Eager kernels do not run on a GPU.
+    present = [file for file in files if file.fault.patches != "eager" or device != "cuda"]
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
         groups, stale = _groups(present, Path(folder), device, baseline)
         done: dict[str, Beside] = {}
@@ -89,11 +89,6 @@ def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds:
     if name in stale:
         return untried(file.fault, FaultOutcome.STALE, stale[name], seeds)
     return untried(file.fault, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
-
-
-def _absent(file: FaultFile, device: str) -> bool:
-    """Whether what a fault patches does not run on a device."""
-    return file.fault.patches == "eager" and device == "cuda"
 
 
 @dataclass(frozen=True)
@@ -160,15 +155,20 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str, baseline: bool)
             stale[fault.id] = str(error)
             continue
         ops = _ops(fault, device)
-        expected = Expectation(contract=fault.contract, channel=fault.channel)
         interpreted = fault.patches == "triton" and device == "cpu"
-        plain = baseline and not ops and device == "cpu"
-        task = Task(id=fault.id, folder=copy.folder, hunks=copy.hunks, expected=expected, ops=ops, baseline=plain)
+        task = Task(
+            id=fault.id,
+            folder=copy.folder,
+            hunks=copy.hunks,
+            expected=Expectation(contract=fault.contract, channel=fault.channel),
+            ops=ops,
+            baseline=baseline and not ops and device == "cpu",
+        )
         tasks.setdefault((None if ops else fault.draft, interpreted), []).append(task)
         if ops and not interpreted:
             # Beside its contract, what whole scenarios make of a kernel: there anything that notices counts.
-            whole = Task(
-                id=fault.id + WHOLE, folder=copy.folder, hunks=copy.hunks, expected=Expectation(), baseline=baseline
+            whole = msgspec.structs.replace(
+                task, id=fault.id + WHOLE, expected=Expectation(), ops=(), baseline=baseline
             )
             tasks.setdefault((fault.draft, False), []).append(whole)
     groups = []
@@ -204,7 +204,14 @@ def run_batch(batch: Batch, interpreted: bool) -> Iterator[TaskResult]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
     # -P: the current folder may be the repository, whose kernels/ must not stand in for another package.
     command = [sys.executable, "-P", "-m", "draftproof.faults.fork_server"]
-    with _started(command, environment) as process:
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process,
+        ExitStack() as stack,
+    ):
+        # Does nothing to a process that has ended.
+        stack.callback(process.terminate)
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(batch))
         process.stdin.close()
         seen = 0
@@ -218,13 +225,3 @@ def run_batch(batch: Batch, interpreted: bool) -> Iterator[TaskResult]:
             raise RuntimeError(
                 f"the fork server ended with {process.returncode} after {seen} of {len(batch.tasks)} tasks"
             )
-
-
-@contextmanager
-def _started(command: list[str], environment: dict[str, str]) -> Iterator[Any]:
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.terminate()

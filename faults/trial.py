@@ -84,14 +84,10 @@ def trial(seed: int, orders: Iterable[AnyOrder], expected: Expectation) -> Trial
             return other or replace(result, detail=answer.reason)
         found = expected.divergence_in(answer)
         if found is not None:
-            return _noticed(result, FaultOutcome.DETECTED, found, answer)
+            return replace(result, outcome=FaultOutcome.DETECTED, divergence=found)
         if answer.first is not None and other is None:
-            other = _noticed(result, FaultOutcome.DETECTED_BY_OTHER, answer.first, answer)
+            other = replace(result, outcome=FaultOutcome.DETECTED_BY_OTHER, divergence=answer.first)
     return other or SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED)
-
-
-def _noticed(result: SeedResult, outcome: FaultOutcome, found: Divergence, answer: Answer) -> SeedResult:
-    return replace(result, outcome=outcome, divergence=found)
 
 
 def has_died(answer: Answer) -> bool:

@@ -82,18 +82,13 @@ def make(spot: _Spot, sources: Mapping[str, str]) -> Mutant | None:
     """Return the mutant of a spot; None if it changes nothing or is no Python."""
     text = sources[spot.path]
     mutated = mutate_code(text, spot.operator, spot.occurrence)
-    if mutated is None or not _is_python(mutated) or ast.dump(ast.parse(mutated)) == ast.dump(ast.parse(text)):
+    try:
+        if mutated is None or ast.dump(ast.parse(mutated)) == ast.dump(ast.parse(text)):
+            return None
+    except SyntaxError:
         return None
     before, after = changed(text, mutated)
     return Mutant(path=spot.path, kind=spot.kind, line=spot.line, before=before, after=after, text=mutated)
-
-
-def _is_python(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
 
 
 Span = tuple[tuple[int, int], tuple[int, int]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,7 +68,9 @@ def grid(timeline: Timeline) -> Grid:
     never = {request: _never(marks) for request, marks in by_request.items()}
     places = {column for mark in timeline.marks for column in _columns(mark, never[mark.request])}
     columns = _window(sorted(places), _home(timeline, never))
-    groups = [_group(request, by_request[request], columns, never[request], timeline) for request in _order(by_request)]
+    # The engine's own row stands last.
+    requests = sorted(by_request, key=lambda request: (request < 0, request))
+    groups = [_group(request, by_request[request], columns, never[request], timeline) for request in requests]
     return Grid(
         columns=tuple(str(number) if not kind else "never" for kind, number in columns),
         groups=tuple(groups),
@@ -76,11 +78,6 @@ def grid(timeline: Timeline) -> Grid:
         parted=tuple(mark for mark in timeline.marks if mark.different),
         run=timeline.run,
     )
-
-
-def _order(requests: Iterable[int]) -> list[int]:
-    """Sort requests, the engine's own row last."""
-    return sorted(requests, key=lambda request: (request < 0, request))
 
 
 def _never(marks: list[Mark]) -> Mapping[int, int]:
@@ -116,7 +113,7 @@ def _group(
         for column in _columns(mark, never):
             found[mark.phase, column].append(mark)
             rounds[column].append(mark.round)
-    phases = sorted({mark.phase for mark in marks}, key=_rank)
+    phases = sorted({mark.phase for mark in marks}, key=lambda phase: (*PHASES, phase).index(phase))
     lines = [
         Line(phase, tuple(_cell(found.get((phase, column), []), timeline) for column in columns)) for phase in phases
     ]
@@ -126,10 +123,6 @@ def _group(
 
 def _rounds(numbers: list[int]) -> str:
     return "+".join("P" if number == 0 else str(number) for number in sorted(set(numbers)))
-
-
-def _rank(phase: str) -> int:
-    return PHASES.index(phase) if phase in PHASES else len(PHASES)
 
 
 def _cell(marks: list[Mark], timeline: Timeline) -> Cell:

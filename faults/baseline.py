@@ -66,10 +66,8 @@ def unsteered(scenario: Scenario) -> Scenario:
 
 def add(run: BaselineRun, answer: Answer) -> BaselineRun:
     """Add what one scenario showed; a crash ends the run. Raises RuntimeError for an error of our own."""
-    if has_died(answer):
-        return msgspec.structs.replace(run, crash=death_of(answer))
-    if answer.message:
-        return msgspec.structs.replace(run, crash=answer.message)
+    if crash := death_of(answer) if has_died(answer) else answer.message:
+        return msgspec.structs.replace(run, crash=crash)
     counts = answer.counts
     return BaselineRun(
         scenarios=run.scenarios + counts["scenarios"],

@@ -6,6 +6,7 @@ import math
 import platform
 import statistics
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
@@ -191,8 +192,6 @@ def versions() -> tuple[Made, ...]:
     """Return what the matrix is made with here; nothing of the machine."""
     found = [Made(package="python", version=platform.python_version())]
     for package in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found.append(Made(package=package, version=version(package)))
-        except PackageNotFoundError:
-            continue
     return tuple(found)

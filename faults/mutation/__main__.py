@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections import Counter
@@ -64,13 +65,11 @@ def main(
     if write:
         write.write_text(encode(Sample(seed=seed, mutants=tuple(mutants))) + "\n", encoding="utf-8")
         return
-    done = 0
+    done = itertools.count(1)
 
     def progress(_id: str) -> None:
-        nonlocal done
-        done += 1
         if sys.stderr.isatty():
-            console.print(f"{done} runs of {len(mutants)} mutants", end="\r")
+            console.print(f"{next(done)} runs of {len(mutants)} mutants", end="\r")
 
     models = [one for path in model or () for one in _scenarios(path.resolve(), draft_model, seed, model_examples)]
     score = judge_all(mutants, seed, examples, models, progress, parallel)

@@ -7,11 +7,6 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.source import RunSource
 
-_ORDER = (
-    *(Outcome.ERROR, Outcome.CRASH, Outcome.HANG, Outcome.FAIL),
-    *(Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.SKIP),
-)
-
 
 class ContractRow(Value, frozen=True, kw_only=True):
     """One contract: scenarios that it judged, how many failed, the minimums that were not reached, and why else."""
@@ -37,4 +32,4 @@ def judged(source: RunSource) -> tuple[ContractRow, ...]:
         )
         for one in verdicts(source.sums, source.settings)
     ]
-    return tuple(sorted(found, key=lambda one: _ORDER.index(one.verdict)))
+    return tuple(sorted(found, key=lambda one: list(Outcome).index(one.verdict)))

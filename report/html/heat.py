@@ -136,32 +136,32 @@ def _declared(name: str) -> bool:
 
 
 def _point(name: str, known: _Known) -> Point:
-    point = CROSSES[name][0]
-    squares = tuple((value, known.square(name, (value,))) for value in POINTS[point])
+    squares = tuple((value, known.square(name, (value,))) for value in POINTS[CROSSES[name][0]])
     return Point(name, squares, *known.count(name))
 
 
 def _cross(name: str, known: _Known) -> Cross:
     """Draw a cross: the longer of its first two points goes down; a third makes a map for each of its values."""
     first, second, *more = CROSSES[name]
-    turned = len(POINTS[second]) > len(POINTS[first])
-    down, across = (second, first) if turned else (first, second)
-    made = [_map(name, down, across, turned, rest, known) for rest in product(*(POINTS[point] for point in more))]
+    down, across = (second, first) if len(POINTS[second]) > len(POINTS[first]) else (first, second)
+    thirds = (dict(zip(more, values, strict=True)) for values in product(*(POINTS[point] for point in more)))
+    made = [_map(name, down, across, third, known) for third in thirds]
     return Cross(name, down, across, tuple(one for one in made if one.lines), *known.count(name))
 
 
-def _map(name: str, down: str, across: str, turned: bool, rest: tuple[str, ...], known: _Known) -> Map:
-    lines = []
-    for value in POINTS[down]:
-        pairs = ((value, other) for other in POINTS[across])
-        squares = tuple(known.square(name, (*(reversed(pair) if turned else pair), *rest)) for pair in pairs)
-        lines.append((value, squares))
-    extra = zip(CROSSES[name][2:], rest, strict=True)
-    caption = ", ".join(f"{point} = {value}" for point, value in extra)
-    lines = [(value, squares) for value, squares in lines if _within(squares)]
+def _map(name: str, down: str, across: str, third: Mapping[str, str], known: _Known) -> Map:
+    def square(row: str, column: str) -> Square:
+        values = {down: row, across: column, **third}
+        return known.square(name, tuple(values[point] for point in CROSSES[name]))
+
+    every = ((row, [square(row, column) for column in POINTS[across]]) for row in POINTS[down])
+    lines = [(row, squares) for row, squares in every if _within(squares)]
     columns = [at for at in range(len(POINTS[across])) if _within(squares[at] for _, squares in lines)]
-    kept = tuple((value, tuple(squares[at] for at in columns)) for value, squares in lines)
-    return Map(caption, tuple(POINTS[across][at] for at in columns), kept)
+    return Map(
+        caption=", ".join(f"{point} = {value}" for point, value in third.items()),
+        across=tuple(POINTS[across][at] for at in columns),
+        lines=tuple((row, tuple(squares[at] for at in columns)) for row, squares in lines),
+    )
 
 
 def _within(squares: Iterable[Square]) -> bool:

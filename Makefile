@@ -34,7 +34,7 @@ test: $(READY)
 test-fast: $(READY)
 	$(BIN) -m pytest -q -m "fast and not gpu" $(ARGS)
 
-# Kernels compiled and interpreted, whole histories and documents, a browser.
+# Kernels compiled and interpreted, whole histories, campaigns and documents, benchmarks, a browser.
 test-slow: $(READY)
 	$(BIN) -m pytest -q $(SPREAD) -m "slow and not gpu" --draftproof-profile=nightly $(ARGS)
 

@@ -27,8 +27,6 @@ FAST = (
 
 BETWEEN = (
     # Many scenarios are drawn, or every value of every draft is changed.
-    "tests/properties/test_coverage.py",
-    "tests/properties/test_draft_strategies.py",
     "tests/properties/test_drafts.py::test_counts_see_rows_that_found_nothing_beside_others_under_a_controller",
     "tests/properties/test_drafts.py::test_variants_hold_for_every_draft",
     "tests/properties/test_mutations.py::test_every_change_of_what_any_draft_reports_is_minded",
@@ -46,6 +44,14 @@ SLOW = (
     "tests/test_docs.py::test_commands_end_without_a_failure",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
+    # Campaigns find and shrink a fault.
+    "tests/cli/test_fuzz.py::test_a_fault_is_one_finding_and_the_campaign_goes_on",
+    "tests/cli/test_shrink.py::test_a_fault_is_shrunk_in_workers",
+    # Hundreds of scenarios are drawn, or run.
+    "tests/properties/test_coverage.py",
+    "tests/properties/test_draft_strategies.py",
+    # Benchmarks.
+    "tests/benchmarks/",
     # The engine is bisected over a history of 64 commits.
     "tests/fuzz/test_history.py::test_the_commit_that_brought_a_fault_in_is_named",
 )

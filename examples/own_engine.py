@@ -33,7 +33,9 @@ class SteeredLookup(PromptLookupCandidateGenerator):
         round_, context = len(self.rounds), input_ids.shape[1] - 1
         emitted = input_ids.shape[1] - len(self.request.prompt)
         left = self.request.budget - emitted
-        wanted = round_plan(self.request, round_).drafts if round_ else 0  # round 0 is the prefill: it has no drafts
+        wanted = (
+            round_plan(self.request, round_).num_drafts if round_ else 0
+        )  # round 0 is the prefill: it has no drafts
         count = drafts_allowed(wanted, context=context, max_len=self.max_length, budget_left=left)
         drafts = forced(self.script, round_, emitted, count)
         if drafts is None:

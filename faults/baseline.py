@@ -56,7 +56,7 @@ class Baseline(Value, frozen=True, kw_only=True):
 
 def unsteered(scenario: Scenario) -> Scenario:
     """Return the scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant."""
-    own = (RoundPlan(drafts=scenario.steps, accept=-1),)
+    own = (RoundPlan(num_drafts=scenario.steps, num_correct=-1),)
     requests = tuple(msgspec.structs.replace(request, rounds=own) for request in scenario.requests)
     model = scenario.model
     if isinstance(model, ProbeModel):

@@ -59,7 +59,7 @@ class _RequestSolver:
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
             plan, count = round_plan(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
-            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan.accept)))
+            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan.num_correct)))
             emitted += rounds[-1].emitted
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
 
@@ -70,7 +70,7 @@ class _RequestSolver:
             emitted += (self._truth.token(len(emitted)),)
         steps, plans = self._scenario.steps, self._request.rounds
         chains: Chains = tuple(
-            tuple(self._chain(done, steps, plan.accept) for plan in plans) for done in range(1, len(emitted))
+            tuple(self._chain(done, steps, plan.num_correct) for plan in plans) for done in range(1, len(emitted))
         )
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=(), chains=chains)
 
@@ -88,7 +88,7 @@ class _RequestSolver:
     def _allowed(self, number: int, emitted: int) -> int:
         """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
         request, max_len = self._request, self._limits.max_len
-        context, wanted = len(request.prompt) + emitted - 1, round_plan(request, number).drafts
+        context, wanted = len(request.prompt) + emitted - 1, round_plan(request, number).num_drafts
         return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
 
     def _round(self, emitted: tuple[int, ...], count: int, chain: tuple[int, ...] | None) -> RoundScript:

@@ -118,7 +118,7 @@ def requests(scenario: Scenario, script: Script) -> list[GenerationRequest]:
             prompt=request.prompt,
             budget=request.budget,
             stop=frozenset(script.requests[number].stop),
-            num_drafts_wanted=tuple(plan.drafts for plan in request.rounds),
+            num_drafts_wanted=tuple(plan.num_drafts for plan in request.rounds),
         )
         for number, request in enumerate(scenario.requests)
     ]

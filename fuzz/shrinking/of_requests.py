@@ -95,13 +95,13 @@ def simpler_plans(request: Request) -> Iterator[Request]:
 
 
 def _simpler(plan: RoundPlan) -> Iterator[RoundPlan]:
-    for drafts in lower(plan.drafts, 0):
-        yield RoundPlan(drafts=drafts, accept=min(plan.accept, drafts))
-    if plan.accept:
-        yield replace(plan, accept=0)
-    yield from lowered(plan, "accept", 1)
-    if plan.accept < 0:
-        yield replace(plan, accept=plan.drafts)
+    for drafts in lower(plan.num_drafts, 0):
+        yield RoundPlan(num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
+    if plan.num_correct:
+        yield replace(plan, num_correct=0)
+    yield from lowered(plan, "num_correct", 1)
+    if plan.num_correct < 0:
+        yield replace(plan, num_correct=plan.num_drafts)
 
 
 def shorter_prompts(scenario: Scenario) -> Iterator[Scenario]:

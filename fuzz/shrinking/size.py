@@ -19,13 +19,13 @@ def rounds(request: Request, max_len: int) -> int:
         last = min(last, request.stop_at + 1)
     while emitted < last:
         count += 1
-        emitted += 1 + max(0, round_plan(request, count).accept)
+        emitted += 1 + max(0, round_plan(request, count).num_correct)
     return count
 
 
 def tokens_of(request: Request, count: int) -> int:
     """Return the budget with which a request has exactly `count` rounds, as `rounds` counts them."""
-    return 1 + sum(1 + max(0, round_plan(request, number).accept) for number in range(1, count + 1))
+    return 1 + sum(1 + max(0, round_plan(request, number).num_correct) for number in range(1, count + 1))
 
 
 def size(scenario: Scenario) -> tuple[int, ...]:
@@ -70,9 +70,9 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         len(plans),
         sum(request.budget for request in requests),
         sum(request.stop_at >= 0 for request in requests),
-        sum(plan.drafts for plan in plans),
-        sum(plan.accept < 0 for plan in plans),
-        sum(max(0, plan.accept) for plan in plans),
+        sum(plan.num_drafts for plan in plans),
+        sum(plan.num_correct < 0 for plan in plans),
+        sum(max(0, plan.num_correct) for plan in plans),
         sum(request.arrival for request in requests),
     )
 

@@ -158,7 +158,7 @@ def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:
 def _limit(evidence: Evidence, row: Row, solved: RoundScript, allowed: int) -> str:
     """Return what kept a round from having all the drafts of its plan: the tightest limit, in the order of docs."""
     scenario, request = evidence.scenario, evidence.scenario.requests[row.request]
-    planned = request.rounds[(row.round - 1) % len(request.rounds)].drafts
+    planned = request.rounds[(row.round - 1) % len(request.rounds)].num_drafts
     if solved.drafts < allowed:
         return "found"
     if solved.drafts == planned:

@@ -37,7 +37,7 @@ class DraftPlans:
         """Return what a decode row plans, within the steps in force; 0 in a batch too large for drafts."""
         if 0 < self.scenario.schedule.draft_batch < len(self.schedule.batches[row.step, 1]):
             return 0
-        return min(round_plan(self.scenario.requests[row.request], row.round).drafts, self.steps_in_force(row.step))
+        return min(round_plan(self.scenario.requests[row.request], row.round).num_drafts, self.steps_in_force(row.step))
 
     def drafts_allowed(self, row: Row, n: int) -> int:
         """Return the most drafts of a decode row at context n: what it wants within its limits."""

@@ -144,7 +144,7 @@ def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Req
     often = not scenario.dynamic or number == 1
     chosen = {place for place in range(len(rounds)) if (place + number) % 2} if often else {last}
     plans = tuple(
-        RoundPlan(drafts=scenario.steps if plan.drafts else 0, accept=-1) if place in chosen else plan
+        RoundPlan(num_drafts=scenario.steps if plan.num_drafts else 0, num_correct=-1) if place in chosen else plan
         for place, plan in enumerate(rounds)
     )
     return replace(request, rounds=plans)
@@ -178,5 +178,5 @@ def _lasting(scenario: Scenario) -> Scenario:
 
 
 def _cut(plan: RoundPlan, steps: int) -> RoundPlan:
-    drafts = min(plan.drafts, steps)
-    return RoundPlan(drafts=drafts, accept=min(plan.accept, drafts))
+    drafts = min(plan.num_drafts, steps)
+    return RoundPlan(num_drafts=drafts, num_correct=min(plan.num_correct, drafts))

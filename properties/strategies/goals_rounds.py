@@ -20,7 +20,7 @@ ROUNDS = frozenset(
     {"accept", "before", "K", "stage", "mix", "switch", "page", "crossing", "proposals", "limit", "cut", "end"}
     | {"chunks", "block", "match"}
 )
-_NOTHING = RoundPlan(drafts=0, accept=0)
+_NOTHING = RoundPlan(num_drafts=0, num_correct=0)
 
 
 class _Round(NamedTuple):
@@ -68,20 +68,20 @@ def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
     if wanted.get("crossing") == "more":
         drafts = steps
     if wanted.get("proposals") == "own" or wanted.get("match", "unused") != "unused" or wanted.get("limit") == "found":
-        return RoundPlan(drafts=drafts, accept=-1)
+        return RoundPlan(num_drafts=drafts, num_correct=-1)
     right = {"none": 0, "all": drafts, "partial": draw(st.integers(1, max(1, drafts - 1)))}
-    return RoundPlan(drafts=drafts, accept=right[accept] if accept in right else draw(st.integers(0, drafts)))
+    return RoundPlan(num_drafts=drafts, num_correct=right[accept] if accept in right else draw(st.integers(0, drafts)))
 
 
 def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tuple[RoundPlan, ...]:
     """Return the plans of request number `index`: rows of one batch are alike, or not, as they are to be."""
-    some, steps = aimed.plan if aimed.plan.drafts else RoundPlan(drafts=1, accept=1), scenario.steps
+    some, steps = aimed.plan if aimed.plan.num_drafts else RoundPlan(num_drafts=1, num_correct=1), scenario.steps
     switches = {
         "to none": (some, _NOTHING),
         "from none": (_NOTHING, some),
         "still none": (some, _NOTHING, _NOTHING),
-        "up": (RoundPlan(drafts=steps, accept=steps),),
-        "down": (RoundPlan(drafts=steps, accept=0),),
+        "up": (RoundPlan(num_drafts=steps, num_correct=steps),),
+        "down": (RoundPlan(num_drafts=steps, num_correct=0),),
         "same": (some,),
     }
     if wanted.get("switch") in switches:
@@ -92,18 +92,20 @@ def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tu
 
 def _beside(plan: RoundPlan, index: int, mix: str | None, steps: int) -> RoundPlan:
     if mix == "zero among" and index % 2:
-        return _NOTHING if plan.drafts else RoundPlan(drafts=steps, accept=1)
+        return _NOTHING if plan.num_drafts else RoundPlan(num_drafts=steps, num_correct=1)
     if mix == "unequal" and index % 2:
-        drafts = plan.drafts - 1 if plan.drafts > 1 else min(2, steps)
+        drafts = plan.num_drafts - 1 if plan.num_drafts > 1 else min(2, steps)
         # Right in the same way: all, some or none.
-        accept = drafts if plan.accept == plan.drafts else min(plan.accept, max(drafts - 1, 0))
-        return RoundPlan(drafts=drafts, accept=accept)
+        accept = drafts if plan.num_correct == plan.num_drafts else min(plan.num_correct, max(drafts - 1, 0))
+        return RoundPlan(num_drafts=drafts, num_correct=accept)
     return plan
 
 
 def _lasting(rounds: tuple[RoundPlan, ...]) -> int:
     """Return a budget that all of these rounds fit into, with one more to come."""
-    return 2 * len(rounds) + 2 + sum(max(plan.accept, 0) for plan in rounds) + max(plan.drafts for plan in rounds)
+    return (
+        2 * len(rounds) + 2 + sum(max(plan.num_correct, 0) for plan in rounds) + max(plan.num_drafts for plan in rounds)
+    )
 
 
 def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, wanted: Wanted) -> Request:
@@ -119,10 +121,10 @@ def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: 
     if wanted.get("checkpoint") in ("none yet", "kept"):
         return 7 if wanted["checkpoint"] == "kept" else draw(st.integers(1, 3))
     size = scenario.memory.page_size
-    offset = _offset(draw, size, aimed.plan.drafts, wanted)
+    offset = _offset(draw, size, aimed.plan.num_drafts, wanted)
     if offset is None:
         return length
-    passed = 0 if aimed.before is None else max(aimed.before.accept, 0) + 1
+    passed = 0 if aimed.before is None else max(aimed.before.num_correct, 0) + 1
     least = (offset - passed) % size
     return (least or size) + size * draw(st.integers(0, 1))
 
@@ -159,8 +161,8 @@ def _ended(draw: Draw, scenario: Scenario, aimed: _Round, wanted: Wanted) -> Sce
 
 def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
     """Return the fields that make a request end as wanted; `room` is how far max_len is above the prompt."""
-    end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.plan.drafts
-    right, stage = max(aimed.plan.accept, 0), wanted.get("stage", "")
+    end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.plan.num_drafts
+    right, stage = max(aimed.plan.num_correct, 0), wanted.get("stage", "")
     budget = draw(st.integers(4, 8))
     if end:
         ends: dict[str, dict[str, Any]] = {
@@ -176,7 +178,10 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
     if wanted.get("cut") == "stop":
         return {"stop_at": draw(st.integers(1, max(1, right)))}
     if wanted.get("cut") == "max_len":
-        return {"room": drafts + 1 + (0 if aimed.before is None else max(aimed.before.accept, 0) + 1), "budget": 20}
+        return {
+            "room": drafts + 1 + (0 if aimed.before is None else max(aimed.before.num_correct, 0) + 1),
+            "budget": 20,
+        }
     if limit == "found" and stage in ("only", "last"):
         # Whoever found fewer than there was room for ends with a stop token, or in the very last place.
         return {"stop_at": draw(st.integers(1, 2) if stage == "only" else st.integers(3, 7)), "budget": 20}

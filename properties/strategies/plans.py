@@ -20,31 +20,31 @@ def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     count = draw(st.integers(1, 4))
     if pattern == "alternating":
         drafts = draw(st.integers(min(2, steps), steps))
-        pairs = (RoundPlan(drafts=drafts, accept=drafts), RoundPlan(drafts=drafts, accept=0))
+        pairs = (RoundPlan(num_drafts=drafts, num_correct=drafts), RoundPlan(num_drafts=drafts, num_correct=0))
         return pairs if draw(st.booleans()) else pairs[::-1]
     if pattern == "switching":
         drafts = draw(st.integers(min(2, steps), steps))
-        some = RoundPlan(drafts=drafts, accept=draw(st.integers(0, drafts)))
-        none = RoundPlan(drafts=0, accept=0)
+        some = RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(0, drafts)))
+        none = RoundPlan(num_drafts=0, num_correct=0)
         return (some, none, *(draw(_plan("any", steps)) for _ in range(count - 1)))
     return tuple(draw(_plan(pattern, steps)) for _ in range(count))
 
 
 def _swing(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw rounds in which all is accepted and rounds in which nothing is, sometimes with one of another kind."""
-    right = (RoundPlan(drafts=steps, accept=steps),) * draw(st.integers(2, 3))
-    wrong = (RoundPlan(drafts=steps, accept=0),) * draw(st.integers(2, 3))
-    odd = draw(st.sampled_from(((), (RoundPlan(drafts=steps, accept=1),), (draw(_plan("any", steps)),))))
+    right = (RoundPlan(num_drafts=steps, num_correct=steps),) * draw(st.integers(2, 3))
+    wrong = (RoundPlan(num_drafts=steps, num_correct=0),) * draw(st.integers(2, 3))
+    odd = draw(st.sampled_from(((), (RoundPlan(num_drafts=steps, num_correct=1),), (draw(_plan("any", steps)),))))
     return (*right, *wrong, *odd) if pattern == "rising" else (*wrong, *right, *odd)
 
 
 @st.composite
 def _plan(draw: Draw, pattern: str, steps: int) -> RoundPlan:
     if pattern == "unforced":
-        return RoundPlan(drafts=draw(st.integers(1, steps)), accept=-1)
+        return RoundPlan(num_drafts=draw(st.integers(1, steps)), num_correct=-1)
     if pattern == "partial" and steps > 1:
         drafts = draw(st.integers(2, steps))
-        return RoundPlan(drafts=drafts, accept=draw(st.integers(1, drafts - 1)))
+        return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(1, drafts - 1)))
     drafts = draw(st.integers(1 if pattern in ("all", "none", "partial") else 0, steps))
     accept = {"all": drafts, "none": 0}.get(pattern)
-    return RoundPlan(drafts=drafts, accept=draw(st.integers(-1, drafts)) if accept is None else accept)
+    return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(-1, drafts)) if accept is None else accept)

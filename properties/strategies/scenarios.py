@@ -140,7 +140,7 @@ def unforced(scenario: Scenario) -> Scenario:
     Under a controller all of them are, and right ones, so that the step count rises. What an n-gram draft finds is
     seldom right, whatever the model: there some rounds still force what moves the controller.
     """
-    own = RoundPlan(drafts=scenario.steps, accept=-1)
+    own = RoundPlan(num_drafts=scenario.steps, num_correct=-1)
     if scenario.adaptive is None or kind_of(scenario.draft).proposes == "lookup":
         requests = tuple(replace(one, rounds=(own, *one.rounds[1:])) for one in scenario.requests)
         return replace(scenario, requests=requests)
@@ -250,7 +250,7 @@ def _captured(draw: Draw, profile: Profile, max_batch: int, needed: bool) -> Gra
 def _alike(request: Request, shift: int, vocab: int) -> Request:
     """Return a request alike in all but tokens: such end together, and a batch shrinks by several rows."""
     prompt = tuple((token + shift) % vocab for token in request.prompt)
-    rounds = tuple(replace(plan, accept=max(0, plan.accept)) for plan in request.rounds)
+    rounds = tuple(replace(plan, num_correct=max(0, plan.num_correct)) for plan in request.rounds)
     return replace(request, prompt=prompt, rounds=rounds, stop_at=-1)
 
 

@@ -38,6 +38,8 @@ def _rising(alpha: float, up: float) -> Adaptive:
 
 
 def _wide(request: Request, index: int) -> Request:
-    rounds = tuple(RoundPlan(drafts=drafts, accept=accept) for drafts, accept in _PLANS[index:] + _PLANS[:index])
+    rounds = tuple(
+        RoundPlan(num_drafts=drafts, num_correct=accept) for drafts, accept in _PLANS[index:] + _PLANS[:index]
+    )
     budget = _BUDGET if index < _LONG else 1
     return replace(request, arrival=min(index // 3, 1), budget=budget, stop_at=-1, rounds=rounds)

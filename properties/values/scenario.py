@@ -12,7 +12,7 @@ from msgspec import Meta
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
 
-VERSION = 3
+VERSION = 4
 
 Positive = Annotated[int, Meta(ge=1)]
 Token = Annotated[int, Meta(ge=0)]
@@ -151,10 +151,10 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
-    """What a request wants of a round: `drafts` wanted, of which `accept` are right (-1: nothing is forced)."""
+    """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced)."""
 
-    drafts: Annotated[int, Meta(ge=0, le=64)]
-    accept: Annotated[int, Meta(ge=-1, le=64)]
+    num_drafts: Annotated[int, Meta(ge=0, le=64)]
+    num_correct: Annotated[int, Meta(ge=-1, le=64)]
 
 
 class Request(Value, frozen=True, kw_only=True):

@@ -112,5 +112,15 @@ def _request(scenario: Scenario, index: int) -> None:
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):
         where = f"{at}.rounds[{number}]"
-        _require(plan.drafts <= scenario.steps, f"{where}.drafts", plan.drafts, f"at most steps = {scenario.steps}")
-        _require(plan.accept <= plan.drafts, f"{where}.accept", plan.accept, f"at most drafts = {plan.drafts}")
+        _require(
+            plan.num_drafts <= scenario.steps,
+            f"{where}.num_drafts",
+            plan.num_drafts,
+            f"at most steps = {scenario.steps}",
+        )
+        _require(
+            plan.num_correct <= plan.num_drafts,
+            f"{where}.num_correct",
+            plan.num_correct,
+            f"at most num_drafts = {plan.num_drafts}",
+        )

@@ -14,7 +14,7 @@ def request(
     arrival: int = 0, prompt: int = 7, budget: int = 9, plans: str = "3/1 2/2 3/0 0/0", stop_at: int = -1
 ) -> Request:
     """`plans` lists drafts/accept of the rounds."""
-    rounds = tuple(RoundPlan(drafts=int(w.split("/")[0]), accept=int(w.split("/")[1])) for w in plans.split())
+    rounds = tuple(RoundPlan(num_drafts=int(w.split("/")[0]), num_correct=int(w.split("/")[1])) for w in plans.split())
     tokens = tuple((5 * arrival + 3 * i + prompt) % MODEL.vocab for i in range(prompt))
     return Request(arrival=arrival, prompt=tokens, budget=budget, rounds=rounds, stop_at=stop_at)
 

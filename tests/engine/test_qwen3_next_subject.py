@@ -51,7 +51,7 @@ def requests() -> tuple[Request, ...]:
             arrival=number,
             prompt=tuple((7 * number + 5 * i) % 53 for i in range(length)),
             budget=8,
-            rounds=tuple(RoundPlan(drafts=int(w[0]), accept=int(w[2:])) for w in text.split()),
+            rounds=tuple(RoundPlan(num_drafts=int(w[0]), num_correct=int(w[2:])) for w in text.split()),
         )
         for number, (length, text) in enumerate(zip((7, 2, 9), plans, strict=True))
     )

@@ -100,7 +100,7 @@ def test_whatever_always_fails_ends_as_the_smallest_scenario_of_its_draft():
 
 CONDITIONS: dict[str, Callable[[Scenario], bool]] = {
     "two requests in a graph": lambda s: len(s.requests) > 1 and bool(s.graphs.sizes) and s.graphs.sizes[-1] > 2,
-    "a later plan": lambda s: any(plan.accept not in (0, -1) for one in s.requests for plan in one.rounds),
+    "a later plan": lambda s: any(plan.num_correct not in (0, -1) for one in s.requests for plan in one.rounds),
     "a prompt of three and a stop": lambda s: any(len(one.prompt) > 2 and one.stop_at >= 0 for one in s.requests),
     "pages and seeds": lambda s: s.memory.page_size > 1 and s.memory.pages > 3,
     "steps": lambda s: s.steps > 1 and any(rounds(one, s.memory.max_len) > 2 for one in s.requests),
@@ -221,7 +221,7 @@ def test_confirmed_by_three_runs(answers, times):
 
 
 def test_rounds_and_the_budget_for_them():
-    plans = (RoundPlan(drafts=3, accept=2), RoundPlan(drafts=2, accept=-1))
+    plans = (RoundPlan(num_drafts=3, num_correct=2), RoundPlan(num_drafts=2, num_correct=-1))
     request = Request(arrival=0, prompt=(1, 2), budget=9, rounds=plans)
     assert rounds(request, 64) == 4
     assert [rounds(msgspec.structs.replace(request, budget=tokens_of(request, n)), 64) for n in range(4)] == [

@@ -51,7 +51,9 @@ HEAD = Eagle(seed=8, heads=3, kv_heads=3, key_dim=2, value_dim=4, lanes=5)
 
 def request(arrival: int, prompt: int, budget: int, plans: str) -> Request:
     """`plans` lists drafts/accept of the rounds."""
-    rounds = tuple(RoundPlan(drafts=int(drafts), accept=int(right)) for drafts, right in map(_split, plans.split()))
+    rounds = tuple(
+        RoundPlan(num_drafts=int(drafts), num_correct=int(right)) for drafts, right in map(_split, plans.split())
+    )
     return Request(arrival=arrival, prompt=tuple(range(3, 3 + prompt)), budget=budget, rounds=rounds)
 
 

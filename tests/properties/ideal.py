@@ -134,7 +134,7 @@ class _Play:
         counts = []
         for live in decode:
             request = self.scenario.requests[live.request]
-            wanted = min(most, round_plan(request, live.rounds + 1).drafts)
+            wanted = min(most, round_plan(request, live.rounds + 1).num_drafts)
             left, limit = request.budget - live.emitted, self.scenario.memory.max_len
             count = drafts_allowed(wanted, context=live.context, max_len=limit, budget_left=left)
             counts.append(min(count, self.found(live, count)))

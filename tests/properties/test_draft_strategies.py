@@ -159,7 +159,7 @@ def test_tokens_of_ngram_scenarios_come_again() -> None:
     assert any(draft.min_n == draft.max_n > 1 for draft in drafts)
     assert {scenario.model.vocab for scenario in drawn} == {4, 5, 6, 7}
     plans = [plan for scenario in drawn for request in scenario.requests for plan in request.rounds]
-    assert 0.25 < sum(plan.accept < 0 for plan in plans) / len(plans) < 0.75
+    assert 0.25 < sum(plan.num_correct < 0 for plan in plans) / len(plans) < 0.75
     prompts = [request.prompt for scenario in drawn for request in scenario.requests if len(request.prompt) > 5]
     assert any(prompt[3:] == prompt[:-3] for prompt in prompts)
     assert any(prompt[3:] != prompt[:-3] for prompt in prompts)

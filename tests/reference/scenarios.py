@@ -69,13 +69,13 @@ def scenario(
 def request(
     prompt: int = 5, budget: int = 12, rounds: tuple[tuple[int, int], ...] = ((3, 1),), stop: int = -1
 ) -> Request:
-    plans = tuple(RoundPlan(drafts=drafts, accept=right) for drafts, right in rounds)
+    plans = tuple(RoundPlan(num_drafts=drafts, num_correct=right) for drafts, right in rounds)
     return Request(arrival=0, prompt=tuple(range(1, prompt + 1)), budget=budget, rounds=plans, stop_at=stop)
 
 
 def drawn_plan(rng: random.Random, steps: int) -> RoundPlan:
     drafts = rng.randint(0, steps)
-    return RoundPlan(drafts=drafts, accept=rng.choice([-1, rng.randint(-1, drafts)]))
+    return RoundPlan(num_drafts=drafts, num_correct=rng.choice([-1, rng.randint(-1, drafts)]))
 
 
 def drawn_draft(rng: random.Random, layers: int, *kinds: str) -> Draft:

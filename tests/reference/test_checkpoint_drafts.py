@@ -96,7 +96,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def scenario(path: Path, draft: Draft, steps: int) -> Scenario:
     plans = ((3, 1), (4, -1), (2, 2), (0, 0), (4, 0))
-    rounds = tuple(RoundPlan(drafts=min(drafts, steps), accept=min(right, steps)) for drafts, right in plans)
+    rounds = tuple(RoundPlan(num_drafts=min(drafts, steps), num_correct=min(right, steps)) for drafts, right in plans)
     return Scenario(
         model=Checkpoint(path=str(path), vocab=VOCAB),
         draft=draft,
@@ -106,7 +106,7 @@ def scenario(path: Path, draft: Draft, steps: int) -> Scenario:
         schedule=Schedule(max_batch=2, chunk=8),
         requests=(
             Request(arrival=0, prompt=PROMPT, budget=12, rounds=rounds),
-            Request(arrival=0, prompt=(30, 7), budget=9, rounds=(RoundPlan(drafts=steps, accept=-1),)),
+            Request(arrival=0, prompt=(30, 7), budget=9, rounds=(RoundPlan(num_drafts=steps, num_correct=-1),)),
         ),
     )
 

@@ -60,7 +60,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def scenario(directory: Path, vocab: int = VOCAB) -> Scenario:
     plans = ((3, 1), (4, -1), (2, 2), (0, 0), (4, 0))
-    rounds = tuple(RoundPlan(drafts=drafts, accept=right) for drafts, right in plans)
+    rounds = tuple(RoundPlan(num_drafts=drafts, num_correct=right) for drafts, right in plans)
     return Scenario(
         model=Checkpoint(path=str(directory), vocab=vocab),
         draft=CheckpointDraft(seed=9),

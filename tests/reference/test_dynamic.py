@@ -25,7 +25,7 @@ def with_drafts(made: Scenario, count: int) -> Scenario:
     requests = []
     for asked in made.requests:
         plans = tuple(
-            msgspec.structs.replace(one, drafts=min(one.drafts, count), accept=min(one.accept, count))
+            msgspec.structs.replace(one, num_drafts=min(one.num_drafts, count), num_correct=min(one.num_correct, count))
             for one in asked.rounds
         )
         requests.append(msgspec.structs.replace(asked, rounds=plans))
@@ -65,12 +65,12 @@ def test_chains_begin_as_a_shorter_round_is_forced(made: Scenario) -> None:
         assert len(one.chains) == len(one.tokens) - 1
         plans = [round_plan(made.requests[index], number) for number in range(1, len(one.rounds) + 1)]
         for number, (plan, round_) in enumerate(zip(plans, one.rounds, strict=True), start=1):
-            assert round_.drafts <= min(plan.drafts, given_[index, number])
-            assert (round_.forced is None) == (plan.accept < 0)
+            assert round_.drafts <= min(plan.num_drafts, given_[index, number])
+            assert (round_.forced is None) == (plan.num_correct < 0)
             if round_.forced is not None:
-                assert round_.correct_len == min(plan.accept, round_.drafts)
+                assert round_.correct_len == min(plan.num_correct, round_.drafts)
         exactly = tuple(
-            msgspec.structs.replace(plan, drafts=round_.drafts, accept=min(plan.accept, round_.drafts))
+            msgspec.structs.replace(plan, num_drafts=round_.drafts, num_correct=min(plan.num_correct, round_.drafts))
             for plan, round_ in zip(plans, one.rounds, strict=True)
         )
         if exactly:

@@ -29,7 +29,9 @@ WRITERS = {"qwen3-next": (tiny_qwen3_next, 53), "qwen3.5": (tiny_qwen3_5, 59)}
 def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     writer, vocab = WRITERS[request.param]
     path = writer(tmp_path_factory.mktemp(request.param), seed=8)
-    rounds = tuple(RoundPlan(drafts=drafts, accept=right) for drafts, right in ((3, 1), (4, -1), (0, 0), (4, 0)))
+    rounds = tuple(
+        RoundPlan(num_drafts=drafts, num_correct=right) for drafts, right in ((3, 1), (4, -1), (0, 0), (4, 0))
+    )
     return Scenario(
         model=Checkpoint(path=str(path), vocab=vocab),
         draft=CheckpointDraft(built_in=True),

@@ -125,16 +125,16 @@ def check_round(
     done: int,
 ) -> None:
     n = len(asked.prompt) + done - 1
-    allowed = max(0, min(plan.drafts, made.memory.max_len - 1 - n, asked.budget - done - 1))
+    allowed = max(0, min(plan.num_drafts, made.memory.max_len - 1 - n, asked.budget - done - 1))
     assert round_.context == n
     assert round_.emitted == solved.tokens[done:][: round_.correct_len + 1]
-    if plan.accept < 0:
+    if plan.num_correct < 0:
         assert round_.drafts == found(made, (*asked.prompt, *truth[:done]), allowed)
         assert round_.forced is None
         return
     assert round_.drafts == allowed
     assert round_.forced is not None
-    right = min(plan.accept, round_.drafts)
+    right = min(plan.num_correct, round_.drafts)
     assert len(round_.forced) == round_.drafts
     assert round_.correct_len == right
     for place, token in enumerate(round_.forced):

@@ -84,8 +84,7 @@ def _check_options(config: pytest.Config) -> None:
         value = _option(config, name, least)
         if value < least:
             raise pytest.UsageError(f"invalid --draftproof-{name} {value}: expected {least} or more")
-    case = _option(config, "case")
-    if case is not None:
+    if (case := _option(config, "case")) is not None:
         _check_case(case)
     if _option(config, "device") == "cuda" and not _devices():
         raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")

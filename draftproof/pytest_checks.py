@@ -229,8 +229,7 @@ def _hold(executor: Executor, scenario: Scenario) -> Failure | None:
     answer = executor.examine(Order(number=0, scenario=scenario, measured=False))
     identity = answer.identity
     if answer.first is not None and identity is not None:
-        text = f"{identity.contract}: {sentence(answer.first)}"
-        return Failure(Outcome.FAIL, identity, text, "")
+        return Failure(Outcome.FAIL, identity, f"{identity.contract}: {sentence(answer.first)}", "")
     if answer.outcome is Outcome.PASS:
         return None
     identity = identity or Identity(contract=answer.outcome.lower(), channel=answer.error, exact=answer.message)

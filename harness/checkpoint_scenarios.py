@@ -121,17 +121,13 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
         # Where both turns would come round together, drafts slip by one.
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
-        made = _prepared(with_steps(scenario, chosen.steps), chosen, turn)
+        made = with_steps(scenario, chosen.steps)
+        if BY_NAME[chosen.name].proposes == "lookup":
+            # An n-gram draft finds something in such prompts.
+            made = repeating(made, turn, made.model.vocab)
         made = _exchange(made, model, chosen.draft, variant)
         scenarios.append(_with_states(made, turn, turn // len(drafts)) if hybrid else made)
     return scenarios
-
-
-def _prepared(scenario: Scenario, chosen: RealDraft, turn: int) -> Scenario:
-    """Prompts that an n-gram draft finds something in."""
-    if BY_NAME[chosen.name].proposes != "lookup":
-        return scenario
-    return repeating(scenario, turn, scenario.model.vocab)
 
 
 def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:

@@ -10,14 +10,7 @@ if TYPE_CHECKING:
     import pytest
 
 SCENARIOS, JUDGED, LACKING = "draftproof.scenarios", "draftproof.judged", "draftproof.inconclusive"
-FINDING = (
-    "draftproof.contract",
-    "draftproof.channel",
-    "draftproof.identity",
-    "draftproof.case",
-    "draftproof.replay",
-    "draftproof.divergence",
-)
+FINDING = tuple(f"draftproof.{name}" for name in ["contract", "channel", "identity", "case", "replay", "divergence"])
 """The properties of one finding, in this order; a second finding of a test repeats them."""
 
 

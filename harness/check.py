@@ -1,4 +1,4 @@
-"""Every contract on a list of scenarios: verdicts, counts, and a case file for each kind of failure."""
+"""Every contract on scenarios and calls of kernels: verdicts, counts, and a case file for each kind of failure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, slug
+from draftproof.harness.kernel_runs import cases, verdicts
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
@@ -15,6 +18,8 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
+from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode
@@ -27,22 +32,18 @@ CASES = Path(".draftproof/cases")
 RUNS = "runs"
 """The name under which a report says whether the subject ran at all."""
 MOST_CASES = 10
-WORK = (
-    "rounds",
-    "graph_replays",
-    "drafts_accepted",
-    "drafts_rejected",
-    "accept_none",
-    "accept_partial",
-    "accept_all",
-    "page_crossings",
-    "batch_shrinks",
-    "states_committed_partial",
-    "step_switches_up",
-)
+_WORK = """
+    rounds graph_replays drafts_accepted drafts_rejected accept_none accept_partial accept_all page_crossings
+    batch_shrinks states_committed_partial step_switches_up
+"""
+WORK = tuple(_WORK.split())
 """Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
 REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
 """What is asked of each draft of a real model, whose budget is a few scenarios."""
+KernelCalls = dict[str, tuple[KernelCase, ...]]
+"""op -> the calls that it is held to its contract with"""
+KERNEL_CALLS = 12
+"""Calls that each kernel is held to its contract with."""
 Progress = Callable[[], None]
 
 
@@ -105,9 +106,7 @@ class Checker:
     work: Sequence[str] = WORK
     each: Sequence[str] | None = COMMON
 
-    def check(
-        self, scenarios: Iterable[Scenario], seed: int, progress: Callable[[], None] = lambda: None
-    ) -> CheckReport:
+    def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
         tally = _CheckTally()
         executor = Executor(
@@ -186,3 +185,37 @@ def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
     missing = unreached(work, done, beyond)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
+
+
+def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, real: bool) -> Checker:
+    """Return a checker for contracts.
+
+    Contracts that were asked for by name only have to reach their own minimum, and a real model runs less.
+    """
+    if named:
+        return Checker(subject, contracts, work=(), each=None)
+    return Checker(subject, contracts, each=REAL) if real else Checker(subject, contracts)
+
+
+def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:
+    """Draw the calls for contracts of kernels, before an engine is imported: that changes what is drawn."""
+    ops = [name.removeprefix(PREFIX) for name in names]
+    return {op: cases(op, seed, min(count, KERNEL_CALLS)) for op in ops}
+
+
+def whole_check(
+    of_traces: Checker, scenarios: Iterable[Scenario], calls: KernelCalls, seed: int, device: str, progress: Progress
+) -> CheckReport:
+    """Check scenarios and calls of kernels; without scenarios only kernels."""
+    report = of_traces.check(scenarios, seed, progress)
+    of_kernels = verdicts([f"{PREFIX}{op}" for op in calls], calls, device)
+    contracts = (*(report.contracts if report.examples else ()), *of_kernels)
+    counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
+    verdict = worst([one.verdict for one in contracts])
+    return msgspec.structs.replace(report, verdict=verdict, contracts=contracts, counts=counts)
+
+
+def unless_skipped(report: CheckReport) -> CheckReport:
+    """Return the report, inconclusive if a contract that was asked for by name could judge nothing."""
+    skipped = report.verdict is Outcome.PASS and any(one.verdict is Outcome.SKIP for one in report.contracts)
+    return msgspec.structs.replace(report, verdict=Outcome.INCONCLUSIVE) if skipped else report

@@ -6,13 +6,13 @@ import hashlib
 import re
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
-from draftproof.harness.plain import plain_counts
 from draftproof.harness.time_limit import TimeLimitError, time_limit
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
@@ -24,6 +24,7 @@ from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
 from draftproof.properties.subject import Subject
+from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
@@ -192,3 +193,18 @@ def _parts(observations: Iterable[Observation]) -> Iterable[bytes]:
     for channel, key, value in observations:
         yield f"{channel}{tuple(key)}".encode()
         yield value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+
+
+def plain_counts(trace: Trace, script: Script) -> dict[str, int]:
+    """Count rounds and accepted drafts, and whether the output is that of plain greedy decoding."""
+    lengths = [length for length in trace.channel("accept.correct_len").values() if isinstance(length, int)]
+    changed = _outputs(trace, script) != [request.tokens for request in script.requests]
+    return {"scenarios": 1, "outputs_changed": int(changed), "drafts_accepted": sum(lengths), "rounds": len(lengths)}
+
+
+def _outputs(trace: Trace, script: Script) -> list[tuple[int, ...]]:
+    """Return what each request emitted, in order of its rounds."""
+    emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
+    for key, value in sorted(trace.typed("accept.emitted", TokenIds).items()):
+        emitted[key.request] += value
+    return [emitted[request] for request in range(len(script.requests))]

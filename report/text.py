@@ -1,12 +1,14 @@
-"""A divergence in words: as a block of lines, as one line, as a sentence."""
+"""Words for a reader: a divergence as a block of lines, as one line, as a sentence; a scenario in one line."""
 
 from __future__ import annotations
 
 import textwrap
 
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.observed import Vector
 from draftproof.properties.values.relations import InMemory, KernelRelation, OtherLayer, Stride, WrongFeature
+from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence
 from draftproof.report.channels import NOUN, WHAT
 from draftproof.report.relations import phrase
@@ -157,3 +159,26 @@ def _fed(found: Divergence, source: int) -> str:
         return f"the layer was given the token of layer {source} instead of the next one"
     got = f"layer {source - 1}'s output" if source else "the target's hidden state"
     return f"the layer was given {got} instead of layer {before}'s output"
+
+
+def describe_scenario(scenario: Scenario) -> str:
+    """Return what a scenario contains, in one line."""
+    requests, graphs = scenario.requests, scenario.graphs
+    tokens = sum(len(request.prompt) for request in requests)
+    parts = [
+        many(len(requests), "request"),
+        many(tokens, "prompt token"),
+        f"{algorithm(scenario.draft)} with at most {many(scenario.steps, 'draft')} a round",
+        f"page size {scenario.memory.page_size}",
+        f"graphs of {', '.join(map(str, graphs.sizes))}" if graphs.sizes and graphs.capture else "no graphs",
+    ]
+    if layers := getattr(scenario.model, "layers", None):
+        parts.append(many(layers, "layer"))
+    parts += ["adaptive"] if scenario.adaptive else []
+    parts += [f"variant {scenario.variant}"] if scenario.variant != "none" else []
+    return ", ".join(parts)
+
+
+def many(count: int, noun: str) -> str:
+    """Return the count with its noun: 1 request, 2 requests."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,19 +1,28 @@
-"""`draftproof check`: every contract on this machine."""
+"""`draftproof check`: every contract on this machine, and the report of it on the terminal."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import check_output, drafts, inputs, screen
+from draftproof.cli import drafts, inputs, screen
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
+from draftproof.report.text import block, line
+
+if TYPE_CHECKING:
+    from draftproof.harness.check import CheckFinding, CheckReport
 
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
+QUIET = (Outcome.PASS, Outcome.SKIP)
+"""Verdicts that are only counted unless everything is asked for."""
 
 Examples = Annotated[
     int | None,
@@ -44,7 +53,7 @@ def check(
 
     Each group of contracts is summed up in one line, and contracts that did not pass are listed.
     """
-    from draftproof.harness.whole_check import checker, kernel_calls, unless_skipped, whole_check
+    from draftproof.harness.check import checker, kernel_calls, unless_skipped, whole_check
 
     of_traces, of_kernels = inputs.contracts(contract)
     options = drafts.chosen(draft, model, draft_model, mtp)
@@ -65,5 +74,55 @@ def check(
         )
     report = unless_skipped(report) if contract else report
     again = command("check", seed=seed, examples=count, device=device, contract=contract, **options.arguments)
-    check_output.show(report, time.monotonic() - started, again, verbose=verbose)
+    show(report, time.monotonic() - started, again, verbose=verbose)
     inputs.finish(json, report, report.verdict)
+
+
+def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> None:
+    """Print the verdicts, the work done, and every failure with the command that replays it.
+
+    Groups of contracts take one line each, and only exceptions are listed; `verbose` lists all contracts and counts.
+    """
+    if verbose:
+        screen.show_verdicts(report.contracts)
+        screen.show_counts(report.counts)
+    else:
+        screen.show(("contracts", "verdicts"), _groups(report.contracts))
+        if exceptions := [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]:
+            screen.show_verdicts(exceptions)
+        screen.line(f"\n{_main_counts(report.counts)}\n")
+    if report.drafts:
+        drafts.show(report.drafts, with_counts=verbose)
+    for verdict in report.contracts:
+        if verdict.divergence is not None:
+            screen.line(f"FAIL {verdict.name}: {line(verdict.divergence)}.", "red")
+    for finding in report.findings:
+        _show_finding(finding)
+    if report.verdict is Outcome.INCONCLUSIVE:
+        screen.line("Nothing failed, but not everything was exercised: try more --examples or another --seed.")
+    screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+
+
+def _groups(verdicts: Iterable[Verdict]) -> Iterable[tuple[str, str]]:
+    """Return a row for each group of contracts: all whose names begin alike."""
+    groups: dict[str, Counter[Outcome]] = {}
+    for one in verdicts:
+        groups.setdefault(one.name.partition(".")[0], Counter())[one.verdict] += 1
+    for name, outcomes in groups.items():
+        yield name, ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome if outcomes[outcome])
+
+
+def _main_counts(counts: dict[str, int]) -> str:
+    from draftproof.harness.check import WORK
+
+    shown = ", ".join(f"{name} {counts[name]}" for name in (*WORK, "kernel_calls") if name in counts)
+    return f"exercised: {shown}; all {len(counts)} counts with --verbose"
+
+
+def _show_finding(finding: CheckFinding) -> None:
+    replay = command("replay", finding.case)
+    screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all:")
+    if finding.first is not None:
+        screen.line(block(finding.first, replay=replay))
+    else:
+        screen.line(f"{finding.detail.strip()}\n  replay     {replay}")

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import fuzzed, inputs, live, subjects
+from draftproof.cli import inputs, live, screen, subjects
 from draftproof.properties.values.drafts import DRAFT_SETS, drafts_of
-from draftproof.properties.values.durations import parse_duration
-from draftproof.report.commands import command
+from draftproof.properties.values.durations import parse_duration, show_duration
+from draftproof.report.commands import command, subject_options
+
+if TYPE_CHECKING:
+    from draftproof.report.campaign import CampaignReport, ReportedFinding
+
+FEW_REQUESTS, FEW_ROUNDS = 2, 3
+"""A finding that is larger may be worth more time to shrink."""
+
+_REASONS = {
+    "time": "the time is up",
+    "examples": "so many scenarios were asked for",
+    "closure": "every bin that can be covered is",
+    "stall": "nothing new came for long",
+    "interrupted": "it was interrupted",
+    "errors": "scenario after scenario ends in an error of our own",
+    "workers": "no worker can start",
+    "disk": "a file cannot be written; nothing that was kept before is lost",
+}
 
 Time = Annotated[str, typer.Option("--time", help="How long to run this time, e.g. 90s, 10m or 2h.")]
 Workers = Annotated[
@@ -79,5 +96,46 @@ def fuzz(
     with live.watching() as watch:
         settings, end = run_campaign(run, asked, limits, fault=file, workers=workers, memory=most, watch=watch)
     report = campaign_report(end, run, settings)
-    fuzzed.show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
+    show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
     inputs.finish(json, report, report.verdict)
+
+
+def show(report: CampaignReport, again: str) -> None:
+    """Print the verdicts, the findings with their commands, the coverage, and how to resume."""
+    screen.show_verdicts(report.contracts)
+    for finding in report.findings:
+        _show_finding(finding, subject_options(report.settings, Path(report.run)))
+    for trouble in report.troubles[:10]:
+        screen.line(f"trouble: {trouble}", "yellow")
+    hole = f"; {len(report.holes)} holes, the first: {report.holes[0]}" if report.holes else "; no hole"
+    screen.line(f"coverage: {report.bins} of {report.possible} bins{hole}")
+    parts = (
+        f"{report.scenarios} scenarios in {show_duration(report.seconds)} ({report.rate:.1f} a second)",
+        f"stability {100 * report.stability:.4g} %",
+        f"corpus of {report.corpus}",
+        f"{report.workers_replaced} workers replaced",
+    )
+    screen.line(", ".join(parts))
+    screen.line(f"{report.verdict}: {_REASONS[report.reason]}. Go on: {again}", "bold")
+
+
+def _show_finding(finding: ReportedFinding, options: dict[str, str]) -> None:
+    """Print one finding and the commands to work on it."""
+    size = f"{finding.requests} requests, {finding.rounds} rounds"
+    runs = f", {finding.runs} runs" if finding.runs else ""
+    screen.line(
+        f"\n{finding.outcome} {finding.identity}\n  {finding.said}\n"
+        f"  {finding.state}{runs}, {size}, {finding.hits} hits, first in scenario {finding.first}",
+        "red",
+    )
+    if finding.place:
+        screen.line(f"  during {finding.place}")
+    for identity in finding.also:
+        screen.line(f"  also shows as {identity}")
+    if not finding.case:
+        screen.line("  its case was not kept: there were too many findings")
+        return
+    screen.line(f"  replay: {command('replay', finding.case, **options)}")
+    if finding.state == "new" or finding.requests > FEW_REQUESTS or finding.rounds > FEW_ROUNDS:
+        screen.line(f"  shrink: {command('shrink', finding.case, **options)}")
+    screen.line(f"  parts: {command('bisect', 'parts', finding.case, **options)}")

@@ -23,7 +23,7 @@ def parts(
     json: inputs.Json = None,
 ) -> None:
     """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
-    from draftproof.fuzz.bisect.bisect_parts import bisect_parts
+    from draftproof.fuzz.bisect.search import bisect_parts
     from draftproof.properties.values.case import read_case
 
     scenario, _ = read_case(case)

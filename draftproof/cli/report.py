@@ -28,9 +28,8 @@ def write_report(run: Run, matrix: Matrices = None, out: Out = None, json: input
 
     The exit code is 0 whatever the campaign found.
     """
-    from draftproof.report.html.page import render, report
+    from draftproof.report.html.page import render, report, written
     from draftproof.report.html.source import read_run
-    from draftproof.report.html.written import written
 
     shown = report(read_run(run), [inputs.fault_report("--matrix", path) for path in matrix or ()])
     text, path = render(shown), out or run / "report.html"

@@ -16,8 +16,7 @@ from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
-from draftproof.report.scenario_text import describe_scenario, many
-from draftproof.report.text import block
+from draftproof.report.text import block, describe_scenario, many
 
 if TYPE_CHECKING:
     from draftproof.fuzz.shrinking.shrink_case import ShrinkReport

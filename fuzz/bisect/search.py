@@ -1,19 +1,24 @@
-"""Which parts of the engine must be on for a case to fail."""
+"""Bisect the parts of the engine that a failing case needs, in worker processes."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 
-from draftproof.fuzz.bisect.ddmin import Parts, ddmin
+from msgspec.structs import replace
+
+from draftproof.fuzz.bisect.ddmin import NotFailingError, Parts, ddmin
 from draftproof.fuzz.bisect.parts import KERNEL, engine_parts, lone_requests, present, with_parts
 from draftproof.harness.identity import Identity, Level
-from draftproof.harness.workers.messages import Answer, Order
+from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Outcome
 
 Run = Callable[[Sequence[Order]], Sequence[Answer]]
 """run(orders) -> an answer each, in their order"""
@@ -212,3 +217,36 @@ def _fixed(answer: Answer) -> dict[str, str]:
     if first.contract.startswith("variant."):
         fixed["variant"] = f"{first.contract} compares the two runs"
     return fixed
+
+
+class PartsReport(Value, frozen=True, kw_only=True):
+    """The result of a bisection of parts.
+
+    `verdict` is that of the case, INCONCLUSIVE if it is flaky; `found` is None for a case that did not fail, or not
+    again.
+    """
+
+    verdict: Outcome
+    case: str
+    found: Bisection | None = None
+    flaky: bool = False
+
+
+def bisect_parts(scenario: Scenario, case: str, spec: SubjectSpec, workers: int) -> PartsReport:
+    """Return the smallest set of parts that must be on for a scenario, read from `case`, to fail.
+
+    Raises RuntimeError if the case could not be judged.
+    """
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, Pool(spec, workers, Path(folder)) as pool:
+        (answer,) = pool.run([Order(number=0, scenario=scenario)])
+        if answer.outcome is Outcome.ERROR:
+            raise RuntimeError(f"the case could not be judged:\n{answer.detail}")
+        if answer.identity is None:
+            return PartsReport(verdict=answer.outcome, case=case)
+        kernels = kernels_used(pool, scenario)
+        try:
+            found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers)
+        except NotFailingError:
+            return PartsReport(verdict=Outcome.INCONCLUSIVE, case=case, flaky=True)
+    found = replace(found, answer=found.answer.brief)
+    return PartsReport(verdict=answer.outcome, case=case, found=found)

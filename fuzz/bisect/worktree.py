@@ -12,16 +12,10 @@ from draftproof.errors import DraftproofError
 from draftproof.properties.values.base import Value
 
 # Set where git runs a hook or an alias: they would point every command of ours at that repository.
-_ELSEWHERE = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_PREFIX",
-)
+_ELSEWHERE = """
+    GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR
+    GIT_NAMESPACE GIT_PREFIX
+"""
 OPTIONS = ("-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false")
 
 
@@ -42,7 +36,7 @@ def environment() -> dict[str, str]:
 
     No byte code is written: two revisions can have the same size and the same time of change.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE.split()}
     return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 

@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
-from draftproof.harness import whole_check
+from draftproof.harness import check
 
 
 @pytest.fixture(autouse=True, scope="session")
 def kernel_calls_drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_check, "cases", cache(whole_check.cases))
+        patch.setattr(check, "cases", cache(check.cases))
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from draftproof.cli.check_output import show
+from draftproof.cli.check import show
 from draftproof.harness.check import CheckFinding, CheckReport
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.harness.doubles import diverging

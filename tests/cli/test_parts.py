@@ -10,7 +10,7 @@ import typer
 
 from draftproof.cli import parts as command
 from draftproof.cli.parts import said
-from draftproof.fuzz.bisect import bisect_parts
+from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
@@ -32,8 +32,8 @@ def case(tmp_path) -> Path:
 def answers(monkeypatch):
     def use(answering: Answering) -> type:
         made = pool_of(answering)
-        monkeypatch.setattr(bisect_parts, "Pool", made)
-        monkeypatch.setattr(bisect_parts, "kernels_used", lambda *_: USED)
+        monkeypatch.setattr(search, "Pool", made)
+        monkeypatch.setattr(search, "kernels_used", lambda *_: USED)
         return made
 
     return use

@@ -18,7 +18,7 @@ from draftproof.properties.values.case import Case, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
-from draftproof.report.scenario_text import describe_scenario
+from draftproof.report.text import describe_scenario
 from tests.cli.pools import FAILS, GONE, Answering, pool_of
 
 SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)

@@ -66,10 +66,7 @@ def _best(weights: list[torch.Tensor], tokens: int, options: dict[str, Any]) -> 
         if PER_THREAD[0] <= elements // (32 * warps) <= PER_THREAD[1] and elements >= inputs:
             times.append((f"{elements} elements, {warps} warps", of(Shape(elements, warps))))
     whole = torch.empty(tokens, outputs, dtype=torch.bfloat16, device="cuda")
-    fixed = [
-        ("default", of(None)),
-        ("torch", seconds(lambda weight: torch.mm(x, weight.t(), out=whole))),
-    ]
+    fixed = [("default", of(None)), ("torch", seconds(lambda weight: torch.mm(x, weight.t(), out=whole)))]
     return sorted(times, key=lambda item: item[1])[:3] + fixed
 
 

@@ -30,27 +30,22 @@ if TYPE_CHECKING:
     from draftproof.properties.values.verdict import Verdict as Verdict
     from draftproof.pytest_checks import hold as hold
 
-_HOMES = {
-    "CheckReport": "harness.check",
-    "Divergence": "properties.values.verdict",
-    "EngineSubject": "engine.subject",
-    "Observation": "properties.values.trace",
-    "Outcome": "properties.values.verdict",
-    "Scenario": "properties.values.scenario",
-    "Script": "properties.values.script",
-    "Subject": "properties.subject",
-    "Trace": "properties.values.trace",
-    "Verdict": "properties.values.verdict",
-    "check": "harness.check",
-    "checkpoint_scenarios": "harness.checkpoint_scenarios",
-    "conformance": "properties.subject",
-    "evidence": "harness.lockstep",
-    "generate": "properties.strategies.scenarios",
-    "hold": "pytest_checks",
-    "judge": "properties.judge",
-    "read_case": "properties.values.case",
-    "scenarios": "properties.strategies.scenarios",
+_NAMES = {
+    "engine.subject": "EngineSubject",
+    "harness.check": "CheckReport check",
+    "harness.checkpoint_scenarios": "checkpoint_scenarios",
+    "harness.lockstep": "evidence",
+    "properties.judge": "judge",
+    "properties.strategies.scenarios": "generate scenarios",
+    "properties.subject": "Subject conformance",
+    "properties.values.case": "read_case",
+    "properties.values.scenario": "Scenario",
+    "properties.values.script": "Script",
+    "properties.values.trace": "Observation Trace",
+    "properties.values.verdict": "Divergence Outcome Verdict",
+    "pytest_checks": "hold",
 }
+_HOMES = dict(sorted((name, module) for module, names in _NAMES.items() for name in names.split()))
 
 __all__ = list(_HOMES)
 

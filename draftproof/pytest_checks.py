@@ -15,7 +15,7 @@ from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.lockstep import solved
-from draftproof.harness.subjects import make
+from draftproof.harness.subjects import ENGINE, Device, make, present
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -192,27 +192,18 @@ def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Pa
         raise ContractError((kept._replace(replay=again),))
 
 
-def make_subject(name: str, device: str) -> Subject:
+def make_subject(name: str, device: Device) -> Subject:
     """Return the subject that "package.module:name" makes, or the engine. Raises ValueError."""
-    if name:
-        try:
-            return make(name, device)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(
-                f"invalid --draftproof-subject {name!r}: expected package.module:name ({error})"
-            ) from error
-    import torch
-
-    from draftproof.engine.subject import EngineSubject
-
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
-    return EngineSubject(device=device)
+    present(device, "--draftproof-device")
+    try:
+        return make(name or ENGINE, device)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"invalid --draftproof-subject {name!r}: expected package.module:name ({error})") from error
 
 
 def is_engine(subject: Subject) -> bool:
     """Return whether `draftproof replay` would run the same."""
-    return f"{type(subject).__module__}.{type(subject).__qualname__}" == "draftproof.engine.subject.EngineSubject"
+    return f"{type(subject).__module__}:{type(subject).__qualname__}" == ENGINE
 
 
 def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from draftproof.harness.lockstep import Reference, Solved, SubjectCrashedError, evidence, solved
-from draftproof.harness.time_limit import TimeLimitError, time_limit
+from draftproof.harness.signals import TimeLimitError, time_limit
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, PlainOrder
 from draftproof.properties.contracts.base import Contract

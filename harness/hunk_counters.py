@@ -31,12 +31,8 @@ class HunkCounters:
         """Count one run of a hunk."""
         (self._captured if _is_capturing() else self._live).add(number)
 
-    def observe(self, ran: Evidence) -> None:
-        """Take note of a run that is over."""
-        self.settle(replays=replays(ran))
-
     def settle(self, *, replays: int) -> None:
-        """Credit what was captured, if graphs were replayed."""
+        """At the end of a run, credit what was captured if graphs were replayed."""
         if replays:
             self._live |= self._captured
         self._captured.clear()

@@ -10,7 +10,9 @@ import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
+from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.subject import Subject
@@ -18,7 +20,22 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 
+Device = Literal["cpu", "cuda"]
 ENGINE = "draftproof.engine.subject:EngineSubject"
+
+
+class DeviceError(DraftproofError, ValueError):
+    """A device that this machine does not have."""
+
+
+def present(device: Device, option: str = "--device") -> Device:
+    """Return the device if torch sees one of its kind. Raises DeviceError, which names the option."""
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise DeviceError(f"invalid {option} 'cuda': expected cpu, as torch sees no CUDA device here")
+    return device
 
 
 def make(name: str, device: str) -> Subject:

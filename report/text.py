@@ -11,6 +11,7 @@ from draftproof.properties.values.relations import InMemory, KernelRelation, Oth
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence
 from draftproof.report.channels import NOUN, WHAT
+from draftproof.report.html.words import plural
 from draftproof.report.relations import phrase
 
 _WIDTH, _INDENT = 110, 13
@@ -166,19 +167,14 @@ def describe_scenario(scenario: Scenario) -> str:
     requests, graphs = scenario.requests, scenario.graphs
     tokens = sum(len(request.prompt) for request in requests)
     parts = [
-        many(len(requests), "request"),
-        many(tokens, "prompt token"),
-        f"{algorithm(scenario.draft)} with at most {many(scenario.steps, 'draft')} a round",
+        plural(len(requests), "request"),
+        plural(tokens, "prompt token"),
+        f"{algorithm(scenario.draft)} with at most {plural(scenario.steps, 'draft')} a round",
         f"page size {scenario.memory.page_size}",
         f"graphs of {', '.join(map(str, graphs.sizes))}" if graphs.sizes and graphs.capture else "no graphs",
     ]
     if layers := getattr(scenario.model, "layers", None):
-        parts.append(many(layers, "layer"))
+        parts.append(plural(layers, "layer"))
     parts += ["adaptive"] if scenario.adaptive else []
     parts += [f"variant {scenario.variant}"] if scenario.variant != "none" else []
     return ", ".join(parts)
-
-
-def many(count: int, noun: str) -> str:
-    """Return the count with its noun: 1 request, 2 requests."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -33,8 +33,7 @@ Folder = Annotated[
     ),
 ]
 Mtp = Annotated[
-    bool,
-    typer.Option("--mtp", help="With --model and --draft eagle: the checkpoint's first MTP layer is the head."),
+    bool, typer.Option("--mtp", help="With --model and --draft eagle: the checkpoint's first MTP layer is the head.")
 ]
 
 

@@ -16,7 +16,8 @@ from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
-from draftproof.report.text import block, describe_scenario, many
+from draftproof.report.html.words import plural
+from draftproof.report.text import block, describe_scenario
 
 if TYPE_CHECKING:
     from draftproof.fuzz.shrinking.shrink_case import ShrinkReport
@@ -96,7 +97,7 @@ def _show(report: ShrinkReport, path: Path, again: str) -> None:
     screen.line(f"{path}: {describe_scenario(scenario)}.")
     if report.rounds:
         screen.line(f"Rounds of each request: {', '.join(map(str, report.rounds))}.")
-    screen.line(f"{many(report.tried, 'scenario')} tried in {report.seconds:.1f} s; {ended}.")
+    screen.line(f"{plural(report.tried, 'scenario')} tried in {report.seconds:.1f} s; {ended}.")
     if answer.first is not None:
         screen.line(block(answer.first), "red")
     else:

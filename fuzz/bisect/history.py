@@ -11,8 +11,8 @@ from pathlib import Path
 from draftproof.errors import DraftproofError
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, named
 from draftproof.fuzz.bisect.worktree import GitError, Revision, attempt, commit, git, worktree
-from draftproof.fuzz.interrupts import handled
 from draftproof.harness.identity import Identity
+from draftproof.harness.signals import handled
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
 from draftproof.properties.values.verdict import Outcome

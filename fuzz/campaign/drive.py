@@ -24,7 +24,7 @@ from draftproof.fuzz.campaign.settings import CampaignLimits, DiskError, Setting
 from draftproof.fuzz.campaign.standing import CampaignStatus, Standing, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
-from draftproof.fuzz.interrupts import handled
+from draftproof.harness.signals import handled
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 _PROGRESS, _SHOW = 5.0, 0.25
@@ -218,10 +218,7 @@ class Campaign:
     @property
     def _status(self) -> CampaignStatus:
         return self._standing.status(
-            doing=self._doing,
-            workers=self._width,
-            replaced=self._pool.replaced,
-            troubles=len(self._troubles.kept),
+            doing=self._doing, workers=self._width, replaced=self._pool.replaced, troubles=len(self._troubles.kept)
         )
 
 

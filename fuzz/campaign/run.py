@@ -10,8 +10,9 @@ from draftproof.faults.catalogue import FaultFile, read_sources
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
 from draftproof.fuzz.campaign.guide import Guide
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked, CampaignError, CampaignLimits, Settings
+from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
+from draftproof.harness.subjects import present
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.coverage import universe
@@ -36,14 +37,13 @@ def run_campaign(
     A new campaign with a fault gets the draft of the fault unless another was asked for. `workers`: processes (one a
     core; 4 on a GPU); `memory`: most bytes of one; `watch` is called with the state of the campaign.
 
-    Raises CampaignError, and StalePatchError or PatchError for a fault that does not fit the sources.
+    Raises CampaignError, DeviceError, and StalePatchError or PatchError for a fault that does not fit the sources.
     """
     with RunDir(path) as directory:
         if asked.drafts is None and fault is not None and directory.settings is None:
             asked = asked._replace(drafts=drafts_of(fault.fault.draft))
         settings = directory.begin(asked, read_sources(), fault)
-        _check_device(settings.device)
-        count = workers or (ON_GPU if settings.device == "cuda" else len(os.sched_getaffinity(0)))
+        count = workers or (ON_GPU if present(settings.device) == "cuda" else len(os.sched_getaffinity(0)))
         folder = str(directory.subject.resolve()) if settings.hunks else ""
         spec = SubjectSpec(device=settings.device, folder=folder, hunks=settings.hunks, factory=settings.subject)
         guide = Guide(settings.seed, settings.drafts, guided=settings.guided)
@@ -51,11 +51,3 @@ def run_campaign(
         with Pool(spec, count, directory.workers, memory=memory) as pool:
             campaign = Campaign(directory, settings, limits, pool, guide, possible=possible, width=count, watch=watch)
             return settings, campaign.go()
-
-
-def _check_device(device: str) -> None:
-    if device == "cuda":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise CampaignError("invalid --device 'cuda': expected cpu, as torch sees no CUDA device here")

@@ -32,23 +32,15 @@ PLAIN: tuple[tuple[str, object], ...] = (
     ("model.logit_bits", 23),
     ("model.linear.start", False),
 )
-_SIZES: tuple[tuple[str, int], ...] = (
-    ("model.kv_heads", 1),
-    ("model.key_dim", 1),
-    ("model.value_dim", 1),
-    ("model.lanes", 2),
-    ("model.linear.key_dim", 1),
-    ("model.linear.value_dim", 1),
-    ("model.linear.conv", 2),
-    ("draft.kv_heads", 1),
-    ("draft.key_dim", 1),
-    ("draft.value_dim", 1),
-    ("draft.lanes", 2),
-    ("draft.max_n", 1),
-    ("adaptive.interval", 1),
-    ("adaptive.warmup", 0),
-    ("states.checkpoint", 1),
-)
+_SIZES = {
+    0: "adaptive.warmup",
+    1: """
+        model.kv_heads model.key_dim model.value_dim model.linear.key_dim model.linear.value_dim
+        draft.kv_heads draft.key_dim draft.value_dim draft.max_n adaptive.interval states.checkpoint
+    """,
+    2: "model.lanes model.linear.conv draft.lanes",
+}
+"""Numbers by the least that they can be."""
 # Heads come in multiples of these.
 _GROUPED = (
     ("model.heads", "model.kv_heads"),
@@ -170,8 +162,9 @@ def smaller_sizes(scenario: Scenario) -> Iterator[Scenario]:
             yield put(put(scenario, heads, 1), groups, 1)
             yield put(scenario, heads, count)
             yield put(put(scenario, heads, get(scenario, heads) // count), groups, 1)
-    for path, least in _SIZES:
-        yield from lowered(scenario, path, least)
+    for least, paths in _SIZES.items():
+        for path in paths.split():
+            yield from lowered(scenario, path, least)
 
 
 def less_memory(scenario: Scenario) -> Iterator[Scenario]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from draftproof.harness.hunk_counters import HunkCounters
+from draftproof.harness.hunk_counters import HunkCounters, replays
 from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, Ready, SubjectSpec
@@ -135,7 +135,7 @@ class _Work:
             subject,
             journal=journal,
             reference=self._solved,
-            observe=lambda ran, _judged: self._counters.observe(ran),
+            observe=lambda ran, _judged: self._counters.settle(replays=replays(ran)),
         )
 
     def _made(self, spec: SubjectSpec, *, tolerant: bool) -> Subject:

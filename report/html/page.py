@@ -15,18 +15,29 @@ import jinja2
 from markupsafe import Markup
 
 from draftproof.faults.matrix import FaultReport
+from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.durations import show_duration
 from draftproof.properties.values.verdict import Outcome, worst
 from draftproof.report.html import matrix
 from draftproof.report.html.chart import Chart, chart, steps
-from draftproof.report.html.contracts import ContractRow, judged
 from draftproof.report.html.findings import View, views
 from draftproof.report.html.heat import Coverage, covered
 from draftproof.report.html.source import RunSource
 from draftproof.report.html.words import count, date, plural, share
 
 _PACKAGE = "draftproof.report.html"
+
+
+class ContractRow(Value, frozen=True, kw_only=True):
+    """One contract: scenarios that it judged, how many failed, the minimums that were not reached, and why else."""
+
+    name: str
+    verdict: Outcome
+    judged: int
+    failed: int
+    missing: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class CampaignPage:
 
 def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignPage:
     """Return the report of a run directory and detection matrices."""
-    contracts = judged(source)
+    contracts = _judged(source)
     findings = views(source)
     coverage = covered(source.bins, source.settings.drafts)
     verdict = _verdict(source, contracts)
@@ -71,6 +82,22 @@ def report(source: RunSource, matrices: Sequence[FaultReport] = ()) -> CampaignP
         rates=chart(rates, until=last, stepped=False),
         troubles=tuple((show_duration(float(row["at"] or 0.0)), str(row["what"])) for row in source.troubles),
     )
+
+
+def _judged(source: RunSource) -> tuple[ContractRow, ...]:
+    """Return the verdicts as the campaign itself gives them, worst first."""
+    found = [
+        ContractRow(
+            name=one.name,
+            verdict=one.verdict,
+            judged=one.scenarios,
+            failed=source.sums.contracts.get(one.name, (0, 0))[1],
+            missing=one.missing,
+            reason=one.reason,
+        )
+        for one in verdicts(source.sums, source.settings)
+    ]
+    return tuple(sorted(found, key=lambda one: list(Outcome).index(one.verdict)))
 
 
 def _seconds(source: RunSource) -> float:

@@ -1,4 +1,4 @@
-"""What becomes of Ctrl-C and SIGTERM while something runs that must end in order."""
+"""Handle signals while something runs: an end in order at Ctrl-C and SIGTERM, and a limit of time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+
+class TimeLimitError(BaseException):
+    """The time is over. Not an Exception, so that nothing in between takes it for an error of its own."""
 
 
 @contextmanager
@@ -21,3 +25,21 @@ def handled(handler: Callable[[int, FrameType | None], object], *numbers: signal
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TimeLimitError after `seconds`; None, or any thread but the main one: there is no limit."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(_signal: int, _frame: object) -> None:
+        raise TimeLimitError
+
+    with handled(expire, signal.SIGALRM):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)

@@ -19,8 +19,7 @@ from typing import Any
 import bench
 import torch
 from gdn_buffers import Buffers, Setup, buffers, setup
-from gdn_cases import FLA, Case, cases
-from gdn_check import check
+from gdn_cases import FLA, Case, cases, check
 from rich.console import Console
 
 MOST_SETS = 256

@@ -10,7 +10,7 @@ import msgspec
 
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, slug
-from draftproof.harness.kernel_runs import cases, verdicts
+from draftproof.harness.kernel_runs import cases, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
@@ -208,7 +208,7 @@ def whole_check(
 ) -> CheckReport:
     """Check scenarios and calls of kernels; without scenarios only kernels."""
     report = of_traces.check(scenarios, seed, progress)
-    of_kernels = verdicts([f"{PREFIX}{op}" for op in calls], calls, device)
+    of_kernels = (kernel_verdict(op, of_op, device) for op, of_op in calls.items())
     contracts = (*(report.contracts if report.examples else ()), *of_kernels)
     counts = {**report.counts, "kernel_calls": sum(map(len, calls.values()))}
     verdict = worst([one.verdict for one in contracts])

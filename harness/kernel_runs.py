@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from draftproof.harness.workers.messages import Answer, KernelOrder
 from draftproof.properties.kernels.case import KernelCase
@@ -93,13 +93,9 @@ def crashed(order: KernelOrder, error: Exception, seconds: float = 0.0) -> Answe
     return Answer(number=order.number, outcome=outcome, error=kind, message=message, reason=message, seconds=seconds)
 
 
-def verdicts(wanted: Iterable[str], by_op: dict[str, tuple[KernelCase, ...]], device: str) -> tuple[Verdict, ...]:
-    """Return a verdict for each wanted contract, over the cases of its op."""
-    return tuple(_verdict(name, by_op[name.removeprefix(PREFIX)], device) for name in wanted)
-
-
-def _verdict(name: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:
-    op, count = name.removeprefix(PREFIX), len(of_op)
+def kernel_verdict(op: str, of_op: tuple[KernelCase, ...], device: str) -> Verdict:
+    """Return the verdict of the contract of an op, over its cases."""
+    name, count = f"{PREFIX}{op}", len(of_op)
     try:
         first = next((one for case in of_op if (one := diverges(op, case, device)) is not None), None)
     except Exception as error:

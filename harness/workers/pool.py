@@ -109,14 +109,11 @@ class Pool:
             for index in range(self._count):
                 self._workers.append(self._start(index, warm))
         except BaseException:
-            self._close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
         for worker in self._workers:
             worker.process.kill()
         self._workers.clear()

@@ -140,7 +140,7 @@ WRONG: dict[str, tuple[str, Callable[..., object], str]] = {
 def complaint(modules: Callable[[str], Any], tokens: int, fla: Callable[..., Any] | None) -> str:
     """What the check before the benchmark finds wrong; "" if nothing."""
     try:
-        modules("gdn_check").check(modules("gdn_buffers").setup("cpu", True, 1), 3, tokens, fla)
+        modules("gdn_cases").check(modules("gdn_buffers").setup("cpu", True, 1), 3, tokens, fla)
     except RuntimeError as error:
         return str(error)
     return ""

@@ -53,6 +53,9 @@ SLOW = (
     "tests/properties/test_draft_strategies.py",
     # Benchmarks.
     "tests/benchmarks/",
+    # Every kind of checkpoint goes through the command, and every draft of one through the whole reference.
+    "tests/cli/test_model.py",
+    "tests/reference/test_checkpoint_drafts.py",
     # The engine is bisected over a history of 64 commits.
     "tests/fuzz/test_history.py::test_the_commit_that_brought_a_fault_in_is_named",
 )

@@ -24,7 +24,7 @@ class Verifier:
         self, target: Target, cache: PagedCache, config: EngineConfig, probes: Probes, needs: Needs | None = None
     ) -> None:
         """`needs`: what a draft takes of the target's hidden states, by default the last ones."""
-        self.target, self.cache, self._needs = target, cache, needs or Needs("last")
+        self.target, self.cache, self._needs = target, cache, needs or Needs("after_norm")
         self._config, self._taps = config, probes.taps
 
     def verify(self, views: Views) -> Outputs:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from draftproof.properties.values.drafts import StateOf
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.layers import KV
@@ -23,6 +24,9 @@ class Named(NamedTuple):
 
 class CheckpointHead:
     """An EAGLE-1 head on a checkpoint, or an MTP layer of the checkpoint itself; see `ReferenceHead`."""
+
+    takes: StateOf = "after_norm"
+    ids = None
 
     def __init__(self, head: DraftLayer, width: int, name: Hashable, memo: Memo) -> None:
         self._head, self._known, self.width = head, memo.of(name), width
@@ -42,6 +46,8 @@ class CheckpointChain:
     """The MTP layers of a checkpoint, each of which hands on the state that its logits are of; see `ReferenceChain`."""
 
     chain = True
+    takes: StateOf = "after_norm"
+    ids = None
 
     def __init__(self, layers: Sequence[DraftLayer], width: int, name: Named, memo: Memo) -> None:
         self.width, self.layers = width, len(layers)

@@ -56,6 +56,7 @@ class RememberingTarget:
             kv=tuple(map(packed, done.kv)),
             states=tuple(layer.numpy() for layer in done.states),
             layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
+            before_norm=done.layers[-1].numpy(),
         )
         self._room -= sum(layer.nbytes for layer in (*whole.states, *whole.layers))
         if self._room >= 0:

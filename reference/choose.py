@@ -14,9 +14,10 @@ class Choice(NamedTuple):
     margin: float
 
 
-def choose(logits: np.ndarray) -> Choice:
-    """The choice of one row of logits [V]."""
-    return choose_rows(logits[None])[0]
+def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
+    """The choice of one row of logits [V]; `ids` are the tokens that its places stand for, if they are not these."""
+    choice = choose_rows(logits[None])[0]
+    return choice if ids is None else choice._replace(token=ids[choice.token])
 
 
 def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:

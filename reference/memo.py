@@ -16,8 +16,9 @@ class Pass(NamedTuple):
     layer and `states` [T, size] for each linear one, both in the order of the model's layers; of a target `layers`
     [T, L] are the outputs of all its layers, residual included, empty for those that it was not asked to keep.
 
-    uint64 for probes, float64 for real models. For a head `hidden` is what stands in for the next hidden state. Row p
-    of `states` is the state after inputs 0 .. p: the window of the convolution, oldest first, then the recurrent state.
+    uint64 for probes, float64 for real models. `before_norm` [T, L] is `hidden` of a target before its final norm. For
+    a head `hidden` is what stands in for the next hidden state. Row p of `states` is the state after inputs 0 .. p: the
+    window of the convolution, oldest first, then the recurrent state.
     """
 
     hidden: np.ndarray
@@ -25,6 +26,7 @@ class Pass(NamedTuple):
     kv: tuple[np.ndarray, ...]
     states: tuple[np.ndarray, ...] = ()
     layers: tuple[np.ndarray, ...] = ()
+    before_norm: np.ndarray = np.empty((0, 0))
 
     def first(self, count: int) -> Pass:
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
@@ -36,6 +38,7 @@ class Pass(NamedTuple):
             kv=tuple(layer[:count] for layer in self.kv),
             states=tuple(layer[:count] for layer in self.states),
             layers=tuple(layer[:count] for layer in self.layers),
+            before_norm=self.before_norm[:count],
         )
 
 

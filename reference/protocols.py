@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.memo import Pass
 
@@ -24,23 +25,33 @@ class ReferenceTarget(Protocol):
         """Tokens at positions 0, 1, ..; `hidden` is what a draft consumes (docs/semantics.md, "Draft heads")."""
 
 
-class ReferenceHead(Protocol):
-    """An EAGLE head; `width` is that of the target's hidden states."""
+class _OfEntries(Protocol):
+    """A draft of entries (token, hidden); `width` is that of the target's hidden states, which it `takes` after or
+    before the final norm. `ids` are the tokens that the places of its logits stand for; None: the target's."""
 
     width: int
+    takes: StateOf
+    ids: tuple[int, ...] | None
+
+
+def taken(draft: _OfEntries, whole: Pass) -> np.ndarray:
+    """What a draft takes of the target's pass: [T, width]."""
+    return whole.before_norm if draft.takes == "before_norm" else whole.hidden
+
+
+class ReferenceHead(_OfEntries, Protocol):
+    """An EAGLE head."""
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """Entries at positions 0, 1, ..; entry i has the token of position i + 1; `hidden` is the state handed on."""
 
 
-class ReferenceChain(Protocol):
+class ReferenceChain(_OfEntries, Protocol):
     """The `layers` of chained multi-token prediction, each with weights and entries of its own.
 
-    `width` is that of the target's hidden states. With `chain` off every layer takes these, else layer j > 0 takes what
-    layer j - 1 handed on.
+    With `chain` off every layer takes the target's states, else layer j > 0 takes what layer j - 1 handed on.
     """
 
-    width: int
     layers: int
     chain: bool
 

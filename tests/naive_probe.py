@@ -63,11 +63,16 @@ def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeDraft, 
     return outputs, entries, firsts
 
 
-def naive_logits(w: dict[str, list], h: list[int], bits: int, agreement: int) -> list[int]:
-    logits = [naive_mix(dot(row, h)) >> (64 - bits) for row in w["unembed"]]
+def naive_logits(w: dict[str, list], h: list[int], bits: int, agreement: int, layer: int = -1) -> list[int]:
+    """Those of a target, or of a layer of a draft: of its own ids, if it has any."""
+    vocab = len(w["unembed"])
+    ids = w.get("own.ids", range(vocab))
+    rows = w.get(f"own.unembed.{layer}") or [w["unembed"][token] for token in ids]
+    logits = [naive_mix(dot(row, h)) >> (64 - bits) for row in rows]
     m = naive_mix(h[0])
-    if m % 256 < agreement:
-        logits[(m >> 33) % len(logits)] += 2**23
+    for place, token in enumerate(ids):
+        if m % 256 < agreement and token == (m >> 33) % vocab:
+            logits[place] += 2**23
     return logits
 
 
@@ -150,38 +155,34 @@ def naive_model(
 
 
 def naive_head(head: Eagle, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
-    """(g, logits, entries)."""
-    w = lists(draft_weights(head, spec))
-    xs = []
-    for token, x_in in zip(tokens, hidden, strict=True):
-        both = w["embed"][token] + x_in
-        xs.append([naive_mix(dot(row, both)) for row in w["fc"]])
-    xs, entries, _ = naive_layer(w, "layers.0", head, xs)
-    states = []
-    for p, (token, x_in, x) in enumerate(zip(tokens, hidden, xs, strict=True)):
-        g = [naive_mix(dot(row, x)) for row in w["out"]]
-        g[0] = (x_in[0] + naive_mix((w["embed"][token][0] + (p + 1) * w["carry.position"][0]) & MASK)) & MASK
-        states.append(g)
-    return states, [naive_logits(w, g, spec.logit_bits, 256) for g in states], [k + v for k, v in entries]
+    """(handed on, logits, entries)."""
+    return _naive_entries(head, spec, 0, "", tokens, hidden)
 
 
 def naive_chain_layer(
     draft: Mtp, target: ProbeModel, layer: int, tokens: tuple[int, ...], hidden: list
 ) -> tuple[list, list, list]:
     """(handed on, logits, entries) of a layer of a chain; entry i has the token of position i + 1 + layer."""
-    w = lists(draft_weights(draft, target))
-    xs = []
-    for token, x_in in zip(tokens, hidden, strict=True):
-        both = w["embed"][token] + x_in
-        xs.append([naive_mix(dot(row, both)) for row in w[f"fc.{layer}"]])
+    return _naive_entries(draft, target, layer, f".{layer}", tokens, hidden)
+
+
+def _naive_entries(
+    draft: Eagle | Mtp, target: ProbeModel, layer: int, ending: str, tokens: tuple[int, ...], hidden: list
+) -> tuple[list, list, list]:
+    w, xs = lists(draft_weights(draft, target)), []
+    embedded = [w["own.embed" if draft.own_embedding else "embed"][token] for token in tokens]
+    if draft.masks_first:
+        embedded[0] = [0] * target.lanes
+    for e, x_in in zip(embedded, hidden, strict=True):
+        xs.append([naive_mix(dot(row, e + x_in)) for row in w[f"fc{ending}"]])
     xs, entries, _ = naive_layer(w, f"layers.{layer}", draft, xs)
     handed, logits = [], []
-    for p, (token, x_in, x) in enumerate(zip(tokens, hidden, xs, strict=True)):
-        y = [dot(row, x) for row in w[f"out.{layer}"]]
-        place = (p + 1 + layer) * w["carry.position"][0]
-        carry = (x_in[0] + naive_mix((w["embed"][token][0] + place) & MASK)) & MASK
+    for p, (e, x_in, x) in enumerate(zip(embedded, hidden, xs, strict=True)):
+        y = [dot(row, x) for row in w[f"out{ending}"]]
+        place, added = (p + 1 + layer) * w["carry.position"][0], e[-1 if draft.own_embedding else 0]
+        carry = (x_in[0] + naive_mix((added + place) & MASK)) & MASK
         g = [carry] + [naive_mix(value) for value in y[1:]]
-        logits.append(naive_logits(w, g, target.logit_bits, 256))
+        logits.append(naive_logits(w, g, target.logit_bits, 256, layer))
         handed.append([carry, *y[1:]] if draft.handed == "before_norm" else g)
     return handed, logits, [k + v for k, v in entries]
 

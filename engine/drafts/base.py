@@ -17,7 +17,15 @@ from draftproof import kernels
 from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs, Network, NgramSettings, Target
+from draftproof.engine.models.base import (
+    BEFORE_NORM,
+    AttentionMetadata,
+    CacheShape,
+    LayerOutputs,
+    Network,
+    NgramSettings,
+    Target,
+)
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, PrefillRow
@@ -37,24 +45,27 @@ class DraftModel:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a draft takes of the target's hidden states: none, the last, or the outputs of `layers`, side by side."""
+    """What a draft takes of the target: nothing, its last hidden states after or before the final norm, or the outputs
+    of `layers`, side by side."""
 
-    hidden_states: Literal["none", "last", "layers"] = "none"
+    hidden_states: Literal["none", "after_norm", "before_norm", "layers"] = "none"
     layers: tuple[int, ...] = ()
 
     def layer_outputs(self) -> LayerOutputs | None:
         """Return what has to record a forward pass of the target, if anything."""
+        if self.hidden_states == "before_norm":
+            return LayerOutputs((BEFORE_NORM,))
         return LayerOutputs(self.layers) if self.hidden_states == "layers" else None
 
     def pick(self, last: Tensor, layer_outputs: LayerOutputs | None) -> Tensor | None:
         """Return what the draft gets, [T, D], of a pass that gave `last` and filled `layer_outputs`."""
         if layer_outputs is not None:
             return layer_outputs.concatenated()
-        return last if self.hidden_states == "last" else None
+        return last if self.hidden_states == "after_norm" else None
 
     def width(self, target: Target) -> int:
         """Return D, 0 if the draft gets nothing."""
-        return target.width * {"none": 0, "last": 1, "layers": len(self.layers)}[self.hidden_states]
+        return target.width * {"none": 0, "layers": len(self.layers)}.get(self.hidden_states, 1)
 
 
 @dataclass(frozen=True)
@@ -246,10 +257,15 @@ class Tapping:
         if hidden_states is not None:
             self._taps.record(f"{name}.hidden", hidden_states, step)
 
-    def choose(self, name: str, logits: Tensor, step: int = -1) -> Tensor:
-        """Return the token of the highest logit of each row [T], the lowest id of equals, and record it."""
+    def choose(self, name: str, logits: Tensor, step: int = -1, target_ids: Tensor | None = None) -> Tensor:
+        """Return the token of the highest logit of each row [T], the lowest id of equals, and record it.
+
+        `target_ids` [V'] are the tokens that ids of the logits stand for, if they are not these.
+        """
         token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
         kernels.greedy_choice(token, logits)
+        if target_ids is not None:
+            token = target_ids.index_select(0, token)
         self._taps.record(f"{name}.proposal", token, step)
         self._taps.record_margin(f"{name}.margin", logits, step)
         return token

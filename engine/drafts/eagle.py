@@ -21,7 +21,8 @@ from draftproof.engine.drafts.base import (
     metadata_of_rows,
 )
 from draftproof.engine.models.base import Head, Target
-from draftproof.engine.models.probe import ProbeHead, ProbeParts
+from draftproof.engine.models.probe import ProbeParts
+from draftproof.engine.models.probe_entries import ProbeHead
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import Launch
 
@@ -37,8 +38,8 @@ class EagleDraft(ModelDraft[Head]):
 
     @classmethod
     def needed(cls, model: Head) -> Needs:
-        """Return that it takes the hidden states after the target's final norm."""
-        return Needs("last")
+        """Return that it takes the last hidden states, after or before the target's final norm."""
+        return Needs("before_norm" if model.takes == "before_norm" else "after_norm")
 
     @classmethod
     def memory(cls, model: Head, target: Target, num_rows: int) -> Shapes:
@@ -73,8 +74,8 @@ class EagleDraft(ModelDraft[Head]):
             taking_part = torch.where(views["num_drafts"] > step, 0, -1)
             metadata = metadata_of_rows(self.context, req_rows, positions, taking_part)
             self.tapping.inputs("draft", metadata, token, hidden_states, step)
-            hidden_states = self.model.forward(token, hidden_states, metadata, self.cache)
-            token = self.tapping.choose("draft", self.model.logits(hidden_states), step)
+            states, hidden_states = self.model.forward(token, hidden_states, metadata, self.cache)
+            token = self._choose("draft", states, step)
             draft_tokens[:, step].copy_(token)
             positions.add_(1)
         positions.sub_(steps - 1)
@@ -101,13 +102,10 @@ class EagleDraft(ModelDraft[Head]):
         metadata = metadata_of_rows(self.context, req_rows, views["positions"], correct_len, width)
         hidden_states = views["hidden_states"].view(size * width, -1)
         self.tapping.inputs("extend", metadata, target_tokens.view(-1), hidden_states)
-        handed = self.model.forward(target_tokens.view(-1), hidden_states, metadata, self.cache).view(size, width, -1)
-        last = correct_len.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[2])
-        next_hidden_states = handed.gather(1, last).view(size, -1)
-        return {
-            "next_draft_token": self.tapping.choose("extend", self.model.logits(next_hidden_states)),
-            "next_hidden_states": next_hidden_states,
-        }
+        states, handed = self.model.forward(target_tokens.view(-1), hidden_states, metadata, self.cache)
+        last = correct_len.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[1])
+        next_states, next_hidden_states = (x.view(size, width, -1).gather(1, last)[:, 0] for x in (states, handed))
+        return {"next_draft_token": self._choose("extend", next_states), "next_hidden_states": next_hidden_states}
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Save each request's first draft and the head's hidden state for its next round."""
@@ -128,15 +126,19 @@ class EagleDraft(ModelDraft[Head]):
         ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
         probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", chunks.metadata, ids, hidden_states)
-        next_hidden_states = self.model.forward(ids, hidden_states, chunks.metadata, self.cache).index_select(0, ends)
-        next_draft_token = self.tapping.choose("prompt", self.model.logits(next_hidden_states))
+        states, handed = self.model.forward(ids, hidden_states, chunks.metadata, self.cache)
+        next_draft_token = self._choose("prompt", states.index_select(0, ends))
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
-        self._save(torch.tensor([row.req_row for row in batch], device=device), next_draft_token, next_hidden_states)
+        req_rows = torch.tensor([row.req_row for row in batch], device=device)
+        self._save(req_rows, next_draft_token, handed.index_select(0, ends))
+
+    def _choose(self, name: str, states: Tensor, step: int = -1) -> Tensor:
+        return self.tapping.choose(name, self.model.logits(states), step, self.model.target_ids)
 
 
 def probe(spec: Any, parts: ProbeParts) -> ProbeHead:
     """Return the model of a probe's draft, built from its specification."""
-    return ProbeHead(parts.weights, parts.config, parts.shape, parts.logit_bits)
+    return ProbeHead(parts, spec)
 
 
 ALGORITHM = EagleDraft

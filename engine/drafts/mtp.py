@@ -28,7 +28,7 @@ from draftproof.engine.drafts.base import (
 )
 from draftproof.engine.models.base import AttentionMetadata, Chain, Target
 from draftproof.engine.models.probe import ProbeParts
-from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.stages import DecodeRow, Launch, PrefillRow
 
@@ -46,8 +46,8 @@ class MtpDraft(ModelDraft[Chain]):
 
     @classmethod
     def needed(cls, model: Chain) -> Needs:
-        """Return that it takes the hidden states after the target's final norm."""
-        return Needs("last")
+        """Return that it takes the last hidden states, after or before the target's final norm."""
+        return Needs("before_norm" if model.takes == "before_norm" else "after_norm")
 
     @classmethod
     def memory(cls, model: Chain, target: Target, num_rows: int) -> Shapes:
@@ -197,7 +197,7 @@ class MtpDraft(ModelDraft[Chain]):
                 arena["lookback_hidden_states"][row.req_row, -count:] = hidden_states[at - count : at]
 
     def _choose(self, name: str, states: Tensor, layer: int) -> Tensor:
-        return self.tapping.choose(name, self.model.logits(states), layer)
+        return self.tapping.choose(name, self.model.layer_logits(layer, states), layer, self.model.target_ids)
 
 
 def _rows(values: Tensor, columns: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def _rows(values: Tensor, columns: Tensor) -> Tensor:
 
 def probe(spec: Any, parts: ProbeParts) -> ProbeChain:
     """Return the model of a probe's draft, built from its specification."""
-    return ProbeChain(parts.weights, parts.shape, parts.logit_bits, chain=spec.chain, handed=spec.handed)
+    return ProbeChain(parts, spec)
 
 
 ALGORITHM = MtpDraft

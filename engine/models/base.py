@@ -51,15 +51,19 @@ class AttentionMetadata:
     last_visible: Tensor | None = None
 
 
+BEFORE_NORM = -1
+"""In place of a layer: the last hidden states, before the final norm."""
+
+
 class LayerOutputs:
-    """Outputs of chosen layers of one forward pass, residual included; a model records every layer."""
+    """Outputs of chosen layers of one forward pass, residual included; a model records every layer, and BEFORE_NORM."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         self.layers = layers
         self._outputs: dict[int, Tensor] = {}
 
     def record(self, layer: int, output: Tensor) -> None:
-        """Record the output [T, D] of decoder layer `layer`, counted from 0."""
+        """Record the output [T, D] of decoder layer `layer`, counted from 0, or BEFORE_NORM."""
         if layer in self.layers:
             self._outputs[layer] = output
 
@@ -202,21 +206,38 @@ class Target(Network, Protocol):
         ...
 
 
-class Head(Network, Protocol):
+class EntryModel(Network, Protocol):
+    """A draft of entries (token, hidden state).
+
+    It `takes` the target's last hidden states "after_norm" or "before_norm". `target_ids` [V'] are the target's ids
+    that its own stand for, None where these are the same.
+    """
+
+    takes: str
+    target_ids: Tensor | None
+
+
+class Head(EntryModel, Protocol):
     """An EAGLE head: entry i takes (token i + 1, hidden i) and hands on a stand-in for hidden i + 1."""
 
-    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
+    def forward(
+        self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states for logits, states handed on), both [T, D]."""
         ...
 
 
-class Chain(Network, Protocol):
+class Chain(EntryModel, Protocol):
     """Layers of chained multi-token prediction: `cache_shape` counts them. Layer j's entry i takes token i + 1 + j.
 
     With `chain` off every layer takes the target's hidden states.
     """
 
     chain: bool
+
+    def layer_logits(self, layer: int, hidden_states: Tensor) -> Tensor:
+        """[T, D] -> [T, V'], float, by the head that goes with a layer."""
+        ...
 
     def forward(
         self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache

@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import AttentionMetadata, Cache, LayerOutputs
+from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, LayerOutputs
 from draftproof.engine.models.layers import rms_norm
 
 
@@ -65,6 +65,7 @@ def run_layers(
         kernels.add_rms_norm(normed, residual, layer.mixer(normed, metadata, cache), layer.mlp_norm, eps)
         kernels.add_rms_norm(normed, residual, layer.mlp(normed), norm, eps)
         record_layer(layer_outputs, i, residual)
+    record_layer(layer_outputs, BEFORE_NORM, residual)
     return normed
 
 

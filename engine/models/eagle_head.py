@@ -27,6 +27,9 @@ EMBEDDING = "embed_tokens.weight"
 class EagleHead(LanguageModel):
     """A `Head`. Tensors: fc.weight [D, 2D], layers.0.self_attn.*, layers.0.mlp.*, layers.0.post_attention_layernorm."""
 
+    takes = "after_norm"
+    target_ids: Tensor | None = None
+
     def __init__(self, config: LlamaConfig, tensors: Mapping[str, Tensor], target: LanguageModel) -> None:
         sizes = LayerSizes.of(config)
         width, self._eps = sizes.hidden_size, sizes.rms_norm_eps
@@ -40,11 +43,14 @@ class EagleHead(LanguageModel):
             self.embedding = take(tensors, EMBEDDING, config.vocab_size, width)
         self.cache_shape = sizes.cache_shape(1, self.fc.dtype)
 
-    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
+    def forward(
+        self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), the same [T, D]."""
         residual = F.linear(torch.cat((F.embedding(ids, self.embedding), hidden_states), dim=1), self.fc)
         residual = residual + self.attention(residual, metadata, cache)
-        return residual + self.mlp(rms_norm(residual, self.norm, self._eps))
+        handed = residual + self.mlp(rms_norm(residual, self.norm, self._eps))
+        return handed, handed
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.fc, *self.attention.tensors(), self.norm, *self.mlp.tensors())

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.models.base import AttentionMetadata, Cache, LayerOutputs
+from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, LayerOutputs
 from draftproof.engine.models.checkpoint import take
 from draftproof.engine.models.decoder import Layer, record_layer, run_layers
 from draftproof.engine.models.layers import (
@@ -104,6 +104,7 @@ class Llama(CheckpointTarget[LlamaConfig]):
             kernels.norm_gate_up(active, residual, layer.mlp_norm, mlp.gate_up, eps)
             kernels.linear_add(residual, active, mlp.down)
             record_layer(layer_outputs, i, residual)
+        record_layer(layer_outputs, BEFORE_NORM, residual)
         return rms_norm(residual, self.norm, eps)
 
     def logits(self, hidden_states: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ class MtpChain(LanguageModel):
     """A `Chain` of the first MTP layers of the target's checkpoint."""
 
     chain = True
+    takes = "after_norm"
+    target_ids: Tensor | None = None
 
     def __init__(
         self, target: LanguageModel, layers: Sequence[NextTokenLayer], eps: float, cache_shape: CacheShape
@@ -61,6 +63,10 @@ class MtpChain(LanguageModel):
         states = run_layers((weights.layer,), weights.norm, residual, metadata, cache, eps)
         return states, states
 
+    def layer_logits(self, layer: int, hidden_states: Tensor) -> Tensor:
+        """[T, D] -> [T, V], in the model's dtype."""
+        return self.logits(hidden_states)
+
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(tensor for layer in self.layers for tensor in layer.tensors())
 
@@ -70,15 +76,17 @@ class FirstLayer:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self.cache_shape = chain.cache_shape
+        self.cache_shape, self.takes, self.target_ids = chain.cache_shape, chain.takes, chain.target_ids
 
-    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        """ids [T], hidden_states [T, D] -> handed-on states [T, D]."""
-        return self._chain.forward(0, ids, hidden_states, metadata, cache)[1]
+    def forward(
+        self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
+    ) -> tuple[Tensor, Tensor]:
+        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), both [T, D]."""
+        return self._chain.forward(0, ids, hidden_states, metadata, cache)
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return self._chain.logits(hidden_states)
+        return self._chain.layer_logits(0, hidden_states)
 
     def weights(self) -> tuple[Tensor, ...]:
         """Return the chain's."""

@@ -1,7 +1,7 @@
-"""Probe target and EAGLE head in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
+"""Probe target in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
 
-A chain of layers is in probe_mtp.py, a block draft in probe_dflash.py. `T` packed tokens, `D` lanes of the target, `Dd`
-lanes of the head, `N` heads, `H` head sizes, `V` vocabulary; all int64.
+Drafts of entries are in probe_entries.py, a block draft in probe_dflash.py. `T` packed tokens, `D` lanes, `N` heads,
+`H` head sizes, `V` vocabulary; all int64.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
-from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
+from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
+from draftproof.engine.models.config_fields import FULL, layer_types, target_fields
 from draftproof.engine.models.probe_linear import ProbeLinear
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 
@@ -125,6 +125,8 @@ class ProbeTarget:
         assert carry is not None, "a probe has a full attention layer"
         hidden_states = mixed(x)
         hidden_states[:, 0].copy_(carry)
+        if layer_outputs is not None:
+            layer_outputs.record(BEFORE_NORM, torch.cat((carry.unsqueeze(1), x[:, 1:]), dim=1))
         return hidden_states
 
     def logits(self, hidden_states: Tensor) -> Tensor:
@@ -139,30 +141,3 @@ def standalone(weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int
     """Return a standalone draft of `properties.values.probe.standalone_weights`: full attention in every layer."""
     layers = sum(name.endswith(".q.gate") for name in weights)
     return ProbeTarget(weights, {"num_hidden_layers": layers}, shape, None, logit_bits, 256)
-
-
-class ProbeHead:
-    """The EAGLE head; weights as `properties.values.probe.draft_weights` names them, as int64 tensors."""
-
-    def __init__(self, weights: Mapping[str, Tensor], config: Any, shape: ProbeShape, logit_bits: int) -> None:
-        self.layer_types = layer_types(draft_fields(config))
-        self.cache_shape = shape.cache(len(self.layer_types))
-        self.embed = weights["embed"]
-        self.fc, self.out, self.carry = weights["fc"], weights["out"], weights["carry.position"]
-        self._layer = ProbeLayer(weights, 0, 0, shape)
-        self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
-
-    def forward(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache) -> Tensor:
-        embedded = self.embed.index_select(0, ids)
-        carry = hidden_states[:, 0] + mix(embedded[:, 0] + (metadata.positions + 1) * self.carry)
-        x = mix(linear(torch.cat([embedded, hidden_states], dim=1), self.fc))
-        x, _ = self._layer.forward(x, metadata, cache)
-        handed = mix(linear(x, self.out))
-        handed[:, 0].copy_(carry)
-        return handed
-
-    def logits(self, hidden_states: Tensor) -> Tensor:
-        return self._unembed(hidden_states)
-
-    def weights(self) -> tuple[Tensor, ...]:
-        return (self.embed, *self._unembed.tensors(), self.fc, self.out, self.carry, *self._layer.tensors())

@@ -84,7 +84,6 @@ def _features(scenario: Scenario, turn: int) -> tuple[int, ...]:
 _FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
     "layers": lambda _, turn: _turn(_LAYERS, turn),
     "chain": lambda _, turn: turn % 4 != 3,
-    "handed": lambda _, turn: _turn(("after_norm", "before_norm", "after_norm"), turn),
     "features": _features,
     "max_n": lambda _, turn: _turn(_LONGEST, turn),
     "min_n": lambda _, turn: 1 if turn % 3 else 1 + turn // 3 % _turn(_LONGEST, turn),

@@ -67,7 +67,7 @@ def _eagle(draw: Draw, scenario: Scenario) -> Scenario:
     if set(Eagle.__struct_fields__) <= set(draft.__struct_fields__):
         eagle = Eagle(**{name: getattr(draft, name) for name in Eagle.__struct_fields__})
     else:
-        eagle = draw(models(False))[1]
+        eagle = replace(draw(models(False))[1], head_vocab=0)
     return replace(scenario, draft=eagle)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.values.drafts import Eagle, StateOf
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 
 Draw = st.DrawFn
 
+_AT_TIMES = st.sampled_from((False, False, True))
+_STATES: st.SearchStrategy[StateOf] = st.sampled_from(("after_norm", "after_norm", "before_norm"))
 _FULL: LayerType = "full_attention"
 _LINEAR: LayerType = "linear_attention"
 _PATTERNS: tuple[tuple[LayerType, ...], ...] = (
@@ -39,6 +41,7 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
     kv_heads, groups = draw(st.sampled_from(((1, 2), (2, 1), (2, 2), (1, 3))))
     head_kv, head_groups = draw(st.sampled_from(((3, 1), (1, 1), (1, 2))))
     types = draw(st.sampled_from(_PATTERNS)) if hybrid else ()
+    vocab = draw(st.sampled_from((37, 23, 61)))
     model = ProbeModel(
         seed=draw(st.integers(0, 15)),
         layers=len(types) or draw(st.sampled_from((1, 2, 2, 3))),
@@ -47,7 +50,7 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
         key_dim=key,
         value_dim=value,
         lanes=lanes,
-        vocab=draw(st.sampled_from((37, 23, 61))),
+        vocab=vocab,
         logit_bits=draw(st.sampled_from((23, 23, 23, 3, 2))),
         agreement=draw(st.sampled_from((192, 256, 128, 0))),
         layer_types=types,
@@ -60,6 +63,13 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
         key_dim=head_key,
         value_dim=head_value,
         lanes=head_lanes,
+        takes=draw(_STATES),
+        handed=draw(_STATES),
+        own_embedding=draw(_AT_TIMES),
+        own_head=draw(_AT_TIMES),
+        # Mostly without the favourites of one context in eight, or with all tokens in another order.
+        head_vocab=draw(st.sampled_from((0, 0, 0, vocab - vocab // 8, vocab))),
+        masks_first=draw(_AT_TIMES),
     )
     return model, head
 

@@ -31,12 +31,13 @@ from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.plans import plans
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, ROTATION, Profile
 from draftproof.properties.strategies.wide import widened
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, kind_of
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, Mtp, kind_of
 from draftproof.properties.values.scenario import (
     VARIANTS,
     Adaptive,
     Graphs,
     Memory,
+    ProbeModel,
     Request,
     RoundPlan,
     Scenario,
@@ -145,7 +146,10 @@ def unforced(scenario: Scenario) -> Scenario:
         requests = tuple(replace(one, rounds=(own, *one.rounds[1:])) for one in scenario.requests)
         return replace(scenario, requests=requests)
     requests = tuple(replace(one, rounds=(own,)) for one in scenario.requests)
-    return replace(scenario, model=replace(scenario.model, agreement=256), requests=requests)
+    draft = scenario.draft
+    if isinstance(draft, Eagle | Mtp) and isinstance(scenario.model, ProbeModel):
+        draft = replace(draft, head_vocab=draft.head_vocab and scenario.model.vocab)
+    return replace(scenario, model=replace(scenario.model, agreement=256), draft=draft, requests=requests)
 
 
 def _hybrid(scenario: Scenario) -> bool:

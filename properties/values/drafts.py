@@ -19,14 +19,16 @@ from draftproof.properties.values.observed import NgramMatch
 Small = Annotated[int, Meta(ge=1, le=64)]
 Lanes = Annotated[int, Meta(ge=2, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+Layers = Annotated[int, Meta(ge=1, le=16)]
 Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
 Proposes = Literal["steps", "block", "chain", "lookup"]
+StateOf = Literal["after_norm", "before_norm"]
 CheckpointSource = Literal["directory", "directory or seed", "target", "not needed", "unsupported"]
 
 
-class Eagle(Value, frozen=True, kw_only=True, tag="eagle", tag_field="kind"):
-    """An EAGLE head of a probe: one layer of its own sizes, fed with (token, hidden)."""
+class _Sized(Value, frozen=True, kw_only=True):
+    """The seed of a probe's draft, and the sizes of its layers."""
 
     seed: Seed
     heads: Small
@@ -34,33 +36,47 @@ class Eagle(Value, frozen=True, kw_only=True, tag="eagle", tag_field="kind"):
     key_dim: Small
     value_dim: Small
     lanes: Lanes
+
+
+class _OfEntries(_Sized, frozen=True, kw_only=True):
+    """What a draft of entries (token, hidden) is fed with, and what it has of its own (docs/semantics.md, S-HEAD-6).
+
+    It `takes` the target's last state after or before its final norm; `handed` says the same of what a layer hands on.
+    `head_vocab` ids of the target are all that it can propose (0: every one). With `masks_first` the embedding of the
+    entry at position 0 is zero.
+    """
+
+    takes: StateOf = "after_norm"
+    handed: StateOf = "after_norm"
+    own_embedding: bool = False
+    own_head: bool = False
+    head_vocab: Annotated[int, Meta(ge=0)] = 0
+    masks_first: bool = False
+
+
+class Eagle(_OfEntries, frozen=True, kw_only=True, tag="eagle", tag_field="kind"):
+    """An EAGLE head of a probe: one layer of its own sizes, fed with (token, hidden)."""
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
         """Return the weights beside those of layers: fc over (embedding, hidden), out."""
         return {"head.fc": (self.lanes, 2 * lanes), "head.out": (lanes, self.lanes)}
 
 
-class _Layered(Value, frozen=True, kw_only=True):
-    """Sizes of a draft that has layers as a probe has them."""
+class _Layered(_Sized, frozen=True, kw_only=True):
+    """A draft that has layers as a probe has them."""
 
-    seed: Seed
-    layers: Annotated[int, Meta(ge=1, le=16)]
-    heads: Small
-    kv_heads: Small
-    key_dim: Small
-    value_dim: Small
-    lanes: Lanes
+    layers: Layers
 
 
-class Mtp(_Layered, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
+class Mtp(_OfEntries, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
     """Chained multi-token prediction for a probe: `layers` with weights and entries of their own, one a proposal.
 
     With `chain` a layer takes the output of the one before it, as that `handed` it on; without it every layer takes the
-    target's hidden states.
+    target's hidden states. Layers share an embedding of their own; each has its own head.
     """
 
+    layers: Layers
     chain: bool = True
-    handed: Literal["after_norm", "before_norm"] = "after_norm"
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
         """Return the weights beside those of layers: for each layer j fc.j over (embedding, hidden), and out.j."""
@@ -116,10 +132,10 @@ _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slot
 class DraftKind(NamedTuple):
     """An algorithm, as everybody who does not implement it has to know it.
 
-    `hidden` is what it takes of the target's hidden states: none, those after the final norm, or the outputs of chosen
-    layers. `proposes`: "steps" in forwards of its own, "block" in one pass over masked tokens, "chain" a token each
-    time that a layer extends, "lookup" what it finds, which may be fewer. `tapped` are the channels that not every
-    draft reports, `channels` those of them that no other draft has.
+    `hidden` is what it takes of the target's hidden states: none, the last ones, or the outputs of chosen layers.
+    `proposes`: "steps" in forwards of its own, "block" in one pass over masked tokens, "chain" a token each time that a
+    layer extends, "lookup" what it finds, which may be fewer. `tapped` are the channels that not every draft reports,
+    `channels` those of them that no other draft has.
     `extends`: it keeps entries of what was committed. `proposes_at_extend`: the extend gives the first proposal of the
     next round. `layer_a_draft`: it needs as many layers as a round has drafts.
     `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,

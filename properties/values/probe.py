@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from draftproof.properties.values.drafts import DFlash, Ngram, ProbeDraft, Standalone
+from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Linear, ProbeModel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -117,7 +117,7 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
 
     They are those that its specification lists (`shapes`), layers.i.* of its attention layers, and of its target embed,
     unembed and carry.position [1]. A standalone draft is a model of its own. A block draft has over Df = D *
-    len(features) lanes of context layers.i.{k,v}.context [.., Df] besides.
+    len(features) lanes of context layers.i.{k,v}.context [.., Df] besides; a draft of entries what `_own` lists.
     """
     if isinstance(draft, Standalone):
         return _standalone_weights(draft, target)
@@ -129,7 +129,26 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
         weights[name.partition(".")[2]] = draw(draft.seed, name, *shape)
     for layer in range(getattr(draft, "layers", 1) if hasattr(draft, "heads") else 0):
         weights |= _layer(draft.seed, f"layers.{layer}", draft)
+    if isinstance(draft, Eagle | Mtp):
+        weights |= _own(draft, target)
     return _with_context(weights, draft, target) if isinstance(draft, DFlash) else weights
+
+
+def _own(draft: Eagle | Mtp, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Return what a draft has of its own: own.embed [V, D], own.ids [V'] and own.unembed.j [V', D] of layer j.
+
+    own.ids are the target's ids that its own 0, 1, .. V' - 1 stand for, in no order. Lane 0 of the target's embedding,
+    which the carry is made of, is the last one of the draft's.
+    """
+    weights, count = dict[str, np.ndarray](), draft.head_vocab or target.vocab
+    if draft.own_embedding:
+        weights["own.embed"] = draw(draft.seed, "own.embed", target.vocab, target.lanes)
+        weights["own.embed"][:, -1] = target_weights(target)["embed"][:, 0]
+    if draft.head_vocab:
+        weights["own.ids"] = draw(draft.seed, "own.ids", target.vocab).argsort()[:count].astype(np.uint64)
+    for layer in range(getattr(draft, "layers", 1) if draft.own_head else 0):
+        weights[f"own.unembed.{layer}"] = draw(draft.seed, f"own.unembed.{layer}", count, target.lanes)
+    return weights
 
 
 def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeModel) -> dict[str, np.ndarray]:

@@ -7,7 +7,16 @@ from collections import Counter
 import msgspec
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.values.drafts import ALGORITHMS, CheckpointDraft, DFlash, Ngram, ProbeDraft, kind_of
+from draftproof.properties.values.drafts import (
+    ALGORITHMS,
+    CheckpointDraft,
+    DFlash,
+    Eagle,
+    Mtp,
+    Ngram,
+    ProbeDraft,
+    kind_of,
+)
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, pages_needed
 
 
@@ -70,6 +79,10 @@ def _draft(scenario: Scenario) -> None:
     if isinstance(draft, CheckpointDraft):
         raise InvalidScenarioError(f"invalid draft.kind {kind!r}: expected one of a probe, {', '.join(ALGORITHMS)}")
     _grouped("draft", draft)
+    if isinstance(draft, Eagle | Mtp):
+        most = scenario.model.vocab
+        fits = draft.head_vocab == 0 or 2 <= draft.head_vocab <= most
+        _require(fits, "draft.head_vocab", draft.head_vocab, f"0 (all of them) or 2 .. model.vocab = {most}")
     if kind_of(draft).layer_a_draft:
         steps, layers = scenario.steps, getattr(draft, "layers", 1)
         _require(layers >= steps, "draft.layers", layers, f"at least steps = {steps}, a layer a proposal")

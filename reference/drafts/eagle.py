@@ -15,7 +15,7 @@ from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ProbeEagleHead
-from draftproof.reference.protocols import ReferenceHead
+from draftproof.reference.protocols import ReferenceHead, taken
 
 
 def probe(spec: Eagle, target: ProbeModel, memo: Memo) -> ReferenceEagle:
@@ -37,14 +37,14 @@ class ReferenceEagle:
         """See `ReferenceDraft`."""
         if not count:
             return ReferenceProposal((), ())
-        ids, hidden, said = tokens[1:], whole.hidden, list[Said]()
+        ids, hidden, said = tokens[1:], taken(self._head, whole), list[Said]()
         entries = self._head.forward(ids, hidden)
-        proposals = [choose(entries.logits[-1]).token]
+        proposals = [choose(entries.logits[-1], self._head.ids).token]
         for k in range(1, count):
             ids, stand_in = (*ids, proposals[-1]), entries.hidden[-1]
             hidden = np.concatenate((hidden, stand_in[None]))
             entries = self._head.forward(ids, hidden)
-            choice = choose(entries.logits[-1])
+            choice = choose(entries.logits[-1], self._head.ids)
             said.append(Said("draft.step.ids", ids[-1], step=k))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
             said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
@@ -54,11 +54,12 @@ class ReferenceEagle:
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""
-        entries, said = self._head.forward(tokens[1:], whole.hidden), list[Said]()
-        for position in range(first, len(whole.hidden)):
+        hidden, said = taken(self._head, whole), list[Said]()
+        entries = self._head.forward(tokens[1:], hidden)
+        for position in range(first, len(hidden)):
             said.append(Said("extend.ids", tokens[position + 1], layer=0, row=position))
             said.append(Said("extend.positions", position, layer=0, row=position))
-            said.append(Said("extend.hidden_in", vector(whole.hidden[position]), layer=0, row=position))
+            said.append(Said("extend.hidden_in", vector(hidden[position]), layer=0, row=position))
             said.append(Said("extend.kv", vector(entries.kv[0][position]), layer=0, row=position))
-        choice = choose(entries.logits[-1])
+        choice = choose(entries.logits[-1], self._head.ids)
         return (*said, Said("extend.proposal", (choice.token, choice.margin), layer=0))

@@ -20,7 +20,7 @@ from draftproof.reference.choose import Choice, choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ReferenceProbeChain
-from draftproof.reference.protocols import ReferenceChain
+from draftproof.reference.protocols import ReferenceChain, taken
 
 
 def probe(spec: Mtp, target: ProbeModel, memo: Memo) -> ReferenceMtp:
@@ -67,10 +67,10 @@ class ReferenceMtp:
 
     def _layers(self, tokens: tuple[int, ...], whole: Pass, count: int) -> list[_Layer]:
         """The first `count` layers over entries 0 .. T-1, tokens t_0 .. t_T."""
-        ids, hidden, done = tokens[1:], whole.hidden, list[_Layer]()
+        ids, hidden, done = tokens[1:], taken(self._chain, whole), list[_Layer]()
         for index in range(count):
             entries = self._chain.forward(index, ids, hidden)
-            done.append(_Layer(ids, hidden, entries, choose(entries.logits[-1])))
+            done.append(_Layer(ids, hidden, entries, choose(entries.logits[-1], self._chain.ids)))
             ids = (*ids[1:], done[-1].choice.token)
             hidden = entries.hidden if self._chain.chain else hidden
         return done

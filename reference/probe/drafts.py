@@ -31,10 +31,12 @@ from draftproof.reference.probe.target import (
 class _Entries:
     """One layer over entries; entry i has the token of position i + `ahead`. `fc` [2D, Dd] is of (embedding, hidden),
     `out` [Dd, D]. Logits are of the output after its mix, which a probe has for a norm; handed on is that or the one
-    before it."""
+    before it. Lane `carried` of an embedding is what a token adds to the carry."""
 
     name: Hashable
     embed: np.ndarray
+    masks_first: bool
+    carried: int
     carry: np.ndarray
     fc: np.ndarray
     layer: LayerMatrices
@@ -51,15 +53,17 @@ class _Entries:
         """Layer `index` of a draft; `ending` of the names of its fc and out."""
         return cls(
             name=(spec, target, index),
-            embed=weights["embed"],
+            embed=weights.get("own.embed", weights["embed"]),
+            masks_first=spec.masks_first,
+            carried=target.lanes - 1 if spec.own_embedding else 0,
             carry=weights["carry.position"][0],
             fc=turned(weights[f"fc{ending}"]),
             layer=LayerMatrices.of(weights, f"layers.{index}", spec),
             out=turned(weights[f"out{ending}"]),
-            unembed=ReferenceUnembedding.of(weights, target),
+            unembed=ReferenceUnembedding.of_draft(weights, target, index),
             ahead=index + 1,
-            before_norm=isinstance(spec, Mtp) and spec.handed == "before_norm",
-            nothing=empty(target.lanes, spec, 1, target.vocab),
+            before_norm=spec.handed == "before_norm",
+            nothing=empty(target.lanes, spec, 1, spec.head_vocab or target.vocab),
         )
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray, table: Prefixes) -> Pass:
@@ -77,12 +81,14 @@ class _Entries:
     def _run(self, tokens: tuple[int, ...], x_in: np.ndarray, past: np.ndarray) -> Pass:
         """The entries [T] behind those of `past` [J-T, entry]."""
         embedding, start = self.embed[list(tokens)], len(past)
+        if self.masks_first and not start:
+            embedding[0] = 0
         x = mix(np.concatenate((embedding, x_in), axis=1) @ self.fc)
         x, kv, _ = self.layer(x, past)
         y = x @ self.out
         g = mix(y)
         positions = np.arange(start, start + len(tokens), dtype=np.uint64) + np.uint64(self.ahead)
-        g[:, 0] = x_in[:, 0] + mix(embedding[:, 0] + positions * self.carry)
+        g[:, 0] = x_in[:, 0] + mix(embedding[:, self.carried] + positions * self.carry)
         y[:, 0] = g[:, 0]
         return Pass(y if self.before_norm else g, self.unembed(g, agreement=256), (kv,))
 
@@ -93,6 +99,7 @@ class ProbeEagleHead:
     def __init__(self, spec: Eagle, target: ProbeModel, memo: Memo) -> None:
         self._entries = _head(spec, target)
         self._known, self.width = memo.of(self._entries.name), target.lanes
+        self.takes, self.ids = spec.takes, _ids(spec, target)
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]; the state g is `hidden` of it."""
@@ -106,6 +113,7 @@ class ReferenceProbeChain:
         self._layers = _chain(spec, target)
         self._known = [memo.of(layer.name) for layer in self._layers]
         self.width, self.layers, self.chain = target.lanes, spec.layers, spec.chain
+        self.takes, self.ids = spec.takes, _ids(spec, target)
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass of one layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer."""
@@ -115,6 +123,10 @@ class ReferenceProbeChain:
 def standalone(spec: Standalone, target: ProbeModel, memo: Memo) -> ReferenceProbeTarget:
     """The language model that a standalone draft is."""
     return ReferenceProbeTarget(standalone_model(spec, target), memo, _language_model(spec, target))
+
+
+def _ids(spec: Eagle | Mtp, target: ProbeModel) -> tuple[int, ...] | None:
+    return tuple(draft_weights(spec, target)["own.ids"].tolist()) if spec.head_vocab else None
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ Layers of type linear_attention: probe_linear.py; drafts: probe_drafts.py, probe
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -81,25 +81,40 @@ class LayerMatrices:
 
 @dataclass(frozen=True)
 class ReferenceUnembedding:
-    """Logits from hidden states: a hash of the whole state, and one favourite chosen by its carry."""
+    """Logits from hidden states: a hash of the whole state, and one favourite chosen by its carry.
+
+    `ids` are the tokens that the columns of `weight` are for, out of `vocab`.
+    """
 
     weight: np.ndarray
     bits: int
+    ids: np.ndarray
+    vocab: int
 
     def __call__(self, hidden: np.ndarray, agreement: int) -> np.ndarray:
         """hidden [T, D] -> [T, V] float64, integers below 2^24; the favourite counts in `agreement` of 256 contexts."""
         logits = (mix(hidden @ self.weight) >> np.uint64(64 - self.bits)).astype(np.float64)
         m = mix(hidden[:, 0])
-        logits[np.arange(len(m)), self.favourite(m)] += ((m & _BYTE) < np.uint64(agreement)) * _FAVOUR
+        counts = (m & _BYTE) < np.uint64(agreement)
+        logits += (self.favourite(m)[:, None] == self.ids) * counts[:, None] * _FAVOUR
         return logits
 
     def favourite(self, m: np.ndarray) -> np.ndarray:
         """The token that each mixed carry is for."""
-        return (m >> _33) % np.uint64(self.weight.shape[1])
+        return (m >> _33) % np.uint64(self.vocab)
 
     @classmethod
     def of(cls, weights: dict[str, np.ndarray], target: ProbeModel) -> ReferenceUnembedding:
-        return cls(turned(weights["unembed"]), target.logit_bits)
+        ids = np.arange(target.vocab, dtype=np.uint64)
+        return cls(turned(weights["unembed"]), target.logit_bits, ids, target.vocab)
+
+    @classmethod
+    def of_draft(cls, weights: dict[str, np.ndarray], target: ProbeModel, layer: int) -> ReferenceUnembedding:
+        """That of a draft's layer: its own, or the target's for the tokens that it can propose."""
+        shared = cls.of(weights, target)
+        ids = weights.get("own.ids", shared.ids)
+        own = weights.get(f"own.unembed.{layer}")
+        return replace(shared, weight=shared.weight[:, ids] if own is None else turned(own), ids=ids)
 
 
 @dataclass(frozen=True)
@@ -141,9 +156,10 @@ class ReferenceProbeTarget:
         if start == len(tokens):
             return known
         x, carry, new = self._run(self._embed[list(tokens[start:])], known)
-        hidden = mix(x)
-        hidden[:, 0] = carry
-        whole = new._replace(hidden=hidden, logits=self._unembed(hidden, self._spec.agreement))
+        before, hidden = x.copy(), mix(x)
+        before[:, 0] = hidden[:, 0] = carry
+        logits = self._unembed(hidden, self._spec.agreement)
+        whole = new._replace(hidden=hidden, logits=logits, before_norm=before)
         whole = joined(known, whole)
         self._known.keep(tokens, whole, start)
         return whole
@@ -181,6 +197,7 @@ def joined(known: Pass, new: Pass) -> Pass:
         hidden=np.concatenate((known.hidden, new.hidden)),
         logits=np.concatenate((known.logits, new.logits)),
         layers=tuple(map(np.concatenate, zip(known.layers, new.layers, strict=True))),
+        before_norm=np.concatenate((known.before_norm, new.before_norm)),
     )
 
 

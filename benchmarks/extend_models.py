@@ -16,8 +16,8 @@ from shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes,
 from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import Target
 from draftproof.engine.models.dflash import DFlashModel
-from draftproof.engine.models.probe import ProbeShape, ProbeTarget
-from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.engine.models.probe import ProbeParts, ProbeShape, ProbeTarget
+from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.engine.models.registry import build_target
 from draftproof.properties.values.checkpoint_config import parse_config
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
@@ -87,9 +87,8 @@ def probe_mtp(given: Setup) -> Built:
     shape = ProbeShape(*(sizes[name] for name in ("heads", "kv_heads", "key_dim", "value_dim")))
     weights = _probe_tensors(target_weights(model), given.device)
     target = ProbeTarget(weights, {"num_hidden_layers": 2}, shape, None, bits, model.agreement)
-    layers = _probe_tensors(draft_weights(draft, model), given.device)
-    chain = ProbeChain(layers, shape, bits, chain=draft.chain, handed=draft.handed)
-    return Built(target, DraftModel("mtp", chain), torch.int64)
+    parts = ProbeParts(_probe_tensors(draft_weights(draft, model), given.device), shape, {}, bits)
+    return Built(target, DraftModel("mtp", ProbeChain(parts, draft)), torch.int64)
 
 
 MODELS: dict[str, Callable[[Setup], Built]] = {"glm mtp": glm_mtp, "probe mtp": probe_mtp, "glm dflash": glm_dflash}

@@ -115,14 +115,18 @@ CONTRACTS = (
     equals(
         "extend.hidden",
         "extend.hidden_in",
-        cites="S-EAGLE-2, S-EAGLE-4, S-DFLASH-3",
-        minimum=_PARTIAL,
+        cites="S-EAGLE-2, S-EAGLE-4, S-HEAD-6, S-DFLASH-3",
+        minimum=f"{_PARTIAL} states_taken_before_norm",
         explain=_feature,
     ),
     equals(
         "extend.kv",
-        cites="S-EAGLE-5, S-MTP-5, S-DFLASH-3, S-STANDALONE-3",
-        minimum="decode_rounds all_accepted_then_draft",
+        cites="S-EAGLE-5, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3",
+        minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked",
     ),
-    equals("extend.proposal", cites="S-EAGLE-4, S-MTP-4", minimum=_PARTIAL),
+    equals(
+        "extend.proposal",
+        cites="S-EAGLE-4, S-MTP-4, S-HEAD-7, S-HEAD-8",
+        minimum=f"{_PARTIAL} own_heads own_vocabularies",
+    ),
 )

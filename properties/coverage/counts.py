@@ -52,6 +52,12 @@ _RUNS: Table[RunSample] = {
     "layers_unchained": lambda run: run.chained_extends * (run.chain == "unchained"),
     "chains_of_one": lambda run: run.first_layer_extends * (run.chain == "one layer"),
     "guesses_replaced": lambda run: run.guesses_replaced,
+    "states_taken_before_norm": _is_one(takes="before_norm"),
+    "states_handed_before_norm": _is_one(handed="before_norm"),
+    "own_embeddings": _is_one(embedding="own"),
+    "own_heads": _is_one(head="own"),
+    "own_vocabularies": lambda run: run.vocabulary in ("other order", "reduced"),
+    "first_embeddings_masked": _is_one(first_embedding="masked"),
 }
 _REQUESTS: Table[RequestSample] = {
     "requests": lambda request: 1,
@@ -167,6 +173,14 @@ NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS
 # What a draft must be to reach a count.
 _STEPS = {"draft_steps", "second_draft_steps"}
 _CHAINS = {"layers_chained", "layers_unchained", "guesses_replaced", "chains_of_one"}
+_OF_ENTRIES = {
+    "states_taken_before_norm",
+    "states_handed_before_norm",
+    "own_embeddings",
+    "own_heads",
+    "own_vocabularies",
+    "first_embeddings_masked",
+}
 _BLOCKS = {"blocks", "blocks_cut"}
 _MATCHES = {"matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"}
 # Counts that take two drafts in a round, or two layers.
@@ -228,6 +242,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
     counted = {"steps": _STEPS, "chain": _CHAINS, "block": _BLOCKS, "lookup": _MATCHES}
     names.update(*(own for proposes, own in counted.items() if proposes != form.proposes))
+    if real or form.kind.hidden != "last":
+        names |= _OF_ENTRIES
     if real and form.proposes == "chain":
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()

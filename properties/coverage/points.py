@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Proposes, proposing
+from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, Proposes, proposing
 from draftproof.properties.values.scenario import VARIANTS
 
 _FIRST = "first round"
@@ -26,6 +26,13 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     # What a state slot begins with.
     "start": ("zero", "other"),
     "chain": ("one layer", "chained", "unchained", "layers to spare"),
+    # Of a draft of entries (token, hidden): what it takes, hands on, and has of its own.
+    "takes": ("after_norm", "before_norm"),
+    "handed": ("after_norm", "before_norm"),
+    "embedding": ("target's", "own"),
+    "head": ("target's", "own"),
+    "vocabulary": ("target's", "other order", "reduced"),
+    "first embedding": ("seen", "masked"),
     "end": ("stop in run", "stop as bonus", "stop at prefill", "stop on budget", "budget", "max_len", "at prefill"),
     "pages": ("fresh", "after shorter", "after longer"),
     "state": ("fresh", "after shorter", "after longer"),
@@ -73,6 +80,8 @@ CROSSES: dict[str, tuple[str, ...]] = {
 }
 """cross -> its points."""
 
+OF_ENTRIES = ("takes", "handed", "embedding", "head", "vocabulary", "first embedding")
+"""Those that only drafts have which are fed with the target's last hidden states."""
 _PROPOSED_BY: dict[str, Proposes] = {"chain": "chain", "block": "block", "match": "lookup"}
 
 
@@ -82,6 +91,8 @@ def drafts_with(point: str, value: str) -> tuple[Algorithm, ...]:
         return (cast(Algorithm, value),)
     if (point, value) == ("limit", "found"):
         return proposing("lookup")
+    if point in OF_ENTRIES:
+        return tuple(kind.name for kind in KINDS if kind.hidden == "last")
     return proposing(_PROPOSED_BY[point]) if point in _PROPOSED_BY else ALGORITHMS
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from draftproof.properties.coverage.points import OF_ENTRIES
 from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import ProbeModel, Request
+from draftproof.properties.values.scenario import ProbeModel, Request, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.properties.variants import NEED_SIZES
 
@@ -35,6 +36,7 @@ def read_run(evidence: Evidence) -> RunSample:
         control=_control(evidence),
         start=("other" if linear.start else "zero") if linear else None,
         chain=_chain(evidence),
+        **_of_entries(scenario),
         form=evidence.form,
         changed=changed,
         steps=scenario.steps,
@@ -102,6 +104,22 @@ def _control(evidence: Evidence) -> str:
     scenario = evidence.scenario
     by = {"adaptive": scenario.adaptive, "draft batch": scenario.schedule.draft_batch}
     return " and ".join(name for name, has in by.items() if has) or "fixed"
+
+
+def _of_entries(scenario: Scenario) -> dict[str, str | None]:
+    """Return the points of a probe's draft of entries (token, hidden), None for any other."""
+    draft, model = scenario.draft, scenario.model
+    if not isinstance(draft, Eagle | Mtp) or not isinstance(model, ProbeModel):
+        return dict.fromkeys(point.replace(" ", "_") for point in OF_ENTRIES)
+    ids = "other order" if draft.head_vocab == model.vocab else "reduced"
+    return {
+        "takes": draft.takes,
+        "handed": draft.handed,
+        "embedding": "own" if draft.own_embedding else "target's",
+        "head": "own" if draft.own_head else "target's",
+        "vocabulary": ids if draft.head_vocab else "target's",
+        "first_embedding": "masked" if draft.masks_first else "seen",
+    }
 
 
 def _chain(evidence: Evidence) -> str | None:

@@ -24,6 +24,12 @@ class RunSample(NamedTuple):
     control: str
     start: str | None
     chain: str | None
+    takes: str | None
+    handed: str | None
+    embedding: str | None
+    head: str | None
+    vocabulary: str | None
+    first_embedding: str | None
 
     form: Form
     changed: str

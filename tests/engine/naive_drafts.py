@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import numpy as np
 import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.models.base import AttentionMetadata, CacheShape
-from draftproof.engine.models.probe import ProbeShape, ProbeTarget
+from draftproof.engine.models.probe import ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.models.probe_dflash import ProbeBlock
-from draftproof.engine.models.probe_mtp import ProbeChain
+from draftproof.engine.models.probe_entries import ProbeChain
 from draftproof.properties.values import drafts
 from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
-from tests.naive_probe import MASK, dot, lists, naive_layer, naive_mix
+from tests.naive_probe import MASK, dot, lists, naive_mix
 
 TARGET = ProbeModel(
     seed=7, layers=3, heads=4, kv_heads=2, key_dim=2, value_dim=3, lanes=5, vocab=11, logit_bits=20, agreement=256
@@ -42,8 +45,13 @@ def target() -> ProbeTarget:
     return ProbeTarget(tensors(target_weights(TARGET)), {"num_hidden_layers": 3}, shape(TARGET), None, 20, 256)
 
 
-def chain(handed: str = "after_norm") -> ProbeChain:
-    return ProbeChain(tensors(draft_weights(MTP, TARGET)), shape(MTP), 20, chain=True, handed=handed)
+def chain_spec(**form: Any) -> drafts.Mtp:
+    return msgspec.structs.replace(MTP, **form)
+
+
+def chain(**form: Any) -> ProbeChain:
+    spec = chain_spec(**form)
+    return ProbeChain(ProbeParts(tensors(draft_weights(spec, TARGET)), shape(spec), {}, 20), spec)
 
 
 def block() -> ProbeBlock:
@@ -86,22 +94,6 @@ def entry(cache: PagedCache, layer: int, row: int, position: int) -> list[int]:
 
 def numbers(seed: int, *sizes: int) -> torch.Tensor:
     return torch.randint(-(1 << 63), (1 << 63) - 1, sizes, generator=torch.Generator().manual_seed(seed))
-
-
-def naive_chain(layer: int, ids: list[int], hidden: list[list[int]], before_norm: bool) -> tuple[list, list, list]:
-    """(states, handed on, entries) of entries 0, 1, .. of a layer."""
-    w = lists(draft_weights(MTP, TARGET))
-    rows = [w["embed"][token] + x for token, x in zip(ids, hidden, strict=True)]
-    xs = [[naive_mix(dot(row, both)) for row in w[f"fc.{layer}"]] for both in rows]
-    xs, entries, _ = naive_layer(w, f"layers.{layer}", MTP, xs)  # type: ignore[arg-type]
-    states, handed = [], []
-    for p, (token, x_in, x) in enumerate(zip(ids, hidden, xs, strict=True)):
-        y = [dot(row, x) for row in w[f"out.{layer}"]]
-        new = naive_mix((w["embed"][token][0] + (p + 1 + layer) * w["carry.position"][0]) & MASK)
-        carry = (x_in[0] + new) & MASK
-        states.append([carry, *map(naive_mix, y[1:])])
-        handed.append([carry, *y[1:]] if before_norm else states[-1])
-    return states, handed, [k + v for k, v in entries]
 
 
 class Request:

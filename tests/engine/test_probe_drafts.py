@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from draftproof.engine.cache import PagedCache, TargetCache
 from draftproof.engine.graphs.host import HostBackend
-from draftproof.engine.models.base import AttentionMetadata, CacheShape, LayerOutputs, LinearSizes
+from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, CacheShape, LayerOutputs, LinearSizes
 from draftproof.engine.models.config_fields import FULL
 from draftproof.engine.models.probe import ProbeTarget, standalone
 from draftproof.engine.probes import Probes
@@ -31,8 +32,8 @@ from tests.engine.naive_drafts import (
     block,
     cache_of,
     chain,
+    chain_spec,
     entry,
-    naive_chain,
     numbers,
     run_of,
     shape,
@@ -41,12 +42,22 @@ from tests.engine.naive_drafts import (
     unsigned,
     where_of,
 )
-from tests.naive_probe import dot, lists, naive_layer, naive_logits, naive_mix
+from tests.naive_probe import dot, lists, naive_chain_layer, naive_layer, naive_logits, naive_mix
+
+FORMS: tuple[dict[str, Any], ...] = (
+    {},
+    {"handed": "before_norm"},
+    {"own_embedding": True},
+    {"own_head": True, "handed": "before_norm"},
+    {"head_vocab": 7},
+    {"masks_first": True},
+    {"own_embedding": True, "own_head": True, "head_vocab": 11, "masks_first": True, "handed": "before_norm"},
+)
 
 
-@pytest.mark.parametrize("handed", ["after_norm", "before_norm"])
-def test_a_chain_is_its_definition_in_every_layer_and_in_pieces(handed: str) -> None:
-    model, texts = chain(handed), {2: TEXT, 1: TEXT[::-1][:5]}
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_chain_is_its_definition_in_every_layer_and_in_pieces(form: dict[str, Any]) -> None:
+    model, texts = chain(**form), {2: TEXT, 1: TEXT[::-1][:5]}
     cache = cache_of(model.cache_shape)
     taken = {row: numbers(row, len(ids), TARGET.lanes) for row, ids in texts.items()}
     for layer in range(MTP.layers):
@@ -63,12 +74,10 @@ def test_a_chain_is_its_definition_in_every_layer_and_in_pieces(handed: str) -> 
             for i, (row, span) in enumerate(spans.items()):
                 states[row][slice(*span)], out[row][slice(*span)] = got[0][i], got[1][i]
         for row in texts:
-            expected = naive_chain(layer, ids[row], unsigned(taken[row]), handed == "before_norm")
-            assert unsigned(states[row]) == expected[0], (layer, row)
-            assert unsigned(out[row]) == expected[1], (layer, row)
+            expected = naive_chain_layer(chain_spec(**form), TARGET, layer, tuple(ids[row]), unsigned(taken[row]))
+            assert unsigned(out[row]) == expected[0], (layer, row)
+            assert model.layer_logits(layer, states[row]).tolist() == expected[1], (layer, row)
             assert [entry(cache, layer, row, p) for p in range(len(ids[row]))] == expected[2], (layer, row)
-            logits = [naive_logits(lists(draft_weights(MTP, TARGET)), state, 20, 256) for state in expected[0]]
-            assert model.logits(states[row]).tolist() == logits
         taken = out
 
 
@@ -89,7 +98,7 @@ def greedy(
 @pytest.mark.parametrize("chained", [True, False])
 def test_only_a_chain_keeps_the_carry_that_agrees_with_the_target(handed: str, chained: bool) -> None:
     tokens, hidden = greedy(TEXT[:4], 5)
-    model, known, agreed = chain(handed), hidden[:4], []
+    model, known, agreed = chain(handed=handed), hidden[:4], []
     cache, taken = cache_of(model.cache_shape), hidden[:4]
     for layer in range(MTP.layers):
         where = where_of(cache, run_of(0, 4))
@@ -107,7 +116,7 @@ def changed(x: torch.Tensor, *place: int) -> torch.Tensor:
 
 
 def test_every_input_of_a_chain_changes_what_depends_on_it() -> None:
-    model = chain("before_norm")
+    model = chain(handed="before_norm")
     ids, hidden = torch.tensor(TEXT[:3]), numbers(1, 3, TARGET.lanes)
 
     def run(layer: int, ids: torch.Tensor, hidden: torch.Tensor, first: int = 0) -> tuple[torch.Tensor, ...]:
@@ -127,9 +136,22 @@ def test_every_input_of_a_chain_changes_what_depends_on_it() -> None:
             assert bool(one[2, 0] != two[2, 0]) == (number < 2)
 
 
-def test_a_chain_refuses_to_hand_on_what_nobody_defined() -> None:
-    with pytest.raises(ValueError, match="invalid handed 'logits': expected after_norm or before_norm"):
-        chain("logits")
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("takes", ["after_norm", "before_norm"])
+def test_a_draft_with_anything_of_its_own_agrees_with_the_target(form: dict[str, Any], takes: str) -> None:
+    """Where its vocabulary has the target's favourite: with all of its inputs right the carry is."""
+    outputs = LayerOutputs((BEFORE_NORM,))
+    tokens, hidden = greedy(TEXT[:4], 5, outputs)
+    taken = (outputs.concatenated() if takes == "before_norm" else hidden)[:4]
+    model = chain(takes=takes, **form)
+    cache, ids = cache_of(model.cache_shape), range(TARGET.vocab)
+    if model.target_ids is not None:
+        ids = model.target_ids.tolist()
+    for layer in range(MTP.layers):
+        where, shifted = where_of(cache, run_of(0, 4)), torch.tensor(tokens[layer + 1 : layer + 5])
+        states, taken = model.forward(layer, shifted, taken, where, cache)
+        proposed = ids[int(model.layer_logits(layer, states)[-1].argmax())]
+        assert proposed == tokens[layer + 5] or tokens[layer + 5] not in ids
 
 
 def requests() -> list[Request]:
@@ -323,7 +345,7 @@ def parts_of(where: AttentionMetadata) -> list[torch.Tensor]:
 @pytest.mark.parametrize("handed", ["after_norm", "before_norm"])
 @pytest.mark.parametrize("layer", [0, 2])
 def test_a_layer_of_a_chain_in_a_graph(handed: str, layer: int) -> None:
-    model = chain(handed)
+    model = chain(handed=handed)
     cache, ids, hidden = cache_of(model.cache_shape), torch.tensor(TEXT[:3]), numbers(1, 4, TARGET.lanes)
     where, ids = where_of(cache, [*run_of(1, 3), (-1, 0)]), torch.cat([ids, ids[:1]])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 from hypothesis import HealthCheck, settings
@@ -78,12 +79,20 @@ def drawn_plan(rng: random.Random, steps: int) -> RoundPlan:
     return RoundPlan(num_drafts=drafts, num_correct=rng.choice([-1, rng.randint(-1, drafts)]))
 
 
-def drawn_draft(rng: random.Random, layers: int, *kinds: str) -> Draft:
-    """Of one of these kinds, for a target of `layers`."""
+def drawn_form(rng: random.Random, vocab: int) -> dict[str, Any]:
+    """What a draft of entries takes, hands on, and has of its own."""
+    flags = {name: rng.random() < 0.4 for name in ("own_embedding", "own_head", "masks_first")}
+    sides = {name: rng.choice(["after_norm", "before_norm"]) for name in ("takes", "handed")}
+    return {**flags, **sides, "head_vocab": rng.choice([0, rng.randint(2, vocab)])}
+
+
+def drawn_draft(rng: random.Random, layers: int, vocab: int, *kinds: str) -> Draft:
+    """Of one of these kinds, for a target of `layers` and `vocab`."""
     kind = rng.choice(kinds or ALGORITHMS)
     if kind == "mtp":
-        handed = rng.choice(["after_norm", "before_norm"])
-        return msgspec.structs.replace(CHAIN, chain=rng.random() < 0.7, handed=handed)
+        return msgspec.structs.replace(CHAIN, chain=rng.random() < 0.7, **drawn_form(rng, vocab))
+    if kind == "eagle":
+        return msgspec.structs.replace(HEAD, **drawn_form(rng, vocab))
     if kind == "dflash":
         features = tuple(rng.sample(range(layers), rng.randint(1, layers)))
         return msgspec.structs.replace(BLOCK, layers=rng.randint(1, 2), features=features)
@@ -117,7 +126,7 @@ def drawn(seed: int, *kinds: str) -> Scenario:
         types = rng.choice([("linear_attention", "full_attention"), ("full_attention", "linear_attention")])
         of = hybrid(*types, *rng.choice([(), ("linear_attention",)]), of=of)
     states = States(commit=rng.choice(["snapshot", "replay"]), checkpoint=rng.choice([0, 1, 3]))
-    draft = drawn_draft(rng, of.layers, *kinds)
+    draft = drawn_draft(rng, of.layers, of.vocab, *kinds)
     return scenario(*requests, steps=steps, max_len=max_len, of=of, states=states, draft=draft)
 
 

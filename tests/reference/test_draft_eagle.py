@@ -14,6 +14,7 @@ from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import ProbeEagleHead
+from draftproof.reference.protocols import taken
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.reference.draft_rows import Told
@@ -31,8 +32,9 @@ def test_extends_follow_from_one_pass_over_the_entries_of_the_final_sequence(mad
     made = msgspec.structs.replace(made, requests=made.requests[:1])
     script = solve(made)
     trace, tokens = run(made, script), made.requests[0].prompt + script.requests[0].tokens
-    hidden = build(made, Memo(enabled=False))[0].forward(tokens[:-1]).hidden
-    entries = head_of(made).forward(tokens[1:], hidden)
+    head = head_of(made)
+    hidden = taken(head, build(made, Memo(enabled=False))[0].forward(tokens[:-1]))
+    entries = head.forward(tokens[1:], hidden)
     for number in range(len(script.requests[0].rounds)):
         told = Told(trace, number)
         for row, value in told.rows("extend.hidden_in", "row").items():
@@ -40,7 +42,7 @@ def test_extends_follow_from_one_pass_over_the_entries_of_the_final_sequence(mad
             assert told("extend.kv", layer=0, row=row) == entries.kv[0][row].tobytes()
             assert told("extend.ids", layer=0, row=row) == tokens[row + 1]
             assert told("extend.positions", layer=0, row=row) == row
-        assert told("extend.proposal", layer=0) == tuple(choose(entries.logits[told("commit.length") - 1]))
+        assert told("extend.proposal", layer=0) == tuple(choose(entries.logits[told("commit.length") - 1], head.ids))
 
 
 @BRIEF
@@ -55,7 +57,7 @@ def test_draft_steps_chain_from_the_last_extend(made: Scenario) -> None:
     for number, round_ in enumerate(solved.rounds, start=1):
         told, last = Told(trace, number), Told(trace, number - 1)
         proposal = last("extend.proposal", layer=0)
-        ids, hidden = list(tokens[1:]), target.forward(tokens[:-1]).hidden
+        ids, hidden = list(tokens[1:]), taken(head, target.forward(tokens[:-1]))
         own = [proposal[0]]
         for k in range(1, round_.drafts):
             g = head.forward(tuple(ids), hidden).hidden[-1]
@@ -63,7 +65,7 @@ def test_draft_steps_chain_from_the_last_extend(made: Scenario) -> None:
             assert told("draft.step.positions", step=k) == n + k - 1
             assert told("draft.step.hidden_in", step=k) == g.tobytes()
             ids, hidden = [*ids, own[-1]], np.vstack((hidden, g))
-            proposal = choose(head.forward(tuple(ids), hidden).logits[-1])
+            proposal = choose(head.forward(tuple(ids), hidden).logits[-1], head.ids)
             assert told("draft.step.proposal", step=k) == tuple(proposal)
             own.append(proposal[0])
         assert told("propose.tokens") == tuple(own[: round_.drafts])

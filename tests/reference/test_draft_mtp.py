@@ -18,6 +18,7 @@ from draftproof.reference.drafts import mtp as mtp_draft
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import ReferenceProbeChain
 from draftproof.reference.probe.target import ReferenceProbeTarget
+from draftproof.reference.protocols import taken
 from draftproof.reference.run import run
 from draftproof.reference.solve import solve
 from tests.naive_probe import naive_chain_layer, naive_target
@@ -114,8 +115,8 @@ def test_no_guess_survives_a_commit(made: Scenario) -> None:
     assert isinstance(made.model, ProbeModel)
     script = solve(made)
     trace, tokens = run(made, script), made.requests[0].prompt + script.requests[0].tokens
-    states = build(made, without())[0].forward(tokens[:-1]).hidden
     chain = ReferenceProbeChain(made.draft, made.model, without())
+    states = taken(chain, build(made, without())[0].forward(tokens[:-1]))
     true = []
     for layer in range(chain.layers):
         ids = tokens[layer + 1 :]

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,10 +18,17 @@ from draftproof.reference.choose import choose_rows
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.probe.target import ReferenceProbeTarget, mix
+from draftproof.reference.protocols import taken
 from tests.naive_probe import MASK, naive_head, naive_mix, naive_target
 
 MODEL = ProbeModel(seed=3, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=7, vocab=61, agreement=160)
 HEAD = Eagle(seed=5, heads=3, kv_heads=1, key_dim=2, value_dim=4, lanes=6)
+FORMS: tuple[dict[str, Any], ...] = (
+    {},
+    {"handed": "before_norm", "own_head": True},
+    {"own_embedding": True, "masks_first": True},
+    {"own_embedding": True, "own_head": True, "head_vocab": 9, "handed": "before_norm", "masks_first": True},
+)
 TOKENS = tuple(int(token) for token in np.random.default_rng(11).integers(0, MODEL.vocab, 24))
 
 
@@ -31,7 +41,8 @@ def eagle(spec: ProbeModel = MODEL) -> ProbeEagleHead:
 
 
 @pytest.mark.parametrize("bits", [1, 5, 23])
-def test_equals_the_naive_twin(bits: int) -> None:
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_equals_the_naive_twin(bits: int, form: dict[str, Any]) -> None:
     spec = ProbeModel(
         seed=bits, layers=2, heads=4, kv_heads=2, key_dim=3, value_dim=5, lanes=6, vocab=13, logit_bits=bits
     )
@@ -41,8 +52,9 @@ def test_equals_the_naive_twin(bits: int) -> None:
     assert got.hidden.tolist() == hidden
     assert got.logits.tolist() == logits
     assert [layer.tolist() for layer in got.kv] == kv
-    g, logits, entries = naive_head(HEAD, spec, tokens[1:], hidden[:-1])
-    head = eagle(spec).forward(tokens[1:], got.hidden[:-1])
+    draft = msgspec.structs.replace(HEAD, **form)
+    g, logits, entries = naive_head(draft, spec, tokens[1:], hidden[:-1])
+    head = ProbeEagleHead(draft, spec, Memo(enabled=False)).forward(tokens[1:], got.hidden[:-1])
     assert head.hidden.tolist() == g
     assert head.logits.tolist() == logits
     assert head.kv[0].tolist() == entries
@@ -70,6 +82,27 @@ def test_carry_is_a_plain_sum_that_the_head_continues() -> None:
     assert hidden[:, 0].tolist() == sums
     g = eagle().forward(TOKENS[1:], hidden[:-1]).hidden
     assert g[:, 0].tolist() == sums[1:]
+
+
+def test_the_state_before_the_norm_mixes_to_the_one_after_it_and_has_the_carry() -> None:
+    done = target().forward(TOKENS)
+    assert mix(done.before_norm[:, 1:]).tolist() == done.hidden[:, 1:].tolist()
+    assert done.before_norm[:, 0].tolist() == done.hidden[:, 0].tolist()
+    assert done.before_norm[:, 1:].tolist() == done.layers[-1][:, 1:].tolist()
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("takes", ["after_norm", "before_norm"])
+def test_a_head_with_anything_of_its_own_chooses_the_favourite(form: dict[str, Any], takes: str) -> None:
+    """As the target does where all favourites count; where the head has no such token, another."""
+    of = msgspec.structs.replace(MODEL, agreement=256)
+    done = target(of).forward(TOKENS)
+    head = ProbeEagleHead(msgspec.structs.replace(HEAD, takes=takes, **form), of, Memo(enabled=False))
+    ids = head.ids or range(MODEL.vocab)
+    chosen = choose_rows(head.forward(TOKENS[1:], taken(head, done)[:-1]).logits)[1:]
+    pairs = list(zip((ids[choice.token] for choice in chosen), choose_rows(done.logits)[2:], strict=True))
+    assert all(mine == its.token for mine, its in pairs if its.token in ids)
+    assert len(set(ids)) == len(ids)
 
 
 def changed_rows(a: np.ndarray, b: np.ndarray) -> list[bool]:

@@ -176,5 +176,5 @@ def _compare(
     if len(bad):
         at = tuple(bad[0].tolist())
         raise RuntimeError(
-            f"{name} differs at {at} by {share[at]:.3g} of its size; allowed: {bound}; speed means nothing"
+            f"{name} differs at {at} by {share[at]:.3g} of its size: expected at most {bound}; speed means nothing"
         )

@@ -76,7 +76,7 @@ def parse(diff: str) -> tuple[Hunk, ...]:
 def _path(line: str) -> str:
     path = line[4:].split("\t")[0].strip().removeprefix("b/")
     if not path.startswith(ROOTS) or ".." in path.split("/") or not path.endswith(".py"):
-        raise PatchError(f"path is {path!r}, allowed: Python files under {' or '.join(ROOTS)}")
+        raise PatchError(f"invalid path {path!r}: expected a Python file under {' or '.join(ROOTS)}")
     return path
 
 
@@ -91,7 +91,7 @@ def _hunk(path: str, header: str, lines: list[str], number: int) -> tuple[Hunk, 
         line = lines[number] or " "
         number += 1
         if line[0] not in " +-\\":
-            raise PatchError(f"{path}: {header}: a line starts with {line[0]!r}, allowed: ' ', '+', '-'")
+            raise PatchError(f"{path}: {header}: a line starts with {line[0]!r}: expected ' ', '+' or '-'")
         if line[0] == "\\":
             continue
         body.append(line)

@@ -99,7 +99,7 @@ def launch(
 ) -> None:  # fmt: skip
     """Launch the kernel. Raises ValueError for float64, and for a tensor whose last dimension is not contiguous."""
     if x.dtype == torch.float64:
-        raise ValueError("x is float64; allowed: float32, bfloat16, float16 (sums are in float32)")
+        raise ValueError("invalid dtype float64 of x: expected float32, bfloat16 or float16 (sums are in float32)")
     for name, tensor in (("out", out), ("x", x), ("weight", weight)):
         if tensor.stride(-1) != 1:
             raise ValueError(f"{name} has strides {tensor.stride()}; its last dimension must be contiguous")

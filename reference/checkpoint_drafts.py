@@ -59,7 +59,7 @@ class CheckpointChain:
         Raises ValueError for a layer that the checkpoint has not.
         """
         if not 0 <= layer < self.layers:
-            raise ValueError(f"steps needs MTP layer {layer}, allowed: 0 .. {self.layers - 1}, those of the checkpoint")
+            raise ValueError(f"steps needs MTP layer {layer}: expected 0 .. {self.layers - 1}, those of the checkpoint")
         return self._heads[layer].forward(tokens, hidden)
 
 

@@ -68,12 +68,14 @@ def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RememberingTarget
     """Read both. Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's."""
     target = _target(model.path, _stamp(model.path))
     if target.config.vocab_size != model.vocab:
-        raise ValueError(f"model.vocab is {model.vocab}, allowed: {target.config.vocab_size}, that of {model.path}")
+        raise ValueError(
+            f"invalid model.vocab {model.vocab}: expected {target.config.vocab_size}, that of {model.path}"
+        )
     if isinstance(draft, Ngram):
         return RememberingTarget(target, model, memo), ngram.probe(draft, model, memo)
     if not isinstance(draft, CheckpointDraft):
         kind = draft.__struct_config__.tag
-        raise ValueError(f"draft.kind is {kind}, allowed: checkpoint or ngram, for a checkpoint")
+        raise ValueError(f"invalid draft.kind {kind!r}: expected checkpoint or ngram, since the model is a checkpoint")
     made, kept = _BUILD[draft.algorithm](target, model, draft, memo)
     return RememberingTarget(target, model, memo, kept), made
 

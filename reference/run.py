@@ -50,7 +50,7 @@ def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozense
 def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
     """Every channel that does not depend on batching or memory. Raises ValueError for a script that `resolve` lacks."""
     if any(solved.chains and not solved.rounds for solved in script.requests):
-        raise ValueError("the script of a dynamic scenario has no rounds, allowed: a resolved one (reference/solve.py)")
+        raise ValueError("the script of a dynamic scenario has no rounds: expected a resolved one (reference/solve.py)")
     target, draft = build(scenario, memo or Memo())
     observations = [Observation("config.draft", Key(-1, 0), DraftNeeds(*draft.config()))]
     observations += [

@@ -71,13 +71,13 @@ def _locate(directory: Path) -> dict[str, Path]:
 def _no_weights(directory: Path) -> CheckpointError:
     pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in directory.glob(pattern))
     found = f"found the pickle {pickles[0]}, which is never opened" if pickles else "no weights found"
-    return CheckpointError(f"{directory}: {found}; allowed: {SINGLE} or {INDEX} with its shards")
+    return CheckpointError(f"{directory}: {found}: expected {SINGLE}, or {INDEX} with its shards")
 
 
 def _shard(directory: Path, file: str, index: Path) -> Path:
     path = directory / file
     if Path(file).name != file or not file.endswith(".safetensors"):
-        raise CheckpointError(f"{index}: weight_map names {file!r}; allowed: a .safetensors file beside the index")
+        raise CheckpointError(f"{index}: weight_map names {file!r}: expected a .safetensors file beside the index")
     if not path.is_file():
         raise CheckpointError(f"{index}: weight_map names {file!r}, which does not exist")
     return path
@@ -96,10 +96,10 @@ def _widened(tensor: torch.Tensor, name: str, shape: tuple[int, ...], path: Path
         raise CheckpointError(f"{path}: tensor {name} has shape {tuple(tensor.shape)}; config.json asks for {shape}")
     if tensor.dtype not in _DTYPES:
         allowed = ", ".join(str(dtype) for dtype in _DTYPES)
-        raise CheckpointError(f"{path}: tensor {name} has dtype {tensor.dtype}; allowed: {allowed}")
+        raise CheckpointError(f"{path}: tensor {name} has dtype {tensor.dtype}: expected {allowed}")
     widened = tensor.to(torch.float64)
     if not torch.isfinite(widened).all():
-        raise CheckpointError(f"{path}: tensor {name} holds NaN or infinity; allowed: finite values")
+        raise CheckpointError(f"{path}: tensor {name} holds NaN or infinity: expected finite values")
     return widened
 
 

@@ -85,8 +85,8 @@ def test_refreshed_keeps_the_front_matter(tmp_path: Path):
     ("text", "message"),
     [
         ("", "no hunk"),
-        (TRIPLE.replace("engine/", "properties/"), "allowed: Python files under"),
-        (TRIPLE.replace("engine/walk", "engine/../x"), "allowed: Python files under"),
+        (TRIPLE.replace("engine/", "properties/"), "expected a Python file under"),
+        (TRIPLE.replace("engine/walk", "engine/../x"), "expected a Python file under"),
         (TRIPLE.replace("-9,3", "-9,5"), "the hunk has"),
         (diff(4, " def walk(x):"), "changes nothing"),
     ],

@@ -175,7 +175,7 @@ def test_a_chain_runs_every_layer_once(folder: Path) -> None:
         assert found["extend.ids", j, last] == token
         assert np.array_equal(found["extend.hidden_in", j, last], state)
         assert np.array_equal(found["extend.kv", j, last], entry)
-    with pytest.raises(ValueError, match=r"steps needs MTP layer 3, allowed: 0 \.\. 2"):
+    with pytest.raises(ValueError, match=r"steps needs MTP layer 3: expected 0 \.\. 2"):
         draft.propose(PROMPT, whole, 4)
 
 

@@ -134,5 +134,5 @@ def test_a_model_rewritten_in_place_is_read_again(directory: Path) -> None:
 
 
 def test_a_wrong_vocabulary_is_refused(directory: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.vocab is 38, allowed: 37"):
+    with pytest.raises(ValueError, match=r"invalid model\.vocab 38: expected 37"):
         build(scenario(directory, vocab=38), Memo())

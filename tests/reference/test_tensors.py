@@ -43,7 +43,7 @@ def test_no_directory(tmp_path: Path) -> None:
 
 def test_no_weights(llama: Path) -> None:
     (llama / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"no weights found; allowed: model\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"no weights found: expected model\.safetensors"):
         load_target(llama)
 
 
@@ -93,7 +93,7 @@ def test_stored_rotary_frequencies_are_passed_over(llama: Path) -> None:
 
 def test_integer_tensor(llama: Path) -> None:
     edit_tensors(llama, lambda tensors: tensors.update({NORM: tensors[NORM].to(torch.int8)}))
-    with pytest.raises(CheckpointError, match=r"has dtype torch\.int8; allowed: torch\.float64"):
+    with pytest.raises(CheckpointError, match=r"has dtype torch\.int8: expected torch\.float64"):
         load_target(llama)
 
 
@@ -142,8 +142,8 @@ def test_shards_equal_a_single_file(shards: Path, llama: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        ("../llama/model.safetensors", "allowed: a .safetensors file beside the index"),
-        ("pytorch_model-00001.bin", "allowed: a .safetensors file beside the index"),
+        ("../llama/model.safetensors", "expected a .safetensors file beside the index"),
+        ("pytorch_model-00001.bin", "expected a .safetensors file beside the index"),
         ("model-00099-of-00099.safetensors", "which does not exist"),
     ],
 )

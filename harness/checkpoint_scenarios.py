@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from draftproof.properties.strategies.drafts import repeating, with_steps
+from draftproof.properties.strategies.profiles import SIZES
 from draftproof.properties.strategies.scenarios import generate, unforced
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
@@ -65,7 +66,7 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size)
-    first = with_steps(generate(seed, 1)[0], 1)
+    first = with_steps(generate(seed, 1, sizes=SIZES[:1])[0], 1)
     _, built = build(_exchange(first, model, draft, "none"), Memo())
     if not BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
@@ -117,7 +118,8 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
     model = Checkpoint(path=str(path), vocab=config.vocab_size)
     variants = tuple(variant for variant in VARIANTS if hybrid or variant != "other_commit")
     scenarios = []
-    for turn, (scenario, variant) in enumerate(zip(generate(seed, count), itertools.cycle(variants), strict=False)):
+    drawn = generate(seed, count, sizes=SIZES[:1])
+    for turn, (scenario, variant) in enumerate(zip(drawn, itertools.cycle(variants), strict=False)):
         # Where both turns would come round together, drafts slip by one.
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
@@ -149,8 +151,9 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
 
 
 def _spread(request: Request, small: int, large: int) -> Request:
-    """Prompt tokens over the whole vocabulary."""
-    return msgspec.structs.replace(request, prompt=tuple(token * large // small for token in request.prompt))
+    """Spread tokens of the prompt, and further stop tokens, over the whole vocabulary."""
+    prompt, stops = (tuple(token * large // small for token in ids) for ids in (request.prompt, request.stops))
+    return msgspec.structs.replace(request, prompt=prompt, stops=stops)
 
 
 def checkpoint_scenarios(

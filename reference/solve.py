@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.properties.values.scenario import Request, Scenario, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, Wrong, drafts_allowed, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
 from draftproof.reference.decode import Greedy, Limits, verify
@@ -50,16 +50,16 @@ class _RequestSolver:
     def __init__(self, scenario: Scenario, request: Request, target: ReferenceTarget, draft: ReferenceDraft) -> None:
         self._scenario, self._request, self._target, self._draft = scenario, request, target, draft
         self._truth = Greedy(target, request.prompt)
-        self._misled: dict[int, int] = {}
-        stop = (self._truth.token(request.stop_at),) if request.stop_at >= 0 else ()
-        self._limits = Limits.of(request, scenario.memory.max_len, stop)
+        self._misled: dict[tuple[int, int], int] = {}
+        stop = {*request.stops, *((self._truth.token(request.stop_at),) if request.stop_at >= 0 else ())}
+        self._limits = Limits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
 
     def solve(self) -> RequestScript:
         emitted: tuple[int, ...] = (self._truth.token(0),)
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
             plan, count = round_plan(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
-            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan.num_correct)))
+            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan)))
             emitted += rounds[-1].emitted
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
 
@@ -70,7 +70,7 @@ class _RequestSolver:
             emitted += (self._truth.token(len(emitted)),)
         steps, plans = self._scenario.steps, self._request.rounds
         chains: Chains = tuple(
-            tuple(self._chain(done, steps, plan.num_correct) for plan in plans) for done in range(1, len(emitted))
+            tuple(self._chain(done, steps, plan) for plan in plans) for done in range(1, len(emitted))
         )
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=(), chains=chains)
 
@@ -106,26 +106,31 @@ class _RequestSolver:
     def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
         return self._draft.propose(tokens, self._target.forward(tokens[:-1]), count).tokens
 
-    def _chain(self, emitted: int, count: int, right: int) -> tuple[int, ...] | None:
-        """`count` drafts after `emitted` tokens of which the first `right` are accepted and no more, though one behind
-        them matches; None for -1. A chain of fewer drafts is the beginning of a longer one."""
+    def _chain(self, emitted: int, count: int, plan: RoundPlan) -> tuple[int, ...] | None:
+        """`count` drafts after `emitted` tokens of which those that are to be right are accepted and no more, though
+        one behind them matches; None if nothing is forced. A chain of fewer drafts is the beginning of a longer one."""
+        right = plan.num_correct
         if right < 0:
             return None
         drafts = [self._truth.token(emitted + place) for place in range(count)]
         if right < count:
-            drafts[right] = self._wrong(emitted + right)
+            drafts[right] = self._wrong(emitted + right, plan.wrong)
         if right + 1 < count:
-            drafts[right + 1] = self._after_wrong(emitted + right)
+            drafts[right + 1] = self._after_wrong(emitted + right, drafts[right])
         return tuple(drafts)
 
-    def _wrong(self, number: int) -> int:
-        """A token that the target does not emit as this number."""
-        return (self._truth.token(number) + 1) % self._scenario.model.vocab
+    def _wrong(self, number: int, kind: Wrong) -> int:
+        """A token that the target does not emit as this number (S-PLAN-3)."""
+        true, vocab = self._truth.token(number), self._scenario.model.vocab
+        after = (true + 1) % vocab
+        lowest = min(self._limits.stop, default=after)
+        kinds = {"next": after, "zero": 0, "last": vocab - 1, "stop": lowest, "far": (true + vocab // 2) % vocab}
+        return kinds[kind] if kinds[kind] != true else after
 
-    def _after_wrong(self, number: int) -> int:
-        """The target's choice after true tokens up to this number and the wrong one in its place."""
-        if number not in self._misled:
+    def _after_wrong(self, number: int, wrong: int) -> int:
+        """The target's choice after true tokens up to this number and a wrong one in its place."""
+        if (number, wrong) not in self._misled:
             true = tuple(self._truth.token(before) for before in range(number))
-            tokens = (*self._request.prompt, *true, self._wrong(number))
-            self._misled[number] = verify(self._target, tokens, ()).emitted[0]
-        return self._misled[number]
+            tokens = (*self._request.prompt, *true, wrong)
+            self._misled[number, wrong] = verify(self._target, tokens, ()).emitted[0]
+        return self._misled[number, wrong]

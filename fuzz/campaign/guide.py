@@ -16,18 +16,19 @@ from draftproof.fuzz.campaign.corpus import name_of
 from draftproof.properties.coverage import holes, split, universe
 from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.goals import AIMED, aimed, near
-from draftproof.properties.strategies.profiles import ROTATION
+from draftproof.properties.strategies.profiles import CARDS
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.turns import Turn, turns
 from draftproof.properties.values.drafts import Algorithm, algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 
-BLOCK = len(ROTATION)
+BLOCK = len(CARDS)
 # Of a guided block so many bins are aimed at, each with so many scenarios; the rest is as without a guide.
 _TARGETS, _EACH = 7, 2
 # One bin is aimed at no more often than this in a block.
 _OFTEN = 3
 # A chapter is what `generate` gives for one seed: two scenarios of each profile, which cost it least.
-_CHAPTER = 2 * len(ROTATION)
+_CHAPTER = 2 * len(CARDS)
 _STRIDE = 1_000_003
 _NEAREST = 3
 
@@ -61,8 +62,8 @@ class Guide:
         """Scenario number `index` of those that aim at nothing."""
         chapter, place = divmod(index, _CHAPTER)
         seed_ = self._seed * _STRIDE + chapter
-        profile = ROTATION[(place + seed_) % len(ROTATION)]
-        return Proposed(_chapter(seed_, self._drafts)[place], f"profile {profile.name}")
+        scenario, turn = _chapter(seed_, self._drafts)[place]
+        return Proposed(scenario, f"profile {turn.profile.name}")
 
     def _targets(self, number: int, seen: Mapping[str, int], count: int) -> list[str]:
         """Holes take turns, and the last ones more than one; the bins that were hit least often stand in for more."""
@@ -114,5 +115,5 @@ def _shown(scenario: Scenario) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=8)
-def _chapter(seed_: int, drafts: tuple[Algorithm, ...]) -> list[Scenario]:
-    return generate(seed_, _CHAPTER, drafts)
+def _chapter(seed_: int, drafts: tuple[Algorithm, ...]) -> list[tuple[Scenario, Turn]]:
+    return list(zip(generate(seed_, _CHAPTER, drafts), turns(seed_, _CHAPTER, drafts), strict=True))

@@ -96,12 +96,14 @@ def simpler_plans(request: Request) -> Iterator[Request]:
 
 def _simpler(plan: RoundPlan) -> Iterator[RoundPlan]:
     for drafts in lower(plan.num_drafts, 0):
-        yield RoundPlan(num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
+        yield replace(plan, num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
     if plan.num_correct:
         yield replace(plan, num_correct=0)
     yield from lowered(plan, "num_correct", 1)
     if plan.num_correct < 0:
         yield replace(plan, num_correct=plan.num_drafts)
+    if plan.wrong != "next":
+        yield replace(plan, wrong="next")
 
 
 def shorter_prompts(scenario: Scenario) -> Iterator[Scenario]:
@@ -124,10 +126,13 @@ def sooner(request: Request) -> Iterator[Request]:
 
 
 def no_stops(request: Request) -> Iterator[Request]:
-    """No stop token; a budget that ends the request where it did, or the one it has."""
+    """No stop token; a budget that ends the request where it did, or the one it has; fewer further ids."""
     if request.stop_at >= 0:
         yield replace(request, stop_at=-1, budget=min(request.budget, request.stop_at + 1))
         yield replace(request, stop_at=-1)
+    if request.stops:
+        yield replace(request, stops=())
+    yield from fewer(request, "stops")
 
 
 def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
@@ -144,4 +149,5 @@ def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _below(request: Request, vocab: int) -> Request:
-    return replace(request, prompt=tuple(token % vocab for token in request.prompt))
+    prompt, stops = (tuple(token % vocab for token in tokens) for tokens in (request.prompt, request.stops))
+    return replace(request, prompt=prompt, stops=stops)

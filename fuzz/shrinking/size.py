@@ -69,10 +69,11 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
     return (
         len(plans),
         sum(request.budget for request in requests),
-        sum(request.stop_at >= 0 for request in requests),
+        sum((request.stop_at >= 0) + len(request.stops) for request in requests),
         sum(plan.num_drafts for plan in plans),
         sum(plan.num_correct < 0 for plan in plans),
         sum(max(0, plan.num_correct) for plan in plans),
+        sum(plan.wrong != "next" for plan in plans),
         sum(request.arrival for request in requests),
     )
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.requests import endless
 from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
@@ -23,8 +24,9 @@ _LAYERS = (1, 2, 1, 3)
 _LONGEST = (3, 2, 4, 1)
 _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
-# Every 7th scenario of a draft has one step, and a verify width of two.
-_ONE_STEP = 7
+# Every 7th scenario of a draft has one step, and a verify width of two, unless it is to be a wide one.
+_ONE_STEP, _WIDE = 7, 8
+_MOST_LAYERS, _LONG_CHUNK = 16, 33
 # Every 4th scenario of a lookup has a request with a history of 20 tokens more.
 _LONG, _MORE_TOKENS = 4, 20
 
@@ -45,9 +47,9 @@ def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
         return scenario
     if kind.proposes == "lookup":
         scenario = _of_few_tokens(scenario, turn)
-    elif turn % _ONE_STEP == 5:
+    elif turn % _ONE_STEP == 5 and scenario.steps < _WIDE:
         scenario = _lasting(with_steps(scenario, 1))
-    if kind.proposes == "chain" and turn % 3 == 1:
+    if kind.proposes == "chain" and turn % 3 == 1 and scenario.schedule.chunk < _LONG_CHUNK:
         # Chunks shorter than what a chain of four layers and more makes again.
         scenario = put_in(scenario, "schedule", chunk=2)
     made = {field: _value(field, kind, scenario, turn) for field in SPECS[name].__struct_fields__}
@@ -67,7 +69,7 @@ def _value(field: str, kind: DraftKind, scenario: Scenario, turn: int) -> Any:
 def _layers_for_drafts(scenario: Scenario, turn: int) -> int:
     """Return a layer a draft, sometimes with layers to spare. A single step mostly has a single layer."""
     more = _turn(_MORE_LAYERS, turn) if scenario.steps > 1 else _turn((0, 0, 0, 1), turn // _ONE_STEP)
-    return scenario.steps + more
+    return min(scenario.steps + more, _MOST_LAYERS)
 
 
 def _features(scenario: Scenario, turn: int) -> tuple[int, ...]:
@@ -103,15 +105,14 @@ def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:
         scenario = _with_a_long_history(scenario)
     if turn % 3 != 2:
         model = replace(model, logit_bits=1, agreement=0)
-        endless = tuple(replace(request, stop_at=-1) for request in scenario.requests)
-        scenario = replace(scenario, requests=endless)
+        scenario = replace(scenario, requests=tuple(map(endless, scenario.requests)))
     return replace(scenario, model=model)
 
 
 def _with_a_long_history(scenario: Scenario) -> Scenario:
     """Let the first request go on for longer, with pages for it."""
     first, memory = scenario.requests[0], scenario.memory
-    first = replace(first, budget=first.budget + _MORE_TOKENS, stop_at=-1)
+    first = replace(endless(first), budget=first.budget + _MORE_TOKENS)
     more = -(-_MORE_TOKENS // memory.page_size) + 1
     scenario = replace(scenario, requests=(first, *scenario.requests[1:]))
     return put_in(scenario, "memory", max_len=memory.max_len + _MORE_TOKENS, pages=memory.pages + more)
@@ -129,7 +130,7 @@ def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
 def _narrowed(request: Request, vocab: int, turn: int) -> Request:
     period = _turn(_PERIODS, turn) or len(request.prompt)
     prompt = tuple(request.prompt[place % period] % vocab for place in range(len(request.prompt)))
-    return replace(request, prompt=prompt)
+    return replace(request, prompt=prompt, stops=tuple(token % vocab for token in request.stops[:1]))
 
 
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:
@@ -173,9 +174,9 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
 def _lasting(scenario: Scenario) -> Scenario:
     """Return the scenario with a first request that no stop token ends: it lasts for some rounds."""
     first, *others = scenario.requests
-    return replace(scenario, requests=(replace(first, stop_at=-1), *others))
+    return replace(scenario, requests=(endless(first), *others))
 
 
 def _cut(plan: RoundPlan, steps: int) -> RoundPlan:
     drafts = min(plan.num_drafts, steps)
-    return RoundPlan(num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
+    return replace(plan, num_drafts=drafts, num_correct=min(plan.num_correct, drafts))

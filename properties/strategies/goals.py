@@ -15,7 +15,7 @@ from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.mutations import mutated
-from draftproof.properties.strategies.profiles import ROTATION, Profile
+from draftproof.properties.strategies.profiles import CARDS, Profile
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
@@ -68,5 +68,5 @@ def _profiles(wanted: Wanted) -> tuple[Profile, ...]:
     """Return the profiles that already have the wanted layers and no controller."""
     hybrid = wanted.get("layers", "") in ("snapshot", "replay") or bool({"checkpoint", "state", "start"} & set(wanted))
     any_layers = not hybrid and "layers" not in wanted
-    fitting = (one for one in ROTATION if one.hybrid == hybrid or any_layers)
+    fitting = (one for one in CARDS if one.hybrid == hybrid or any_layers)
     return tuple(one for one in fitting if not (one.adaptive or one.draft_batch))

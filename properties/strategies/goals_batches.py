@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.requests import endless
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
@@ -37,7 +38,7 @@ def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     bucket = wanted.get("bucket", "same")
     requests = copies(scenario, count)
     for index, request in enumerate(requests):
-        changes: dict[str, Any] = {"arrival": 0, "stop_at": -1}
+        changes: dict[str, Any] = {"arrival": 0, "stop_at": -1, "stops": ()}
         if bucket in ("larger", "more rows"):
             changes = {**changes, "arrival": min(index, 1) * 3, "budget": _LONG if not index else 8}
         elif bucket in ("smaller", "fewer rows"):
@@ -101,7 +102,7 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if reuse == {"fresh"}:
         return _serving(scenario, copies(scenario, draw(st.integers(1, 2))))
     long, short = sorted(copies(scenario, 2), key=lambda one: len(one.prompt), reverse=True)
-    long, short = (replace(one, budget=budget, stop_at=-1) for one, budget in ((long, 9), (short, 3)))
+    long, short = (replace(endless(one), budget=budget) for one, budget in ((long, 9), (short, 3)))
     order = [short, long] if "after shorter" in reuse else [long, short]
     late = 40 if wanted.get("waited") == "no" else 1
     requests = [replace(one, arrival=index * late) for index, one in enumerate(order)]
@@ -112,8 +113,8 @@ def _overtaken(scenario: Scenario) -> Scenario:
     """Let two requests of one page end together; of two that wait, the first takes both pages."""
     first = copies(scenario, 1)[0]
     vocab = scenario.model.vocab
-    short = replace(first, prompt=(first.prompt[0],), budget=3, stop_at=-1, arrival=0)
-    longer = replace(first, prompt=tuple(range(min(vocab, 4))) * 3, budget=4, stop_at=-1, arrival=1)
+    short = replace(endless(first), prompt=(first.prompt[0],), budget=3, arrival=0)
+    longer = replace(endless(first), prompt=tuple(range(min(vocab, 4))) * 3, budget=4, arrival=1)
     requests = [short, _shifted(short, 1, vocab), longer, _shifted(short, 2, vocab)]
     requests[3] = replace(requests[3], arrival=1)
     return _serving(put_in(_with_slots(scenario, 2, chunk=16), "memory", page_size=5), requests)
@@ -129,7 +130,7 @@ def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Let a request arrive when another one decodes already, or none."""
     joins = wanted.get("beside") == "prefill" or wanted.get("joined") == "beside decode"
     requests = copies(scenario, 2 if joins else draw(st.integers(1, 2)))
-    requests[0] = replace(requests[0], arrival=0, budget=12, stop_at=-1)
+    requests[0] = replace(endless(requests[0]), arrival=0, budget=12)
     if len(requests) > 1:
         requests[1] = replace(requests[1], arrival=draw(st.integers(2, 4)) if joins else 0)
     return _with_sizes(draw, put_in(_serving(scenario, requests), "schedule", max_batch=2), wanted, 2)

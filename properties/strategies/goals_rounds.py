@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.requests import endless
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
 
@@ -38,7 +39,7 @@ def aim_rounds(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     requests = []
     for index, request in enumerate(scenario.requests):
         rounds = _rounds(aimed, index, wanted, scenario)
-        request = replace(request, rounds=rounds, stop_at=-1, budget=max(request.budget, _lasting(rounds)))
+        request = replace(endless(request), rounds=rounds, budget=max(request.budget, _lasting(rounds)))
         requests.append(_prompted(draw, scenario, request, aimed, wanted))
     chunk = 3 if "chunks" in wanted else scenario.schedule.chunk
     made = put_in(replace(scenario, requests=tuple(requests)), "schedule", chunk=chunk)

@@ -1,9 +1,10 @@
-"""Probe models and heads with pairwise distinct sizes: many wrong strides hide behind sizes that are equal."""
+"""Probe models and heads, mostly of pairwise distinct sizes: many wrong strides hide behind sizes that are equal."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from draftproof.properties.strategies.turns import Alike
 from draftproof.properties.values.drafts import Eagle, StateOf
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 
@@ -32,19 +33,27 @@ def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
 
 
 @st.composite
-def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
-    """Draw pairwise distinct head sizes and widths of target and head, grouped queries half the time."""
+def models(draw: Draw, hybrid: bool, alike: Alike = frozenset(), layers: int = 4) -> tuple[ProbeModel, Eagle]:
+    """Draw head sizes and widths of target and head, pairwise distinct but for those that are to be alike.
+
+    Queries are grouped half the time; a target has at most `layers` layers.
+    """
     taken: set[int] = set()
     key, value = _distinct(draw, 2, 4, taken), _distinct(draw, 2, 5, taken)
     head_key, head_value = _distinct(draw, 1, 6, taken), _distinct(draw, 1, 7, taken)
     lanes, head_lanes = _distinct(draw, 3, 8, taken), _distinct(draw, 3, 9, taken)
+    if "keys" in alike:
+        value, head_value = key, head_key
+    if "widths" in alike:
+        head_lanes = lanes
     kv_heads, groups = draw(st.sampled_from(((1, 2), (2, 1), (2, 2), (1, 3))))
     head_kv, head_groups = draw(st.sampled_from(((3, 1), (1, 1), (1, 2))))
-    types = draw(st.sampled_from(_PATTERNS)) if hybrid else ()
-    vocab = draw(st.sampled_from((37, 23, 61)))
+    patterns = [types for types in _PATTERNS if len(types) <= layers]
+    types = draw(st.sampled_from(patterns)) if hybrid else ()
+    vocab = draw(st.sampled_from((37, 23, 61, 131, 509)))
     model = ProbeModel(
         seed=draw(st.integers(0, 15)),
-        layers=len(types) or draw(st.sampled_from((1, 2, 2, 3))),
+        layers=len(types) or min(draw(st.sampled_from((1, 2, 2, 3))), layers),
         heads=kv_heads * groups,
         kv_heads=kv_heads,
         key_dim=key,
@@ -54,7 +63,7 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
         logit_bits=draw(st.sampled_from((23, 23, 23, 3, 2))),
         agreement=draw(st.sampled_from((192, 256, 128, 0))),
         layer_types=types,
-        linear=draw(_linear()) if hybrid else None,
+        linear=draw(_linear("states" in alike)) if hybrid else None,
     )
     head = Eagle(
         seed=draw(st.integers(0, 15)),
@@ -75,15 +84,16 @@ def models(draw: Draw, hybrid: bool) -> tuple[ProbeModel, Eagle]:
 
 
 @st.composite
-def _linear(draw: Draw) -> Linear:
-    """Draw K and V sizes that differ; half have value heads that share a key head, half a start that is not zero."""
+def _linear(draw: Draw, square: bool) -> Linear:
+    """Draw K and V sizes; half have value heads that share a key head, half a start that is not zero."""
     key_heads, value_heads = draw(st.sampled_from(((1, 2), (1, 1), (2, 2), (2, 4))))
     taken = {value_heads}
+    key = _distinct(draw, 1, 4, taken)
     return Linear(
         key_heads=key_heads,
         value_heads=value_heads,
-        key_dim=_distinct(draw, 1, 4, taken),
-        value_dim=_distinct(draw, 1, 4, taken),
+        key_dim=key,
+        value_dim=key if square else _distinct(draw, 1, 4, taken),
         conv=draw(st.sampled_from((2, 3, 4))),
         start=draw(st.booleans()),
     )

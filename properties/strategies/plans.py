@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from draftproof.properties.values.scenario import RoundPlan
+from draftproof.properties.values.scenario import WRONG, RoundPlan
 
 Draw = st.DrawFn
 _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforced")
@@ -12,7 +13,13 @@ _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforce
 
 @st.composite
 def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
-    """Draw one request's plans by an accept pattern; "rising" and "falling" last long enough to move a controller."""
+    """Draw one request's plans by an accept pattern, and for each what the first draft is that is not right."""
+    return tuple(replace(plan, wrong=draw(st.sampled_from(WRONG))) for plan in draw(_rounds(pattern, steps)))
+
+
+@st.composite
+def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
+    """Draw plans by an accept pattern; "rising" and "falling" last long enough to move a controller."""
     if pattern == "any":
         pattern = draw(st.sampled_from(_ANY))
     if pattern in ("rising", "falling"):

@@ -1,4 +1,4 @@
-"""What scenarios are about: each profile is a trigger that real bugs needed."""
+"""What scenarios are about, and how large they are: tables with the share that each row has of a list (turns.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Profile(NamedTuple):
 
     `requests` and `steps` (K) are the least of them that a scenario takes; `shape` names the profile whose batches and
     memory it has. `hybrid`: the target has linear layers; `adaptive`: a controller chooses the step count;
-    `draft_batch`: larger batches get no drafts.
+    `draft_batch`: larger batches get no drafts. `share`: so many of `len(CARDS)` scenarios of a draft have it.
     """
 
     name: str
@@ -26,6 +26,12 @@ class Profile(NamedTuple):
     adaptive: bool = False
     draft_batch: bool = False
     shape: str = ""
+    share: int = 1
+
+    @property
+    def shaped(self) -> str:
+        """The name of the profile whose batches and memory it has."""
+        return self.shape or self.name
 
 
 def _hybrid(name: str, **other: object) -> Profile:
@@ -33,7 +39,7 @@ def _hybrid(name: str, **other: object) -> Profile:
     return BY_NAME[name]._replace(**{"name": f"hybrid_{name}", "hybrid": True, "shape": name, **other})  # type: ignore[arg-type]
 
 
-_ANY = Profile("any")
+_ANY = Profile("any", share=0)
 _DENSE = (
     Profile("shrinking_batch", requests=3, steps=2, graphs=True, pattern="uneven", together=True),
     Profile("partial_in_padding", requests=1, steps=3, graphs=True, pattern="partial"),
@@ -71,12 +77,50 @@ _DYNAMIC = (
 PROFILES = (_ANY, *_DENSE, *_HYBRID, *_DYNAMIC)
 BY_NAME = {profile.name: profile for profile in PROFILES}
 
-# Scenarios in one list take turns at profiles, so that a few examples have seen every trigger; any few neighbours hold
-# dense, hybrid and adaptive ones.
-_ORDER = """
-    shrinking_batch hybrid_partial_in_padding adaptive_rising oversized hybrid_reuse draft_batch alternating
-    hybrid_shrinking_batch adaptive hybrid_alternating partial_in_padding hybrid_switching switching
-    adaptive_falling limits hybrid_limits adaptive_oversized reuse hybrid_oversized adaptive_draft_batch boundaries
-    adaptive_limits
-"""
-ROTATION = tuple(BY_NAME[name] for name in _ORDER.split())
+CARDS = tuple(profile for profile in PROFILES for _ in range(profile.share))
+"""The profiles, each as often as its share says."""
+
+
+class Size(NamedTuple):
+    """How large a scenario is; `share` of twenty scenarios of a list have this size.
+
+    Prompts are as long as one of `prompts` at most, and at least `shortest`; `requests` and `steps` (K) are drawn from,
+    empty: what the profile asks for. `captured`: batch sizes to capture, empty: such as fit the batch. `layers`: the
+    most that a target has. `controllers` are pairs of what a controller begins with, and what it may choose from.
+    """
+
+    name: str
+    share: int
+    prompts: tuple[int, ...] = (9,)
+    shortest: int = 1
+    chunks: tuple[int, ...] = (4, 3, 5, 16)
+    pages: tuple[int, ...] = (2, 3, 1, 4, 5)
+    requests: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    captured: tuple[tuple[int, ...], ...] = ()
+    layers: int = 4
+    controllers: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+
+SMALL = Size("small", 16)
+LONG = Size(
+    "long",
+    2,
+    prompts=(48, 80, 144, 272, 520, 600),
+    shortest=33,
+    chunks=(64, 33, 48, 100, 128, 200, 256, 300),
+    pages=(8, 16, 64),
+    requests=(1, 2),
+    layers=2,
+)
+WIDE = Size(
+    "wide",
+    2,
+    pages=(2, 4, 7, 16),
+    requests=(6, 8, 12, 17, 24, 33),
+    steps=(8, 9, 12, 16),
+    captured=((8,), (16,), (32,), (7, 20), (4, 16, 32), (1, 8, 24)),
+    layers=2,
+    controllers=((3, (1, 3, 7)), (2, (4, 8)), (4, (2, 12, 16))),
+)
+SIZES = (SMALL, LONG, WIDE)

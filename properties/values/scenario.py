@@ -29,6 +29,8 @@ Variant = Literal[
 ]
 VARIANTS: tuple[Variant, ...] = Variant.__args__[1:]  # type: ignore[attr-defined]
 LayerType = Literal["full_attention", "linear_attention"]
+Wrong = Literal["next", "zero", "last", "stop", "far"]
+WRONG: tuple[Wrong, ...] = Wrong.__args__  # type: ignore[attr-defined]
 
 
 class Linear(Value, frozen=True, kw_only=True):
@@ -151,16 +153,20 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
-    """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced)."""
+    """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced).
+
+    `wrong` is the token that stands in place of the first that is not right (docs/semantics.md, S-PLAN-3).
+    """
 
     num_drafts: Annotated[int, Meta(ge=0, le=64)]
     num_correct: Annotated[int, Meta(ge=-1, le=64)]
+    wrong: Wrong = "next"
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is the stop token (-1: none).
+    """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
-    The plans of rounds 1, 2, .. are `rounds`, repeated cyclically.
+    The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -168,6 +174,7 @@ class Request(Value, frozen=True, kw_only=True):
     budget: Annotated[int, Meta(ge=1, le=4096)]
     rounds: Annotated[tuple[RoundPlan, ...], Meta(min_length=1)]
     stop_at: Annotated[int, Meta(ge=-1, le=4096)] = -1
+    stops: tuple[Token, ...] = ()
 
 
 class Scenario(Value, frozen=True, kw_only=True):

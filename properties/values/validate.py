@@ -121,6 +121,8 @@ def _request(scenario: Scenario, index: int) -> None:
     _require(len(request.prompt) <= longest, f"{at}.prompt", f"of {len(request.prompt)} tokens", f"at most {longest}")
     top = max(request.prompt)
     _require(top < scenario.model.vocab, f"token in {at}.prompt", top, f"below model.vocab = {scenario.model.vocab}")
+    beyond = max(request.stops, default=0)
+    _require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):

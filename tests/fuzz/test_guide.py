@@ -16,7 +16,7 @@ from draftproof.fuzz.campaign.guide import BLOCK, Guide, Proposed
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage import POINTS, bins, split, universe
 from draftproof.properties.strategies.goals import AIMED, aim, aimed, near
-from draftproof.properties.strategies.profiles import ROTATION
+from draftproof.properties.strategies.profiles import CARDS
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
@@ -93,9 +93,9 @@ def test_scenarios_are_valid_and_survive_json(guided: bool) -> None:
 def test_without_a_guide_every_profile_and_draft_has_its_turn() -> None:
     guide = Guide(0, ALGORITHMS, guided=False)
     block = guide.block(0, all_but(), CORPUS)
-    assert sorted(one.origin for one in block) == sorted(f"profile {profile.name}" for profile in ROTATION)
+    assert sorted(one.origin for one in block) == sorted(f"profile {profile.name}" for profile in CARDS)
     assert {algorithm(one.scenario.draft) for one in block} == set(ALGORITHMS)
-    by_name = {f"profile {profile.name}": profile for profile in ROTATION}
+    by_name = {f"profile {profile.name}": profile for profile in CARDS}
     for scenario, origin in (one for number in range(4) for one in guide.block(number, {}, ())):
         assert isinstance(scenario.model, ProbeModel)
         assert (scenario.model.linear is not None) == by_name[origin].hybrid

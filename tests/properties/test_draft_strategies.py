@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from draftproof.properties.strategies.drafts import with_draft, with_steps
-from draftproof.properties.strategies.profiles import ROTATION
+from draftproof.properties.strategies.profiles import CARDS, SIZES
 from draftproof.properties.strategies.scenarios import generate, scenarios
+from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Mtp, Ngram, Standalone, algorithm
 from draftproof.properties.values.scenario import VARIANTS, Scenario
@@ -64,9 +65,8 @@ def test_each_draft_meets_everything(mixed: Drawn, name: str) -> None:
     assert commits == {"dense", "snapshot", "replay"}
     assert {scenario.adaptive is not None for scenario in own} == {True, False}
     assert any(scenario.schedule.draft_batch for scenario in own)
-    places = [place for place, scenario in enumerate(mixed.scenarios) if algorithm(scenario.draft) == name]
-    profiles = {ROTATION[(place + mixed.seed) % len(ROTATION)].name for place in places}
-    assert profiles == {profile.name for profile in ROTATION}
+    profiles = {turn.profile for turn in turns(mixed.seed, COUNT, ALGORITHMS) if turn.draft == name}
+    assert profiles == set(CARDS)
 
 
 def test_any_few_neighbours_hold_every_draft(mixed: Drawn) -> None:
@@ -107,7 +107,7 @@ def test_only_an_eagle_draft_of_a_probe_is_exchanged() -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_turn_of_a_draft_is_valid_and_a_function_of_its_arguments(name: Algorithm) -> None:
-    for scenario in generate(2, 6):
+    for scenario in generate(2, 6, sizes=SIZES[:1]):
         for turn in range(30):
             made = with_draft(scenario, name, turn)
             assert made == with_draft(scenario, name, turn)

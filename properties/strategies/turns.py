@@ -1,0 +1,98 @@
+"""What each scenario of a list is to be: a function of seed, drafts and place, which nothing edits afterwards.
+
+Every dimension is dealt from a deck of its own, in which each value is as often as its share says. Drafts take turns,
+and each is dealt to in its own order: of a deck of D cards any D scenarios of a draft in a row from 0, D, 2 D, .. on
+hold all, and drafts that play together begin at places far apart, so that a short list of several has seen most.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from draftproof.properties.strategies.profiles import CARDS, SIZES, Profile, Size
+from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.values.scenario import VARIANTS, Variant
+
+T = TypeVar("T")
+Commit = Literal["snapshot", "replay"]
+Alike = frozenset[Literal["keys", "states", "widths"]]
+
+COMMITS: tuple[Commit, ...] = ("snapshot", "replay")
+# Only a hybrid target has two ways to commit; two of ten scenarios compare them.
+DENSE_VARIANTS: tuple[Variant, ...] = ("none", *(variant for variant in VARIANTS if variant != "other_commit"))
+HYBRID_VARIANTS: tuple[Variant, ...] = (*DENSE_VARIANTS, "other_commit", "other_commit")
+# In a fifth of models sizes are equal that differ in the others: keys and values, the sides of a state, the widths of
+# draft and target.
+EQUAL: tuple[Alike, ...] = (
+    frozenset({"keys", "states", "widths"}),
+    frozenset({"keys"}),
+    frozenset({"states", "widths"}),
+)
+ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
+_BLOCK = sum(size.share for size in SIZES)
+
+
+class Turn(NamedTuple):
+    """What one scenario is to be. `number` counts the scenarios of its draft; `form` says which of a draft's forms."""
+
+    profile: Profile
+    draft: Algorithm
+    size: Size
+    variant: Variant
+    commit: Commit
+    alike: Alike
+    form: int
+    number: int
+
+
+def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
+    """Yield the turns of a list; those of a longer list begin with them. Of `sizes` the first is the usual one."""
+    dealer = _Dealer(seed, len(drafts))
+    for index in range(count):
+        number, player = divmod(index, len(drafts))
+        profile = dealer.deal("profile", CARDS, player)
+        variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+        yield Turn(
+            profile=profile,
+            draft=drafts[player],
+            size=_block(seed, index // _BLOCK, len(drafts), sizes)[index % _BLOCK],
+            variant=dealer.deal(f"variant of {len(variants)}", variants, player),
+            commit=dealer.deal("commit", COMMITS, player) if profile.hybrid else COMMITS[0],
+            alike=dealer.deal("alike", ALIKE, player),
+            form=seed + number,
+            number=number,
+        )
+
+
+class _Dealer:
+    """Decks by name, from which every player is dealt in an order of its own."""
+
+    def __init__(self, seed: int, players: int) -> None:
+        self._seed, self._players, self._dealt = seed, players, Counter[tuple[str, int]]()
+
+    def deal(self, name: str, cards: Sequence[T], player: int) -> T:
+        """Return a player's next card; the deck is shuffled again when all of it has been dealt."""
+        block, place = divmod(self._dealt[name, player], len(cards))
+        self._dealt[name, player] += 1
+        first = player * len(cards) // self._players
+        return shuffled(cards, f"{self._seed} {name} {block}")[(first + place) % len(cards)]
+
+
+def _block(seed: int, block: int, players: int, sizes: Sequence[Size]) -> list[Size]:
+    """Return the sizes of twenty scenarios, each as often as its share says; drafts take turns at rare ones."""
+    rare = [size for size in sizes[1:] for _ in range(size.share)]
+    placed = [sizes[0]] * _BLOCK
+    for number, size in enumerate(rare):
+        player = (seed + block * len(rare) + number) % players
+        own = range((player - block * _BLOCK) % players, _BLOCK, players)
+        free = [place for place in own if placed[place] == sizes[0]]
+        placed[shuffled(free, f"{seed} {size.name} {block} {number}")[0]] = size
+    return placed
+
+
+def shuffled(cards: Sequence[T], name: str) -> list[T]:
+    """Return the cards in an order that is a function of a name."""
+    return random.Random(name).sample(cards, len(cards))

@@ -1,8 +1,8 @@
 """What each scenario of a list is to be: a function of seed, drafts and place, which nothing edits afterwards.
 
 Every dimension is dealt from a deck of its own, in which each value is as often as its share says. Drafts take turns,
-and each is dealt to in its own order: of a deck of D cards any D scenarios of a draft in a row from 0, D, 2 D, .. on
-hold all, and drafts that play together begin at places far apart, so that a short list of several has seen most.
+and each is dealt all cards of a deck before it is shuffled. Drafts that play together begin at different cards, so that
+together they have seen all of a deck when each of them has been dealt its part of it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class _Dealer:
         """Return a player's next card; the deck is shuffled again when all of it has been dealt."""
         block, place = divmod(self._dealt[name, player], len(cards))
         self._dealt[name, player] += 1
-        first = player * len(cards) // self._players
+        each, more = divmod(len(cards), self._players)
+        first = player * each + min(player, more)
         return shuffled(cards, f"{self._seed} {name} {block}")[(first + place) % len(cards)]
 
 

@@ -15,7 +15,7 @@ from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.mutations import mutated
-from draftproof.properties.strategies.profiles import CARDS, Profile
+from draftproof.properties.strategies.profiles import CARDS, SIZES, Profile
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
@@ -57,7 +57,7 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
-    scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), ALGORITHMS[0]))
+    scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), ALGORITHMS[0], SIZES[:1]))
     drawn: Algorithm = draw(st.sampled_from(drafts))
     name = implied(wanted) or drawn
     scenario = with_draft(scenario, name, draw(st.integers(0, 59)))

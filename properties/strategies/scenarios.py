@@ -58,22 +58,26 @@ def _example(seed_: int, turn: Turn) -> Scenario:
     return examples(_scenario(turn), own + turn.number, 2)[-1]
 
 
-def scenarios(profile: Profile | str | None = None, draft: Algorithm | None = None) -> st.SearchStrategy[Scenario]:
-    """Return a strategy for scenarios of one profile and one draft, or of drawn ones."""
+def scenarios(
+    profile: Profile | str | None = None, draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES
+) -> st.SearchStrategy[Scenario]:
+    """Return a strategy for scenarios of one profile and one draft, or of drawn ones, each of one of these sizes."""
     profiles = st.sampled_from(PROFILES) if profile is None else st.just(profile)
     drafts = st.sampled_from(ALGORITHMS) if draft is None else st.just(draft)
-    return _drawn(profiles.map(lambda one: BY_NAME[one] if isinstance(one, str) else one), drafts)
+    return _drawn(profiles.map(lambda one: BY_NAME[one] if isinstance(one, str) else one), drafts, sizes)
 
 
 @st.composite
-def _drawn(draw: Draw, profiles: st.SearchStrategy[Profile], drafts: st.SearchStrategy[Algorithm]) -> Scenario:
+def _drawn(
+    draw: Draw, profiles: st.SearchStrategy[Profile], drafts: st.SearchStrategy[Algorithm], sizes: Sequence[Size]
+) -> Scenario:
     profile = draw(profiles)
     if profile.name == "any":
         profile = profile._replace(hybrid=draw(st.booleans()))
     turn = Turn(
         profile=profile,
         draft=draw(drafts),
-        size=draw(st.sampled_from([size for size in SIZES for _ in range(size.share)])),
+        size=draw(st.sampled_from([size for size in sizes for _ in range(size.share)])),
         variant=draw(st.sampled_from(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS)),
         commit=draw(st.sampled_from(COMMITS)) if profile.hybrid else COMMITS[0],
         alike=draw(st.sampled_from(ALIKE)),

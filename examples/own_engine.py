@@ -2,14 +2,16 @@
 
     python examples/own_engine.py .draftproof/own-engine
 
-A subject is an object with `name`, `channels` and `run(scenario, script) -> Trace`. This one reports two channels: the
-tokens that every round emitted, and how many of its drafts were correct. They are enough for the contract
-`output.lossless`. Every further channel brings further contracts, and those that it cannot be held to are skipped.
+A subject is an object with `name`, `channels` and `run(scenario, script) -> Trace`. This one reports three channels:
+the tokens that every round proposed, those that it emitted, and how many of its drafts were correct. They are enough
+for the contracts `output.lossless` and `draft.proposed`. Every further channel brings further contracts, and those that
+it cannot be held to are skipped.
 """
 
 import sys
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -22,12 +24,24 @@ from draftproof.properties.values.script import RequestScript, forced
 from draftproof.properties.values.trace import Key
 
 
+class Round(NamedTuple):
+    """What one round emitted, how many of its drafts were correct, and what it would have verified by itself."""
+
+    emitted: tuple[int, ...]
+    correct_len: int
+    proposed: tuple[int, ...]
+
+
 class SteeredLookup(PromptLookupCandidateGenerator):
-    """Prompt lookup, except where the script forces the drafts of a round. Keeps (emitted, correct_len) by round."""
+    """Prompt lookup, except where the script forces the drafts of a round. Keeps every round."""
 
     def __init__(self, scenario: Scenario, request: Request, script: RequestScript) -> None:
-        super().__init__(num_output_tokens=scenario.steps, max_length=scenario.memory.max_len)
-        self.request, self.script, self.rounds = request, script, []
+        super().__init__(
+            num_output_tokens=scenario.steps,
+            max_matching_ngram_size=scenario.draft.max_n,
+            max_length=scenario.memory.max_len,
+        )
+        self.request, self.script, self.rounds, self.proposed = request, script, [], ()
 
     def get_candidates(self, input_ids, **_):
         round_, context = len(self.rounds), input_ids.shape[1] - 1
@@ -37,34 +51,37 @@ class SteeredLookup(PromptLookupCandidateGenerator):
             round_plan(self.request, round_).num_drafts if round_ else 0
         )  # round 0 is the prefill: it has no drafts
         count = drafts_allowed(wanted, context=context, max_len=self.max_length, budget_left=left)
+        proposed = super().get_candidates(input_ids)[0][0, context + 1 :].tolist()[:count]
+        self.proposed = tuple(proposed)
         drafts = forced(self.script, round_, emitted, count)
-        if drafts is None:
-            drafts = super().get_candidates(input_ids)[0][0, context + 1 :].tolist()
-        return torch.cat((input_ids, input_ids.new_tensor([drafts[:count]])), dim=1), None
+        drafts = proposed if drafts is None else drafts[:count]
+        return torch.cat((input_ids, input_ids.new_tensor([drafts])), dim=1), None
 
     def update_candidate_strategy(self, input_ids, scores, num_matches):
-        self.rounds.append((tuple(input_ids[0, -num_matches - 1 :].tolist()), num_matches))
+        self.rounds.append(Round(tuple(input_ids[0, -num_matches - 1 :].tolist()), num_matches, self.proposed))
 
 
 class PromptLookup:
     """`model.generate(prompt_lookup_num_tokens=...)` as a subject."""
 
     name = "transformers prompt lookup"
-    channels = frozenset({"accept.correct_len", "accept.emitted"})
+    channels = frozenset({"accept.correct_len", "accept.emitted", "propose.tokens"})
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """Decode every request of the scenario; report what each of its rounds accepted and emitted."""
+        """Decode every request of the scenario; report what each of its rounds proposed, accepted and emitted."""
         observations = []
         for i, (request, steered) in enumerate(zip(scenario.requests, script.requests, strict=True)):
             rounds = self.decode(scenario, request, steered)
-            observations += [Observation("accept.emitted", Key(i, r), tokens) for r, (tokens, _) in enumerate(rounds)]
+            observations += [Observation("accept.emitted", Key(i, r), one.emitted) for r, one in enumerate(rounds)]
+            decoded = list(enumerate(rounds))[1:]
+            observations += [Observation("propose.tokens", Key(i, r), one.proposed) for r, one in decoded]
             # transformers cuts num_matches in the round that ends a request; correct_len is never cut: not reported.
-            middle = list(enumerate(rounds))[1:-1]
-            observations += [Observation("accept.correct_len", Key(i, r), correct) for r, (_, correct) in middle]
+            middle = decoded[:-1]
+            observations += [Observation("accept.correct_len", Key(i, r), one.correct_len) for r, one in middle]
         return Trace(self.name, self.channels, tuple(observations))
 
-    def decode(self, scenario: Scenario, request: Request, script: RequestScript) -> list[tuple[tuple[int, ...], int]]:
-        """Return (emitted tokens, correct_len) of rounds 0, 1, ... of one request."""
+    def decode(self, scenario: Scenario, request: Request, script: RequestScript) -> list[Round]:
+        """Return rounds 0, 1, ... of one request."""
         model, prompt = load(scenario.model.path), torch.tensor([request.prompt])
         lookup = SteeredLookup(scenario, request, script)
         model._get_candidate_generator = lambda **_: lookup

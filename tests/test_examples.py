@@ -56,6 +56,7 @@ def test_lossless_passes_and_the_rest_is_skipped_or_inconclusive(scenarios: list
     verdicts = summarise([draftproof.judge(one) for one in ran], [counts(one) for one in ran])
     outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
     assert outcomes[LOSSLESS] is draftproof.Outcome.PASS
+    assert outcomes["draft.proposed"] is draftproof.Outcome.INCONCLUSIVE
     assert draftproof.Outcome.FAIL not in outcomes.values()
     assert outcomes["verify.positions"] is draftproof.Outcome.SKIP
 
@@ -76,34 +77,50 @@ def test_as_a_script_it_prints_a_verdict_a_line(checkpoint: Path, capsys: pytest
 class DropsToken(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
     """The last token of a request gets lost."""
 
-    def decode(self, *arguments: Any) -> list[tuple[tuple[int, ...], int]]:
-        rounds = super().decode(*arguments)
-        return [(tokens[:-1] if i == len(rounds) - 1 else tokens, a) for i, (tokens, a) in enumerate(rounds)]
+    def decode(self, *arguments: Any) -> list[Any]:
+        *rounds, last = super().decode(*arguments)
+        return [*rounds, last._replace(emitted=last.emitted[:-1])]
 
 
 class EmitsOther(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
     """The first round emits another token than the bonus."""
 
-    def decode(self, scenario: Any, request: Any, script: Any) -> list[tuple[tuple[int, ...], int]]:
-        rounds = super().decode(scenario, request, script)
-        vocab = scenario.model.vocab
-        return [
-            ((*tokens[:-1], (tokens[-1] + 1) % vocab) if i == 1 else tokens, a) for i, (tokens, a) in enumerate(rounds)
-        ]
+    def decode(self, scenario: Any, request: Any, script: Any) -> list[Any]:
+        first, *rounds = super().decode(scenario, request, script)
+        for i, one in enumerate(rounds[:1]):
+            *before, bonus = one.emitted
+            rounds[i] = one._replace(emitted=(*before, (bonus + 1) % scenario.model.vocab))
+        return [first, *rounds]
 
 
 class IgnoresStop(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
     """Decoding goes on behind a stop token."""
 
-    def decode(self, scenario: Any, request: Any, script: Any) -> list[tuple[tuple[int, ...], int]]:
+    def decode(self, scenario: Any, request: Any, script: Any) -> list[Any]:
         return super().decode(scenario, request, msgspec.structs.replace(script, stop=()))
+
+
+class ProposesOther(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
+    """All proposals are other tokens than what followed first."""
+
+    def decode(self, scenario: Any, request: Any, script: Any) -> list[Any]:
+        rounds = super().decode(scenario, request, script)
+        return [
+            one._replace(proposed=tuple((token + 1) % scenario.model.vocab for token in one.proposed)) for one in rounds
+        ]
+
+
+def test_wrong_proposals_fail(scenarios: list[draftproof.Scenario]):
+    first = next((found for one in scenarios if (found := judged(ProposesOther(), one).first)), None)
+    assert first is not None
+    assert (first.contract, first.channel) == ("draft.proposed", "propose.tokens")
 
 
 @pytest.mark.parametrize("wrong", [DropsToken, EmitsOther, IgnoresStop])
 def test_a_wrong_engine_fails(wrong: Any, scenarios: list[draftproof.Scenario]):
-    first = next((found for one in scenarios if (found := judged(wrong(), one).first)), None)
-    assert first is not None
-    assert (first.contract, first.channel) == (LOSSLESS, "accept.emitted")
+    found = next((found for one in scenarios if (found := judged(wrong(), one).results[LOSSLESS])), None)
+    assert found is not None
+    assert found.channel == "accept.emitted"
 
 
 def test_a_cache_that_keeps_a_rejected_entry_fails(
@@ -121,6 +138,5 @@ def test_a_cache_that_keeps_a_rejected_entry_fails(
             layer.keys[..., kept - 1, :], layer.values[..., kept - 1, :] = keys[..., kept, :], values[..., kept, :]
 
     monkeypatch.setattr(DynamicLayer, "crop", crop)
-    first = next((found for one in scenarios if (found := judged(own_engine.PromptLookup(), one).first)), None)
-    assert first is not None
-    assert first.contract == LOSSLESS
+    subject = own_engine.PromptLookup()
+    assert any(judged(subject, one).results[LOSSLESS] for one in scenarios)

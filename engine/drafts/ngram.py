@@ -2,7 +2,7 @@
 
 Nothing is launched and nothing is taken of the target but its tokens. The index of a request grows by the tokens that a
 round emits and is dropped with the request.
-Source: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md.
+Sources: Saxena, "Prompt Lookup Decoding" (2023); docs/semantics.md, S-NGRAM-1.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from draftproof.engine.stages import DecodeRow
 
 
 class Match(NamedTuple):
-    """The length of the matched suffix, and the place of the token that followed its last earlier occurrence."""
+    """The length of the matched suffix, and the place of the token that followed the earlier occurrence that counts."""
 
     length: int = 0
     place: int = -1
 
 
 class NgramIndex:
-    """The tokens of one request, and where each of their n-grams ended last before the newest token."""
+    """The tokens of one request, and where each of their n-grams ended first, or last, before the newest token."""
 
     def __init__(self, settings: NgramSettings, tokens: Sequence[int]) -> None:
         self._sizes = range(settings.max_n, settings.min_n - 1, -1)
+        self._keeps_first = settings.match == "earliest"
         self._tokens: list[int] = []
         self._ends: dict[tuple[int, ...], int] = {}
         self.advance(tokens)
@@ -41,12 +42,13 @@ class NgramIndex:
         for token in tokens:
             newest = len(self._tokens) - 1
             for size in self._sizes:
-                if size <= newest + 1:
-                    self._ends[tuple(self._tokens[newest + 1 - size :])] = newest
+                ngram = tuple(self._tokens[-size:])
+                if size <= newest + 1 and not (self._keeps_first and ngram in self._ends):
+                    self._ends[ngram] = newest
             self._tokens.append(token)
 
     def match(self) -> Match:
-        """Return the longest suffix that has occurred before, at its most recent earlier occurrence."""
+        """Return the longest suffix that has occurred before, and where it did."""
         for size in self._sizes:
             end = self._ends.get(tuple(self._tokens[-size:])) if size < len(self._tokens) else None
             if end is not None:
@@ -103,7 +105,7 @@ class NgramDraft(Draft[NgramSettings]):
 
 def probe(spec: Any, parts: ProbeParts) -> NgramSettings:
     """Return the settings; there is no model."""
-    return NgramSettings(spec.max_n, spec.min_n)
+    return NgramSettings(spec.max_n, spec.min_n, spec.match)
 
 
 ALGORITHM = NgramDraft

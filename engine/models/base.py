@@ -7,7 +7,7 @@ of a launch, `R` sequences, `U` value heads, `E` value size, `C` conv width, `Q`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -263,7 +263,8 @@ class Block(Network, Protocol):
 
 @dataclass(frozen=True)
 class NgramSettings:
-    """In place of a model: suffixes of `max_n` down to `min_n` tokens are looked for."""
+    """In place of a model: suffixes of `max_n` down to `min_n` tokens are looked for, and the match that counts."""
 
     max_n: int
     min_n: int = 1
+    match: Literal["earliest", "latest"] = "earliest"

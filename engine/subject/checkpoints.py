@@ -55,7 +55,7 @@ def build_pair(config: Any, model: Checkpoint, draft: CheckpointDraft | Ngram, d
     target = build_target(config, tensors)
     seen.append(fingerprint(config))
     if isinstance(draft, Ngram):
-        built = DraftModel(algorithm(draft), NgramSettings(draft.max_n, draft.min_n))
+        built = DraftModel(algorithm(draft), NgramSettings(draft.max_n, draft.min_n, draft.match))
     else:
         source = Source(config, tensors, target, draft, device)
         built = DraftModel(draft.algorithm, _BUILD[draft.algorithm](source))

@@ -29,6 +29,7 @@ PLAIN: tuple[tuple[str, object], ...] = (
     ("memory.poison", 0),
     ("model.seed", 0),
     ("draft.seed", 0),
+    ("draft.match", "earliest"),
     ("model.logit_bits", 23),
     ("model.linear.start", False),
 )

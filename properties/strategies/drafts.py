@@ -88,6 +88,7 @@ _FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
     "chain": lambda _, turn: turn % 4 != 3,
     "features": _features,
     "max_n": lambda _, turn: _turn(_LONGEST, turn),
+    "match": lambda _, turn: "latest" if turn % 5 == 2 else "earliest",
     "min_n": lambda _, turn: 1 if turn % 3 else 1 + turn // 3 % _turn(_LONGEST, turn),
 }
 

@@ -102,10 +102,14 @@ class Standalone(_Layered, frozen=True, kw_only=True, tag="standalone", tag_fiel
 
 
 class Ngram(Value, frozen=True, kw_only=True, tag="ngram", tag_field="kind"):
-    """What followed the longest suffix of `max_n` down to `min_n` tokens that has occurred before."""
+    """What followed the longest suffix of `max_n` down to `min_n` tokens that has occurred before.
+
+    `match`: of several earlier occurrences the earliest counts, as in transformers and vLLM, or the latest.
+    """
 
     max_n: Annotated[int, Meta(ge=1, le=16)]
     min_n: Annotated[int, Meta(ge=1, le=16)] = 1
+    match: Literal["earliest", "latest"] = "earliest"
 
 
 class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):

@@ -1,8 +1,9 @@
 """N-gram drafts by definition (S-NGRAM-1): what followed the longest suffix that occurred before.
 
 t_0 .. t_n are its committed tokens and the pending one, and nothing else. Of the suffixes of max_n down to min_n tokens
-the first that also ends at some e < n counts, though it may overlap with itself, and the last such e. `place` is e + 1.
-Source: Saxena, "Prompt Lookup Decoding" (2023).
+the first that also ends at some e < n counts, though it may overlap with itself: the earliest or latest such e, as
+`match` says. `place` is e + 1.
+Source: Saxena, "Prompt Lookup Decoding" (2023), and transformers' PromptLookupCandidateGenerator, for the earliest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from draftproof.reference.memo import Memo, Pass
 
 def probe(spec: Ngram, target: ProbeModel | Checkpoint, memo: Memo) -> ReferenceNgram:
     """The draft of any scenario: it has no model."""
-    return ReferenceNgram(spec.max_n, spec.min_n)
+    return ReferenceNgram(spec)
 
 
 class ReferenceMatch(NamedTuple):
@@ -31,8 +32,8 @@ class ReferenceMatch(NamedTuple):
 class ReferenceNgram:
     """A draft that looks its proposals up."""
 
-    def __init__(self, max_n: int, min_n: int) -> None:
-        self._max, self._min = max_n, min_n
+    def __init__(self, spec: Ngram) -> None:
+        self._spec = spec
 
     def config(self) -> tuple[int, int]:
         """See `ReferenceDraft`."""
@@ -50,9 +51,10 @@ class ReferenceNgram:
 
     def match(self, tokens: tuple[int, ...]) -> ReferenceMatch:
         """Of tokens t_0 .. t_n."""
-        for length in range(self._max, self._min - 1, -1):
+        spec = self._spec
+        for length in range(spec.max_n, spec.min_n - 1, -1):
             suffix = tokens[-length:]
-            for place in range(len(tokens) - 1, length - 1, -1):
-                if tokens[place - length : place] == suffix:
-                    return ReferenceMatch(length, place)
+            places = [place for place in range(length, len(tokens)) if tokens[place - length : place] == suffix]
+            if places:
+                return ReferenceMatch(length, min(places) if spec.match == "earliest" else max(places))
         return ReferenceMatch(0, -1)

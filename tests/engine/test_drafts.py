@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import Literal
 
 import pytest
 import torch
@@ -21,28 +22,30 @@ from draftproof.engine.models.base import CacheShape, NgramSettings
 from draftproof.engine.probes import Probes
 from draftproof.properties.values.drafts import ALGORITHMS
 
+MATCHES: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=24)
 
 
-def brute_force(tokens: list[int], most: int, least: int) -> Match:
+def brute_force(tokens: list[int], settings: NgramSettings) -> Match:
     """Every length, every end."""
-    for size in range(most, least - 1, -1):
-        for end in range(len(tokens) - 2, size - 2, -1):
+    for size in range(settings.max_n, settings.min_n - 1, -1):
+        ends = range(size - 1, len(tokens) - 1)
+        for end in ends if settings.match == "earliest" else reversed(ends):
             if size < len(tokens) and tokens[end + 1 - size : end + 1] == tokens[len(tokens) - size :]:
                 return Match(size, end + 1)
     return Match()
 
 
-@given(TOKENS, st.lists(TOKENS, max_size=4), st.integers(1, 4), st.integers(1, 4))
+@given(TOKENS, st.lists(TOKENS, max_size=4), st.integers(1, 4), st.integers(1, 4), st.sampled_from(MATCHES))
 def test_an_index_that_grew_finds_what_a_search_of_everything_finds(
-    prompt: list[int], rounds: list[list[int]], one: int, other: int
+    prompt: list[int], rounds: list[list[int]], one: int, other: int, match: Literal["earliest", "latest"]
 ) -> None:
-    settings = NgramSettings(max(one, other), min(one, other))
+    settings = NgramSettings(max(one, other), min(one, other), match)
     index, tokens = NgramIndex(settings, prompt), list(prompt)
     for new in rounds:
         index.advance(new)
         tokens += new
-    found = brute_force(tokens, settings.max_n, settings.min_n)
+    found = brute_force(tokens, settings)
     assert index.match() == found
     behind = tokens[found.place :] if found.place >= 0 else []
     assert index.propose(3) == behind[:3]

@@ -146,7 +146,7 @@ class _Play:
         if not isinstance(draft, Ngram) or forced(script, live.rounds + 1, live.emitted, count) is not None:
             return count
         tokens = self.scenario.requests[live.request].prompt + script.tokens[: live.emitted]
-        match = ReferenceNgram(draft.max_n, draft.min_n).match(tokens)
+        match = ReferenceNgram(draft).match(tokens)
         return len(tokens) - match.place if match.length else 0
 
     def grow(self, live: _Live, tokens: int, round_: int) -> None:

@@ -157,6 +157,7 @@ def test_tokens_of_ngram_scenarios_come_again() -> None:
     assert {draft.max_n for draft in drafts} == {1, 2, 3, 4}
     assert {draft.min_n for draft in drafts} >= {1, 2, 3}
     assert any(draft.min_n == draft.max_n > 1 for draft in drafts)
+    assert 6 < sum(draft.match == "latest" for draft in drafts) < 18
     assert {scenario.model.vocab for scenario in drawn} == {4, 5, 6, 7}
     plans = [plan for scenario in drawn for request in scenario.requests for plan in request.rounds]
     assert 0.25 < sum(plan.num_correct < 0 for plan in plans) / len(plans) < 0.75

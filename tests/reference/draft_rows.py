@@ -26,14 +26,16 @@ TOLD = {
 
 
 def brute_match(tokens: tuple[int, ...], draft: Ngram) -> tuple[int, int]:
-    """All lengths, all ends."""
+    """All lengths, all ends: the longest, and of its ends the last; or the first, as the highest of their negatives."""
+    sign = 1 if draft.match == "latest" else -1
     found = [
-        (length, end + 1)
+        (length, sign * (end + 1))
         for length in range(draft.min_n, draft.max_n + 1)
         for end in range(length - 1, len(tokens) - 1)
         if tokens[end - length + 1 : end + 1] == tokens[len(tokens) - length :]
     ]
-    return max(found, default=(0, -1))
+    length, place = max(found, default=(0, -sign))
+    return length, sign * place
 
 
 def found(made: Scenario, tokens: tuple[int, ...], count: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from hypothesis import HealthCheck, settings
@@ -31,6 +31,7 @@ CHAIN = Mtp(seed=6, layers=5, **_SIZES)
 BLOCK = DFlash(seed=7, layers=2, features=(0,), **_SIZES | {"heads": 4, "kv_heads": 2})
 SMALL = Standalone(seed=8, layers=2, **_SIZES)
 NGRAM = Ngram(max_n=3)
+MATCHES: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
 DRAFTS: dict[str, Draft] = {"eagle": HEAD, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": SMALL}
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=2, conv=3, start=True)
 
@@ -97,7 +98,7 @@ def drawn_draft(rng: random.Random, layers: int, vocab: int, *kinds: str) -> Dra
         features = tuple(rng.sample(range(layers), rng.randint(1, layers)))
         return msgspec.structs.replace(BLOCK, layers=rng.randint(1, 2), features=features)
     if kind == "ngram":
-        return Ngram(max_n=(most := rng.randint(1, 3)), min_n=rng.randint(1, most))
+        return Ngram(max_n=(most := rng.randint(1, 3)), min_n=rng.randint(1, most), match=rng.choice(MATCHES))
     return DRAFTS[kind]
 
 

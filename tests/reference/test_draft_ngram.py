@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from typing import Literal
 
 import msgspec
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.generation import PromptLookupCandidateGenerator
 
 from draftproof.properties.values.drafts import Ngram as Spec
 from draftproof.properties.values.observed import DraftNeeds, NgramMatch
@@ -33,7 +37,8 @@ def lookups(draw: st.DrawFn) -> tuple[tuple[int, ...], Spec]:
     vocab = draw(st.integers(1, 3))
     tokens = draw(st.lists(st.integers(0, vocab), min_size=1, max_size=24))
     most = draw(st.integers(1, 8))
-    return tuple(tokens), Spec(max_n=most, min_n=draw(st.integers(1, most)))
+    match: Literal["earliest", "latest"] = draw(st.sampled_from(("earliest", "latest")))
+    return tuple(tokens), Spec(max_n=most, min_n=draw(st.integers(1, most)), match=match)
 
 
 def test_equals_the_brute_force() -> None:
@@ -44,7 +49,7 @@ def test_equals_the_brute_force() -> None:
     def check(lookup: tuple[tuple[int, ...], Spec], count: int) -> None:
         tokens, spec = lookup
         length, place = brute_match(tokens, spec)
-        got = ReferenceNgram(spec.max_n, spec.min_n).propose(tokens, NOTHING, count)
+        got = ReferenceNgram(spec).propose(tokens, NOTHING, count)
         assert got.said == (Said("propose.match", NgramMatch(length, place)),)
         wanted = [tokens[place + k] for k in range(count) if place + k < len(tokens)] if length else []
         assert list(got.tokens) == wanted
@@ -53,9 +58,13 @@ def test_equals_the_brute_force() -> None:
         times["overlapping"] += length > 0 and place > len(tokens) - length
         times["shorter than most"] += 0 < length < spec.max_n
         times["of the most"] += length == spec.max_n > 1
+        latest = brute_match(tokens, msgspec.structs.replace(spec, match="latest"))
+        times[f"{spec.match} of several"] += latest != brute_match(
+            tokens, msgspec.structs.replace(spec, match="earliest")
+        )
 
     check()
-    assert len(times) == 5
+    assert len(times) == 7
     assert all(count >= 20 for count in times.values()), times
 
 
@@ -73,11 +82,47 @@ def test_equals_the_brute_force() -> None:
         ((1, 2, 3, 2), 3, 2, (0, -1), ()),
     ],
 )
-def test_by_hand(tokens: tuple[int, ...], most: int, least: int, match: tuple, found: tuple[int, ...]) -> None:
-    draft = ReferenceNgram(most, least)
+def test_the_latest_by_hand(
+    tokens: tuple[int, ...], most: int, least: int, match: tuple, found: tuple[int, ...]
+) -> None:
+    draft = ReferenceNgram(Spec(max_n=most, min_n=least, match="latest"))
     assert draft.match(tokens) == match
     for count in (*range(5), 40):
         assert draft.propose(tokens, NOTHING, count).tokens == found[:count]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "match", "found"),
+    [
+        ((1, 2, 9, 1, 2, 7, 1, 2), 2, (2, 2), (9, 1, 2, 7, 1, 2)),
+        ((2, 9, 1, 2, 7, 1, 2), 2, (2, 4), (7, 1, 2)),
+        ((1, 2, 9, 3, 2, 7, 1, 2), 1, (1, 2), (9, 3, 2, 7, 1, 2)),
+        ((4, 4, 4, 4), 3, (3, 3), (4,)),
+        ((4, 4, 4, 4), 2, (2, 2), (4, 4)),
+    ],
+)
+def test_the_earliest_by_hand(tokens: tuple[int, ...], most: int, match: tuple, found: tuple[int, ...]) -> None:
+    draft = ReferenceNgram(Spec(max_n=most))
+    assert draft.match(tokens) == match
+    for count in (*range(5), 40):
+        assert draft.propose(tokens, NOTHING, count).tokens == found[:count]
+
+
+def test_the_earliest_is_what_transformers_looks_up() -> None:
+    """The witness: PromptLookupCandidateGenerator on random tokens; its shortest suffix is one token."""
+    rng, several = random.Random(5), 0
+    for _ in range(400):
+        tokens = tuple(rng.randrange(rng.choice((2, 3, 5))) for _ in range(rng.randint(1, 30)))
+        most, count = rng.randint(1, 5), rng.randint(1, 6)
+        lookup = PromptLookupCandidateGenerator(
+            num_output_tokens=count, max_matching_ngram_size=most, max_length=len(tokens) + count + 1
+        )
+        witness = lookup.get_candidates(torch.tensor([tokens]))[0][0, len(tokens) :].tolist()
+        assert list(ReferenceNgram(Spec(max_n=most)).propose(tokens, NOTHING, count).tokens) == witness
+        several += ReferenceNgram(Spec(max_n=most, match="latest")).propose(tokens, NOTHING, count).tokens != tuple(
+            witness
+        )
+    assert several > 80
 
 
 @BRIEF

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.subject import Subject
+from draftproof.properties.subject import Finish, Subject, finish_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow
@@ -47,21 +47,21 @@ def solved(scenario: Scenario) -> Solved:
     return Solved(scenario, script, memo=memo) if scenario.dynamic else _traced(scenario, script, memo)
 
 
-def _traced(scenario: Scenario, script: Script, memo: Memo) -> Solved:
+def _traced(scenario: Scenario, script: Script, memo: Memo, finish: Finish = "cut") -> Solved:
     """Return what the reference says of the variant, which only another way to commit changes."""
     other = varied_scenario(scenario) if scenario.variant == "other_commit" else None
-    varied = run(other, script, memo) if other else None
-    return Solved(scenario, script, run(scenario, script, memo), varied)
+    varied = run(other, script, memo, finish) if other else None
+    return Solved(scenario, script, run(scenario, script, memo, finish), varied)
 
 
-def resolved(known: Solved, ran: Trace) -> Solved:
-    """Solve a dynamic scenario for the batches and the numbers of drafts that a subject chose.
+def resolved(known: Solved, ran: Trace, finish: Finish = "cut") -> Solved:
+    """Solve a dynamic scenario for the batches and the numbers of drafts that a subject chose, and for its `finish`.
 
     Nothing else is taken from the subject.
     """
     scenario, memo = known.scenario, known.memo or Memo()
     if not scenario.dynamic:
-        return known
+        return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
     rows = {key[:2]: (row.step, row.count) for key, row in ran.typed("round.rows", BatchRow).items() if row.phase == 1}
     script = resolve(scenario, known.script, {place: count for place, (_, count) in rows.items()}, memo)
     correct = {
@@ -70,7 +70,7 @@ def resolved(known: Solved, ran: Trace) -> Solved:
         for number, round_ in enumerate(of_request.rounds, start=1)
     }
     control = tuple(observations(scenario, rows, correct))
-    done = _traced(scenario, script, memo)
+    done = _traced(scenario, script, memo, finish)
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
 
 
@@ -109,12 +109,12 @@ def _where(error: BaseException) -> str:
 
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
-    known = reference(scenario)
+    known, finish = reference(scenario), _finish(subject)
     base = _run(subject, scenario, known.script, "in the base run")
     other = None
     if scenario.variant != "none":
         other = _run(subject, varied_scenario(scenario), known.script, f"in the run of variant {scenario.variant}")
-    known = resolved(known, base)
+    known = resolved(known, base, finish)
     assert known.trace is not None
     _declared(subject, scenario, base, known.trace)
     if other is not None:
@@ -134,6 +134,13 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
     except (Exception, SystemExit, GeneratorExit) as error:
         raise SubjectCrashedError(during, error) from error
     return trace
+
+
+def _finish(subject: Subject) -> Finish:
+    try:
+        return finish_of(subject)
+    except ValueError as error:
+        raise SubjectCrashedError("in its declaration", error) from error
 
 
 def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:

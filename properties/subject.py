@@ -10,7 +10,7 @@ of their values, values/observed.py has the structs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
@@ -24,9 +24,12 @@ from draftproof.properties.values.valuetypes import malformed
 
 _FIELDS = ("step", "layer", "row")
 
+Finish = Literal["cut", "uncut"]
+"""What the round that ends a request commits: the run cut at the end, or all of it (docs/semantics.md, S-LIMIT-11)."""
+
 
 class Subject(Protocol):
-    """An implementation under test."""
+    """An implementation under test. One that commits the last run uncut says so: `finish = "uncut"` (see `Finish`)."""
 
     name: str
     """What reports call it."""
@@ -41,6 +44,16 @@ class Subject(Protocol):
         change its arguments, and may raise: the exception becomes a crash in the verdict, with its traceback.
         """
         ...
+
+
+def finish_of(subject: Subject) -> Finish:
+    """Return what a subject declares as its `finish`: "cut" if it says nothing. Raises ValueError for anything else."""
+    declared: Finish = getattr(subject, "finish", "cut")
+    if declared not in get_args(Finish):
+        raise ValueError(
+            f"invalid finish {declared!r} of {subject.name}: expected one of {', '.join(get_args(Finish))}"
+        )
+    return declared
 
 
 def conformance(subject: Subject, scenario: Scenario, script: Script) -> list[str]:

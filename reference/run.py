@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from draftproof.properties.subject import Finish
 from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
@@ -47,8 +48,11 @@ def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozense
     return always | _STATES | form | (_CHECKPOINT if scenario.states.checkpoint else frozenset())
 
 
-def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
-    """Every channel that does not depend on batching or memory. Raises ValueError for a script that `resolve` lacks."""
+def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Finish = "cut") -> Trace:
+    """Every channel that does not depend on batching or memory, for a subject that declares `finish`.
+
+    Raises ValueError for a script that `resolve` lacks.
+    """
     if any(solved.chains and not solved.rounds for solved in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds: expected a resolved one (reference/solve.py)")
     target, draft = build(scenario, memo or Memo())
@@ -59,7 +63,7 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None) -> Trace:
     ]
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
-        _RequestTrace(index, request, limits, Models(target, draft, scenario.states), observations).run(solved)
+        _RequestTrace(index, request, limits, Models(target, draft, scenario.states, finish), observations).run(solved)
     declared = channels(scenario, target.layer_types)
     return Trace(subject="reference", channels=declared, observations=tuple(observations))
 
@@ -89,17 +93,18 @@ class Span(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What a request runs on, and how the target's states are committed."""
+    """What a request runs on, how the target's states are committed, and what the last round commits."""
 
     target: ReferenceTarget
     draft: ReferenceDraft
     states: States
+    finish: Finish
 
 
 class _RequestTrace:
     def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
-        self._target, self._draft, self._states = models
+        self._target, self._draft, self._states, self._finish = models
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
@@ -139,8 +144,9 @@ class _RequestTrace:
         self._say("accept.emitted", number, new)
         n = len(tokens) - 1
         ended = self._limits.ended(emitted + new)
-        self._commit(number, verified.whole, range(n, n + len(new)))
-        self._commit_states(number, verified.whole, Span(n, len(new), len(drafts) + 1), ended)
+        committed = len(verified.emitted if self._finish == "uncut" else new)
+        self._commit(number, verified.whole, range(n, n + committed))
+        self._commit_states(number, verified.whole, Span(n, committed, len(drafts) + 1), ended)
         if not ended:
             self._report(number, self._draft.extend(tokens + new, verified.whole.first(n + len(new)), first=n))
         return new

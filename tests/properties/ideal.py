@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from draftproof.properties.evidence.forms import form_of
+from draftproof.properties.subject import Finish
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import KINDS, Ngram, kind_of
 from draftproof.properties.values.observed import (
@@ -51,8 +52,11 @@ class IdealSubject:
     name = "ideal"
     channels = frozenset(CHANNELS)
 
+    def __init__(self, finish: Finish = "cut") -> None:
+        self.finish: Finish = finish
+
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        played = _Play(scenario, script)
+        played = _Play(scenario, script, self.finish)
         played.serve()
         channels = channels_of(scenario)
         said = tuple(one for one in (*played.said, *played.computed()) if one.channel in channels)
@@ -75,8 +79,8 @@ class _Live:
 class _Play:
     """One run, step by step."""
 
-    def __init__(self, scenario: Scenario, script: Script) -> None:
-        self.scenario, self.script, self.memo = scenario, script, Memo()
+    def __init__(self, scenario: Scenario, script: Script, finish: Finish) -> None:
+        self.scenario, self.script, self.memo, self.finish_as = scenario, script, Memo(), finish
         memory = scenario.memory
         self.free = list(range(1, memory.pages + 1))
         random.Random(memory.page_seed).shuffle(self.free)
@@ -240,7 +244,8 @@ class _Play:
             first = place * (self.scenario.steps + 1)
             replay = self.scenario.states.commit == "replay"
             states |= {(3, live.state)} if replay else {(4, first + row) for row in range(width)}
-            kept |= {(3, live.state)} | self.checkpoint(live, n, n + len(round_.emitted))
+            committed = round_.correct_len + 1 if self.finish_as == "uncut" else len(round_.emitted)
+            kept |= {(3, live.state)} | self.checkpoint(live, n, n + committed)
             live.context, live.emitted = n + len(round_.emitted), live.emitted + len(round_.emitted)
             pairs.append((count, round_.correct_len))
             if live.emitted == len(self.script.requests[live.request].tokens):
@@ -280,7 +285,7 @@ class _Play:
     def computed(self) -> list[Observation]:
         """What the reference says of the rounds that were, and the slots that follow from the tables."""
         script = resolve(self.scenario, self.script, self.drafts, self.memo)
-        trace = run(self.scenario, script, self.memo)
+        trace = run(self.scenario, script, self.memo, self.finish_as)
         more = list(trace.observations)
         for stage in ("draft.step", "draft.block", "verify", "extend"):
             for key, position in trace.channel(f"{stage}.positions").items():

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.subject import Finish, Subject, finish_of
+from draftproof.properties.subject import Subject, finish_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Script
+from draftproof.properties.values.script import Finish, Script
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario

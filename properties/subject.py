@@ -10,7 +10,7 @@ of their values, values/observed.py has the structs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 
@@ -18,14 +18,11 @@ from draftproof.properties.values.channel import Channel
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Script
+from draftproof.properties.values.script import Finish, Script
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 
 _FIELDS = ("step", "layer", "row")
-
-Finish = Literal["cut", "uncut"]
-"""What the round that ends a request commits: the run cut at the end, or all of it (docs/semantics.md, S-LIMIT-11)."""
 
 
 class Subject(Protocol):

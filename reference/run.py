@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from draftproof.properties.subject import Finish
 from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
-from draftproof.properties.values.script import RequestScript, RoundScript, Script
+from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.choose import choose

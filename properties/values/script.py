@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from draftproof.properties.values.base import Value
+
+Finish = Literal["cut", "uncut"]
+"""What the round that ends a request commits: the run cut at the end, or all of it (docs/semantics.md, S-LIMIT-11)."""
 
 
 class RoundScript(Value, frozen=True, kw_only=True):

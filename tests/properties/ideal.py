@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from draftproof.properties.evidence.forms import form_of
-from draftproof.properties.subject import Finish
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import KINDS, Ngram, kind_of
 from draftproof.properties.values.observed import (
@@ -29,7 +28,7 @@ from draftproof.properties.values.observed import (
     WrittenPlace,
 )
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, round_plan
-from draftproof.properties.values.script import RoundScript, Script, forced
+from draftproof.properties.values.script import Finish, RoundScript, Script, forced
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.control import observations, start, update
 from draftproof.reference.drafts.ngram import ReferenceNgram

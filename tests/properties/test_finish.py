@@ -9,9 +9,10 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.subject import Finish, finish_of
+from draftproof.properties.subject import finish_of
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Finish
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import ADAPTIVE, CHAIN, STATIC

@@ -19,6 +19,7 @@ from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
 from draftproof.reference.memo import Memo
+from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
 
@@ -50,8 +51,12 @@ def solved(scenario: Scenario) -> Solved:
 def _traced(scenario: Scenario, script: Script, memo: Memo, finish: Finish = "cut") -> Solved:
     """Return what the reference says of the variant, which only another way to commit changes."""
     other = varied_scenario(scenario) if scenario.variant == "other_commit" else None
-    varied = run(other, script, memo, finish) if other else None
-    return Solved(scenario, script, run(scenario, script, memo, finish), varied)
+    varied = _reference(other, script, memo, finish) if other else None
+    return Solved(scenario, script, _reference(scenario, script, memo, finish), varied)
+
+
+def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -> Trace:
+    return with_rounded(scenario, script, run(scenario, script, memo, finish), finish)
 
 
 def resolved(known: Solved, ran: Trace, finish: Finish = "cut") -> Solved:
@@ -78,7 +83,7 @@ def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
     if trace is None:
         return None
     channels = trace.channels | {observation.channel for observation in more}
-    return Trace(trace.subject, channels, (*trace.observations, *more))
+    return replace(trace, channels=channels, observations=(*trace.observations, *more))
 
 
 class MalformedTraceError(DraftproofError, ValueError):

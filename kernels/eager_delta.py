@@ -15,6 +15,7 @@ from draftproof.kernels.arrays import wide
 from draftproof.kernels.eager_ring import mix_in_place
 
 _NORM_EPS = 1e-6
+_SOFTPLUS_LINEAR_ABOVE = 20
 
 
 def numbers(held: np.ndarray, dtype: torch.dtype) -> np.ndarray:
@@ -50,7 +51,7 @@ def convolve(near: np.ndarray, weight: Tensor) -> np.ndarray:
         return mixed(np.einsum("bwcd,dc->bwd", near, weight.numpy()))
     kernel = weight.to(wide(dtype)).numpy()
     sums = np.einsum("bwcd,dc->bwd", numbers(near, dtype), kernel)
-    return rounded(torch.nn.functional.silu(torch.from_numpy(sums)).numpy(), dtype)
+    return rounded(sums * _sigmoid(sums), dtype)
 
 
 def decay_and_beta(
@@ -64,9 +65,10 @@ def decay_and_beta(
         mixed(both)
         both |= 1
         return both[0], both[1]
-    step = torch.nn.functional.softplus(torch.from_numpy(numbers(a, dtype)) + dt_bias)
-    decay = torch.exp(-a_log.exp() * step)
-    return decay.numpy(), torch.sigmoid(torch.from_numpy(numbers(b, dtype))).numpy()
+    shifted = numbers(a, dtype) + dt_bias.numpy()
+    with np.errstate(over="ignore"):
+        step = np.where(shifted > _SOFTPLUS_LINEAR_ABOVE, shifted, np.log1p(np.exp(shifted)))
+    return np.exp(-np.exp(a_log.numpy()) * step), _sigmoid(numbers(b, dtype))
 
 
 def delta(
@@ -94,6 +96,16 @@ def delta(
         states = _float_states(start, k, v, decay, beta)
         outputs = np.matmul(q[..., None, :], states)
     return outputs.reshape(rows, tokens, heads, width), states.reshape(rows, tokens, heads, size, width)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-x)).
+
+    torch rounds the last few elements of a tensor otherwise than the rest, so that a row would depend on how many
+    tokens others have pending, padding among them.
+    """
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
 
 
 def _unit(x: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Drafts of checkpoints: float64 passes of heads, chains and blocks, remembered only under exactly their inputs."""
+"""Drafts of checkpoints: passes of heads, chains and blocks, remembered only under exactly their inputs."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class CheckpointHead:
     ids = None
 
     def __init__(self, head: DraftLayer, width: int, name: Hashable, memo: Memo) -> None:
-        self._head, self._known, self.width = head, memo.of(name), width
+        self._head, self._memo, self._known, self.width = head, memo, memo.of(name), width
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
         inputs = (tokens, hidden.tobytes())
         if (known := self._known.exact(inputs)) is not None:
-            return known
+            return self._memo.note(known)
         done = self._head.forward(tokens, torch.from_numpy(np.array(hidden)))
-        whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(packed, done.kv)))
+        whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(packed, done.kv)), gap=done.gap)
         self._known.keep_exact(inputs, whole)
-        return whole
+        return self._memo.note(whole)
 
 
 class CheckpointChain:

@@ -1,4 +1,6 @@
-"""Checkpoints as target and draft of a scenario: float64 passes, remembered only under exactly their inputs.
+"""Checkpoints as target and draft of a scenario: passes remembered only under exactly their inputs.
+
+They are in float64; those in float32 only tell how far rounding carries (reference/rounding.py).
 
 A row of a longer float pass can differ in its last bit from that of a shorter one, so no prefix is ever reused.
 """
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_config
@@ -41,13 +44,13 @@ class RememberingTarget:
     """
 
     def __init__(self, model: Model, name: Hashable, memo: Memo, kept: tuple[int, ...] = ()) -> None:
-        self._model, self._known, self._room = model, memo.of((name, kept)), _REMEMBERED_BYTES
+        self._model, self._memo, self._known, self._room = model, memo, memo.of((name, kept)), _REMEMBERED_BYTES
         self._kept, self.layer_types = kept, model.layer_types
 
     def forward(self, tokens: tuple[int, ...]) -> Pass:
         """The causal pass over tokens at positions 0, 1, .."""
         if (known := self._known.exact(tokens)) is not None:
-            return known
+            return self._memo.note(known)
         done = self._model.forward(tokens)
         nothing = np.empty((len(tokens), 0))
         whole = Pass(
@@ -57,16 +60,19 @@ class RememberingTarget:
             states=tuple(layer.numpy() for layer in done.states),
             layers=tuple(x.numpy() if i in self._kept else nothing for i, x in enumerate(done.layers)),
             before_norm=done.layers[-1].numpy(),
+            gap=done.gap,
         )
         self._room -= sum(layer.nbytes for layer in (*whole.states, *whole.layers))
         if self._room >= 0:
             self._known.keep_exact(tokens, whole)
-        return whole
+        return self._memo.note(whole)
 
 
-def load(model: Checkpoint, draft: Draft, memo: Memo) -> tuple[RememberingTarget, ReferenceDraft]:
-    """Read both. Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's."""
-    target = _target(model.path, _stamp(model.path))
+def load(
+    model: Checkpoint, draft: Draft, memo: Memo, dtype: torch.dtype = torch.float64
+) -> tuple[RememberingTarget, ReferenceDraft]:
+    """Read both, to compute in `dtype`. Raises CheckpointError, and ValueError for another vocabulary than the model's."""
+    target = _target(model.path, _stamp(model.path), dtype)
     if target.config.vocab_size != model.vocab:
         raise ValueError(
             f"invalid model.vocab {model.vocab}: expected {target.config.vocab_size}, that of {model.path}"
@@ -114,7 +120,9 @@ def _standalone(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: 
         raise invalid(path, "architectures", list(config.architectures), "a standalone draft without linear attention")
     if config.vocab_size != target.config.vocab_size:
         raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
-    return standalone.ReferenceStandalone(RememberingTarget(_target(path, _stamp(path)), Named(draft, model), memo)), ()
+    return standalone.ReferenceStandalone(
+        RememberingTarget(_target(path, _stamp(path), target.dtype), Named(draft, model), memo)
+    ), ()
 
 
 _BUILD: dict[str, Callable[[Model, Checkpoint, CheckpointDraft, Memo], _Made]] = {
@@ -140,9 +148,9 @@ def _directory(draft: CheckpointDraft) -> str:
     return draft.path
 
 
-@lru_cache(maxsize=2)
-def _target(path: str, stamp: tuple[tuple[str, int, int], ...]) -> Model:
-    return load_target(path)
+@lru_cache(maxsize=4)
+def _target(path: str, stamp: tuple[tuple[str, int, int], ...], dtype: torch.dtype) -> Model:
+    return load_target(path, dtype)
 
 
 def _stamp(path: str) -> tuple[tuple[str, int, int], ...]:

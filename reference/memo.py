@@ -5,6 +5,7 @@ The memo is never needed: a disabled one makes every pass start at token zero an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ class Pass(NamedTuple):
 
     uint64 for probes, float64 for real models. `before_norm` [T, L] is `hidden` of a target before its final norm. For
     a head `hidden` is what stands in for the next hidden state. Row p of `states` is the state after inputs 0 .. p: the
-    window of the convolution, oldest first, then the recurrent state.
+    window of the convolution, oldest first, then the recurrent state. `gap`: the least that an expert that was chosen
+    somewhere had over one that was not.
     """
 
     hidden: np.ndarray
@@ -27,6 +29,7 @@ class Pass(NamedTuple):
     states: tuple[np.ndarray, ...] = ()
     layers: tuple[np.ndarray, ...] = ()
     before_norm: np.ndarray = np.empty((0, 0))
+    gap: float = math.inf
 
     def first(self, count: int) -> Pass:
         """The pass over the first `count` inputs: by causality its rows are those of the longer one."""
@@ -39,6 +42,7 @@ class Pass(NamedTuple):
             states=tuple(layer[:count] for layer in self.states),
             layers=tuple(layer[:count] for layer in self.layers),
             before_norm=self.before_norm[:count],
+            gap=self.gap,
         )
 
 
@@ -79,6 +83,17 @@ class Memo:
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled
         self._tables: dict[Hashable, Prefixes] = {}
+        self._closest = math.inf
+
+    def note(self, whole: Pass) -> Pass:
+        """Return a pass of a real model, which was asked for."""
+        self._closest = min(self._closest, whole.gap)
+        return whole
+
+    def take_closest(self) -> float:
+        """Return the least `gap` of the passes noted since the last call."""
+        closest, self._closest = self._closest, math.inf
+        return closest
 
     def of(self, model: Hashable) -> Prefixes:
         """The table of a model, named by all that it is made of."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS
 from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
@@ -52,19 +53,28 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Fi
 
     Raises ValueError for a script that `resolve` lacks.
     """
+    memo = memo or Memo()
+    return trace(scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo))
+
+
+def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
+    """See `run`; with the models of the scenario, or others like them."""
     if any(solved.chains and not solved.rounds for solved in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds: expected a resolved one (reference/solve.py)")
-    target, draft = build(scenario, memo or Memo())
+    target, draft = models.target, models.draft
     observations = [Observation("config.draft", Key(-1, 0), DraftNeeds(*draft.config()))]
     observations += [
         Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()])
         for layer, kind in enumerate(target.layer_types)
     ]
+    unsure = dict[int, int]()
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
-        _RequestTrace(index, request, limits, Models(target, draft, scenario.states, finish), observations).run(solved)
+        one = _RequestTrace(index, request, limits, models, observations)
+        one.run(solved)
+        unsure |= {index: one.unsure} if one.unsure is not None else {}
     declared = channels(scenario, target.layer_types)
-    return Trace(subject="reference", channels=declared, observations=tuple(observations))
+    return Trace(subject="reference", channels=declared, observations=tuple(observations), unsure=unsure)
 
 
 class ReferenceSubject:
@@ -92,26 +102,36 @@ class Span(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What a request runs on, how the target's states are committed, and what the last round commits."""
+    """What a request runs on, how states are committed, what the last round commits, and what the models remember."""
 
     target: ReferenceTarget
     draft: ReferenceDraft
     states: States
     finish: Finish
+    memo: Memo
 
 
 class _RequestTrace:
     def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
-        self._target, self._draft, self._states, self._finish = models
+        self._target, self._draft, self._states, self._finish, self._memo = models
+        self.unsure: int | None = None
+        """The first round in which an expert was chosen so narrowly that rounding could choose another."""
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
 
     def run(self, solved: RequestScript) -> None:
+        self._memo.take_closest()
         emitted = self._prefill()
+        self._look_at_experts(0)
         for number, round_ in enumerate(solved.rounds, start=1):
             emitted += self._round(number, round_, emitted)
+            self._look_at_experts(number)
+
+    def _look_at_experts(self, round_: int) -> None:
+        if self.unsure is None and self._memo.take_closest() < CLOSE_EXPERTS:
+            self.unsure = round_
 
     def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
         self._out.append(Observation(channel, Key(self._index, round_, step, layer, row), value))

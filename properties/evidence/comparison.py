@@ -13,16 +13,32 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 Values = Mapping[Key, Datum]
 Choices = Mapping[Key, Choice]
 Ties = Mapping[int, tuple[int, ...]]
-"""request -> order of its first choice that differs within twice the logit bound."""
+"""request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
+_CHOICES = ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal")
 
 
 def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties) -> Ties:
     """Return the ties of a real model, those already known among them."""
-    ties = dict(known)
-    for channel in ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal"):
-        got = subject.choices(channel)
+    ties, rounded = dict(known), reference.rounded or reference
+    for unsure in (reference.unsure, rounded.unsure):
+        for request, round_ in unsure.items():
+            ties[request] = min((round_,), ties.get(request, (round_,)))
+    for channel in _CHOICES:
+        got, second = subject.choices(channel), rounded.choices(channel)
         for key, one in reference.choices(channel).items():
-            if is_tied(scenario, one, got.get(key)):
+            if is_tied(scenario, one, got.get(key), second.get(key)):
+                order = Observation(channel, key, 0).order
+                ties[key.request] = min(order, ties.get(key.request, order))
+    return ties
+
+
+def find_other_choices(reference: Trace, rounded: Trace) -> Ties:
+    """Return where the reference chooses other tokens in float32 than in float64."""
+    ties: dict[int, tuple[int, ...]] = {}
+    for channel in _CHOICES:
+        got = rounded.choices(channel)
+        for key, one in reference.choices(channel).items():
+            if key not in got or one[0] != got[key][0]:
                 order = Observation(channel, key, 0).order
                 ties[key.request] = min(order, ties.get(key.request, order))
     return ties

@@ -87,7 +87,18 @@ class Evidence:
 
     def near(self, channel: str) -> Near:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
-        return exactly if self.exact else near(self.scenario, channel)
+        return exactly if self.exact else near(self.scenario, channel, self._rounded(channel))
+
+    def _rounded(self, channel: str) -> Mapping[Key, Datum]:
+        """Return a channel of the reference's run in float32, as far as it is of the same tokens as that in float64."""
+        if self.reference.rounded is None:
+            return {}
+        return comparison.before_ties(channel, self.reference.rounded.channel(channel), self._rounded_ties)
+
+    @cached_property
+    def _rounded_ties(self) -> comparison.Ties:
+        rounded = self.reference.rounded
+        return comparison.find_other_choices(self.reference, rounded) if rounded else {}
 
     @cached_property
     def ties(self) -> comparison.Ties:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
@@ -42,11 +42,17 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares."""
+    """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares.
+
+    Only the reference of a real model has the others: `unsure` names the first round of a request in which an expert
+    was chosen so narrowly that rounding could choose another, `rounded` is the same run in float32.
+    """
 
     subject: str
     channels: frozenset[str]
     observations: tuple[Observation, ...]
+    unsure: Mapping[int, int] = field(default_factory=dict)
+    rounded: Trace | None = None
 
     @cached_property
     def index(self) -> Mapping[str, Mapping[Key, Datum]]:

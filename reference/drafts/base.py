@@ -50,6 +50,6 @@ def vector(row: np.ndarray) -> bytes | np.ndarray:
     """The form of a vector in a trace: little-endian bytes of a probe's integers, a read-only array of floats."""
     if row.dtype == np.uint64:
         return row.astype("<u8", copy=False).tobytes()
-    row = row.copy()
+    row = row.astype(np.float64)
     row.setflags(write=False)
     return row

@@ -61,7 +61,7 @@ class ReferenceDFlashModel:
     def load(cls, target: ReferenceCheckpointTarget[Any], directory: str | Path) -> ReferenceDFlashModel:
         """Read a draft's directory. Raises CheckpointError, also where it does not fit the target."""
         config = read_config(directory, DFlashConfig)
-        tensors = read_tensors(directory, dflash_shapes(config))
+        tensors = read_tensors(directory, dflash_shapes(config), dtype=target.dtype)
         return cls(target, config, tensors, source=str(Path(directory) / "config.json"))
 
     def entries(self, features: Tensor, first: int = 0) -> tuple[KV, ...]:

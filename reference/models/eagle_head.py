@@ -56,7 +56,7 @@ class ReferenceEagleHead:
         config = read_config(directory, LlamaConfig)
         check_head_fits(config, target.eagle_config(target.config), str(Path(directory) / "config.json"))
         optional: Shapes = {EMBEDDING: (config.vocab_size, config.hidden_size)}
-        return cls(target, read_tensors(directory, head_shapes(config), optional), config)
+        return cls(target, read_tensors(directory, head_shapes(config), optional, dtype=target.dtype), config)
 
     @classmethod
     def random(cls, target: ReferenceCheckpointTarget[Any], seed: int) -> "ReferenceEagleHead":
@@ -68,7 +68,7 @@ class ReferenceEagleHead:
         cls, target: ReferenceCheckpointTarget[Any], arrays: Mapping[str, np.ndarray]
     ) -> "ReferenceEagleHead":
         """Return a head of the target's own sizes from float32 arrays by tensor name."""
-        return cls(target, {name: torch.from_numpy(array).to(torch.float64) for name, array in arrays.items()})
+        return cls(target, {name: torch.from_numpy(array).to(target.dtype) for name, array in arrays.items()})
 
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass:
         """Run one causal pass over entries 0 .. n-1.

@@ -16,6 +16,7 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
 from draftproof.reference.models.layers import mlp, mlp_shapes
+from draftproof.reference.models.target import FedForward
 from draftproof.reference.models.tensors import Shapes
 
 ROUTER = "mlp.gate.weight"
@@ -28,6 +29,14 @@ def largest(values: Tensor, number: int) -> Tensor:
     """Which of each row's values are its `number` largest, those of lower number first among equals."""
     order = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :number]
     return torch.zeros_like(values, dtype=torch.bool).scatter(-1, order, True)
+
+
+def gap(values: Tensor, number: int) -> float:
+    """Return the least that the `number`-th largest value of a row has over the next."""
+    if number >= values.shape[-1]:
+        return math.inf
+    ordered = torch.sort(values, dim=-1, descending=True).values
+    return (ordered[..., number - 1] - ordered[..., number]).min().item()
 
 
 def add_experts(out: Tensor, x: Tensor, weights: Mapping[str, Tensor], shares: Tensor) -> Tensor:
@@ -46,25 +55,27 @@ def expert_shapes(count: int, inner: int, hidden_size: int) -> Shapes:
     return shapes
 
 
-def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> Tensor:
-    """The MLP or the experts [n, D] of x [n, D]."""
+def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> FedForward:
+    """The MLP or the experts of x [n, D]."""
     if ROUTER not in weights:
-        return mlp(x, weights)
-    return add_experts(mlp(x, weights, "mlp.shared_experts."), x, weights, grouped_shares(x, weights, config))
+        return FedForward(mlp(x, weights))
+    shares, closest = grouped_shares(x, weights, config)
+    return FedForward(add_experts(mlp(x, weights, "mlp.shared_experts."), x, weights, shares), closest)
 
 
-def grouped_shares(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> Tensor:
-    """Each expert's weight [n, X], zero but for the chosen ones."""
+def grouped_shares(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> tuple[Tensor, float]:
+    """Each expert's weight [n, X], zero but for the chosen ones, and how close the choice was."""
     scores = torch.sigmoid(x @ weights[ROUTER].T)
     judged = scores + weights[BIAS]
     by_group = judged.reshape(x.shape[0], config.n_group, -1)
     worth = torch.sort(by_group, dim=-1, descending=True).values[..., :2].sum(-1)
-    allowed = largest(worth, config.topk_group)
+    allowed, closest = largest(worth, config.topk_group), gap(worth, config.topk_group)
     judged = by_group.masked_fill(~allowed[..., None], -math.inf).flatten(1)
+    closest = min(closest, gap(judged, config.num_experts_per_tok))
     shares = torch.where(largest(judged, config.num_experts_per_tok), scores, 0.0)
     if config.norm_topk_prob:
         shares = shares / (shares.sum(-1, keepdim=True) + _TINY)
-    return shares * config.routed_scaling_factor
+    return shares * config.routed_scaling_factor, closest
 
 
 def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
@@ -74,20 +85,22 @@ def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
     return {BIAS: (count,), **shared, **expert_shapes(count, inner, d)}
 
 
-def softmax_experts(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> Tensor:
-    """The MLP or the experts [n, D] of x [n, D]."""
+def softmax_experts(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> FedForward:
+    """The MLP or the experts of x [n, D]."""
     if ROUTER not in weights:
-        return mlp(x, weights)
+        return FedForward(mlp(x, weights))
     shared = torch.sigmoid(x @ weights["mlp.shared_expert_gate.weight"].T)
-    routed = add_experts(torch.zeros_like(x), x, weights, softmax_shares(x, weights[ROUTER], config))
-    return routed + shared * mlp(x, weights, "mlp.shared_expert.")
+    shares, closest = softmax_shares(x, weights[ROUTER], config)
+    routed = add_experts(torch.zeros_like(x), x, weights, shares)
+    return FedForward(routed + shared * mlp(x, weights, "mlp.shared_expert."), closest)
 
 
-def softmax_shares(x: Tensor, router: Tensor, config: GatedDeltaNetConfig) -> Tensor:
+def softmax_shares(x: Tensor, router: Tensor, config: GatedDeltaNetConfig) -> tuple[Tensor, float]:
     """Each expert's weight [n, X]: softmax of the router over all experts, zero but for the largest ones.
 
-    Of equally likely experts those of lower number are chosen.
+    Of equally likely experts those of lower number are chosen. The second is how close the choice was.
     """
     probabilities = torch.softmax(x @ router.T, dim=-1)
     shares = torch.where(largest(probabilities, config.num_experts_per_tok), probabilities, 0.0)
-    return shares / shares.sum(-1, keepdim=True) if config.norm_topk_prob else shares
+    closest = gap(probabilities, config.num_experts_per_tok)
+    return (shares / shares.sum(-1, keepdim=True) if config.norm_topk_prob else shares), closest

@@ -13,7 +13,7 @@ from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConf
 from draftproof.reference.models.experts import grouped_experts, grouped_shapes
 from draftproof.reference.models.layers import mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
-from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
+from draftproof.reference.models.target import DraftLayer, FedForward, ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import EMBEDDING, FINAL_NORM, LM_HEAD, Shapes, read_tensors
 
 G = TypeVar("G", bound=GroupedMoeConfig)
@@ -41,7 +41,7 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
         first = config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))
 
-    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:
         """See ReferenceCheckpointTarget."""
         return grouped_experts(x, weights, self.config)
 
@@ -60,7 +60,7 @@ class ReferenceGroupedTarget(ReferenceCheckpointTarget[G]):
             prefix + name: tuple(original.shape) for prefix in prefixes for name, original in repeated.items()
         }
         ignored = (EMBEDDING, FINAL_NORM, LM_HEAD, *own)
-        tensors = read_tensors(directory, shapes, optional=optional, ignored_prefixes=ignored)
+        tensors = read_tensors(directory, shapes, optional=optional, ignored_prefixes=ignored, dtype=self.dtype)
         layers = [with_prefix(tensors, prefix) for prefix in prefixes]
         for prefix, stored in zip(prefixes, layers, strict=True):
             for name, original in repeated.items():

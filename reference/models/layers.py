@@ -63,7 +63,7 @@ def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
     positions = torch.arange(x.shape[0], dtype=torch.float64) + first
     angle = (positions[:, None] * frequencies)[:, None, :]
     left, right = x.chunk(2, dim=-1)
-    cos, sin = torch.cos(angle), torch.sin(angle)
+    cos, sin = torch.cos(angle).to(x.dtype), torch.sin(angle).to(x.dtype)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 

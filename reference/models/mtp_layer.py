@@ -43,10 +43,10 @@ class MtpLayer:
         check_inputs(tokens, hidden, target.config.hidden_size)
         embedded = target.norm(look_up(target.embedding, tokens), tensors["enorm.weight"])
         joined = torch.cat((embedded, target.norm(hidden, tensors["hnorm.weight"])), dim=-1)
-        x, entry = target.run_layer(joined @ tensors["eh_proj.weight"].T, tensors)
+        x, entry, gap = target.run_layer(joined @ tensors["eh_proj.weight"].T, tensors)
         assert not isinstance(entry, Tensor)  # full attention
         g = target.norm(x, tensors["shared_head.norm.weight"])
-        return HeadPass(g=g, logits=g @ target.lm_head.T, kv=(entry,))
+        return HeadPass(g=g, logits=g @ target.lm_head.T, kv=(entry,), gap=gap)
 
 
 def joint_shapes(hidden_size: int) -> Shapes:

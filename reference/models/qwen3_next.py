@@ -24,7 +24,7 @@ from draftproof.reference.models.qwen3_next_layer import (
     gated_attention,
     layer_types,
 )
-from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
+from draftproof.reference.models.target import DraftLayer, FedForward, ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import LM_HEAD, Shapes, read_tensors
 
 PREFIX = "mtp."
@@ -61,7 +61,7 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
         """See ReferenceCheckpointTarget; a layer has a delta net if its weights do."""
         return (delta_net if "linear_attn.A_log" in weights else gated_attention)(x, weights, self.config)
 
-    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:
         """See ReferenceCheckpointTarget."""
         return softmax_experts(x, weights, self.config)
 
@@ -72,7 +72,8 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
     def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:
         """Read the one MTP layer of the target's directory. Raises CheckpointError, also where there is none."""
         self.config.check_mtp(str(directory))
-        tensors = read_tensors(directory, mtp_shapes(self.config), ignored_prefixes=("model.", LM_HEAD))
+        shapes, ignored = mtp_shapes(self.config), ("model.", LM_HEAD)
+        tensors = read_tensors(directory, shapes, ignored_prefixes=ignored, dtype=self.dtype)
         own = with_prefix(tensors, f"{PREFIX}layers.0.")
         own |= {f"{name}.weight": tensors[f"{PREFIX}{stored}.weight"] for name, stored in JOINT.items()}
         return (MtpLayer(self, own),)

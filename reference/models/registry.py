@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.base import invalid
 from draftproof.reference.models.deepseek_v3 import ReferenceDeepseekV3
@@ -22,9 +24,9 @@ MODELS: dict[str, type[ReferenceCheckpointTarget[Any]]] = {
 }
 
 
-def load_target(directory: str | Path) -> ReferenceCheckpointTarget[Any]:
-    """Read a checkpoint directory. Raises CheckpointError for whatever is wrong with it."""
+def load_target(directory: str | Path, dtype: torch.dtype = torch.float64) -> ReferenceCheckpointTarget[Any]:
+    """Read a checkpoint directory, to compute in `dtype`. Raises CheckpointError for whatever is wrong with it."""
     config = read_config(directory)
     if config.architecture not in MODELS:
         raise invalid(str(directory), "architectures", [config.architecture], f"one of {', '.join(MODELS)}")
-    return MODELS[config.architecture].read(config, directory)
+    return MODELS[config.architecture].read(config, directory, dtype)

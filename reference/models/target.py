@@ -1,16 +1,20 @@
-"""What all targets that are read from checkpoints share: float64, one causal pass from token zero, no cache.
+"""What all targets that are read from checkpoints share: one causal pass from token zero, no cache.
+
+They compute in the dtype of their tensors, which is float64 but for the run that tells how far rounding carries.
 
 Shapes: `n` tokens, `D` hidden size, `N` key-value heads, `H` head size, `V` vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.base import TargetConfig, invalid
@@ -28,7 +32,8 @@ class TargetPass:
 
     `hidden` [n, D] is after the final norm, `logits` [n, V] for the token after each position, `kv` per layer of full
     attention (k, v), each [n, N, H], k after RoPE, `states` per linear layer [n, size]: what it keeps after each token
-    (`qwen3_next_layer.delta_net`), `layers` every decoder layer's output [n, D], residual included, before any norm.
+    (`qwen3_next_layer.delta_net`), `layers` every decoder layer's output [n, D], residual included, before any norm. `gap`
+    is how close the closest choice of experts was (`FedForward`).
     """
 
     hidden: Tensor
@@ -36,16 +41,33 @@ class TargetPass:
     kv: tuple[KV, ...]
     states: tuple[Tensor, ...] = ()
     layers: tuple[Tensor, ...] = ()
+    gap: float = math.inf
 
 
 @dataclass(frozen=True)
 class HeadPass:
     """What a draft computes: states `g` [n, D], `logits` [n, V], and (k, v) of each layer, each [n, N, H], k after
-    RoPE."""
+    RoPE; `gap` as in TargetPass."""
 
     g: Tensor
     logits: Tensor
     kv: tuple[KV, ...]
+    gap: float = math.inf
+
+
+class FedForward(NamedTuple):
+    """What an MLP or experts make of x [n, D], and the least that a chosen expert had over one that was not."""
+
+    out: Tensor
+    gap: float = math.inf
+
+
+class LayerPass(NamedTuple):
+    """A layer's output [n, D], its KV entries or its states, and `gap` as in FedForward."""
+
+    out: Tensor
+    kept: KV | Tensor
+    gap: float
 
 
 class DraftLayer(Protocol):
@@ -55,7 +77,7 @@ class DraftLayer(Protocol):
 
 
 class ReferenceCheckpointTarget(ABC, Generic[C]):
-    """A target with its float64 tensors by name, those of each layer in `layers`; nothing is kept between passes."""
+    """A target with its tensors by name, those of each layer in `layers`; nothing is kept between passes."""
 
     def __init__(self, config: C, tensors: Mapping[str, Tensor]) -> None:
         self.config, self.tensors = config, tensors
@@ -65,11 +87,17 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
         self.layers = tuple(with_prefix(tensors, f"model.layers.{i}.") for i in range(config.num_hidden_layers))
 
     @classmethod
-    def read(cls, config: C, directory: str | Path) -> ReferenceCheckpointTarget[C]:
-        """Read the tensors of a directory. Raises CheckpointError."""
+    def read(cls, config: C, directory: str | Path, dtype: torch.dtype) -> ReferenceCheckpointTarget[C]:
+        """Read the tensors of a directory as `dtype`. Raises CheckpointError."""
         spare = (LM_HEAD,) if config.tie_word_embeddings else ()
         prefixes = cls.unread_prefixes(config)
-        return cls(config, read_tensors(directory, cls.shapes(config), ignored=spare, ignored_prefixes=prefixes))
+        shapes = cls.shapes(config)
+        return cls(config, read_tensors(directory, shapes, ignored=spare, ignored_prefixes=prefixes, dtype=dtype))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the target computes in."""
+        return self.embedding.dtype
 
     @classmethod
     def shapes(cls, config: C) -> Shapes:
@@ -105,33 +133,35 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
     def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
         """Return attention or delta net of a layer over normed x [n, D]: [n, D], and its KV entries or its states."""
 
-    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-        """Return the MLP [n, D] of a layer over normed x [n, D]."""
-        return mlp(x, weights)
+    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:
+        """Return the MLP of a layer over normed x [n, D]."""
+        return FedForward(mlp(x, weights))
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return a norm of the target's kind over x [n, D]."""
         return rms_norm(x, weight, self.config.rms_norm_eps)
 
-    def run_layer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
+    def run_layer(self, x: Tensor, weights: Mapping[str, Tensor]) -> LayerPass:
         """Run a decoder layer over x [n, D]: x + mixer(norm(x)), then that + feed_forward(norm(that))."""
         mixed, kept = self.mixer(self.norm(x, weights["input_layernorm.weight"]), weights)
         x = x + mixed
-        return x + self.feed_forward(self.norm(x, weights["post_attention_layernorm.weight"]), weights), kept
+        fed, gap = self.feed_forward(self.norm(x, weights["post_attention_layernorm.weight"]), weights)
+        return LayerPass(x + fed, kept, gap)
 
     def forward(self, tokens: Sequence[int]) -> TargetPass:
         """Run one causal pass at positions 0 .. n-1. Raises ValueError for no token, or one out of vocabulary."""
         x = look_up(self.embedding, tokens)
-        kv, states, outputs = list[KV](), list[Tensor](), list[Tensor]()
+        kv, states, outputs, closest = list[KV](), list[Tensor](), list[Tensor](), math.inf
         for weights in self.layers:
-            x, kept = self.run_layer(x, weights)
+            x, kept, gap = self.run_layer(x, weights)
+            closest = min(closest, gap)
             if isinstance(kept, Tensor):
                 states.append(kept)
             else:
                 kv.append(kept)
             outputs.append(x)
         hidden = self.norm(x, self.final_norm)
-        return TargetPass(hidden, hidden @ self.lm_head.T, tuple(kv), tuple(states), tuple(outputs))
+        return TargetPass(hidden, hidden @ self.lm_head.T, tuple(kv), tuple(states), tuple(outputs), closest)
 
     def mtp_layers(self, directory: str | Path) -> tuple[DraftLayer, ...]:
         """Read the MTP layers of the target's directory. Raises CheckpointError, also where there are none."""

@@ -1,4 +1,4 @@
-"""Read the tensors of a Hugging Face checkpoint directory as float64.
+"""Read the tensors of a Hugging Face checkpoint directory as float64, or rounded to another dtype.
 
 A directory holds `config.json` and either `model.safetensors` or shards listed in `model.safetensors.index.json`.
 Each tensor is read once and widened to float64, which is exact for every dtype allowed.
@@ -29,8 +29,9 @@ def read_tensors(
     optional: Shapes | None = None,
     ignored: tuple[str, ...] = (),
     ignored_prefixes: tuple[str, ...] = (),
+    dtype: torch.dtype = torch.float64,
 ) -> dict[str, torch.Tensor]:
-    """Read the named tensors as float64, checking names and shapes.
+    """Read the named tensors as `dtype`, checking names and shapes.
 
     `optional` ones may be absent; any other tensor in the files that is not `ignored` and has none of the
     `ignored_prefixes` is an error, since a weight that nobody reads (a bias, a further layer) means that the model is
@@ -51,7 +52,7 @@ def read_tensors(
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted(set(wanted.values())):
         tensors |= _read_file(path, [name for name, where in wanted.items() if where == path], expected)
-    return tensors
+    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
 
 
 def _locate(directory: Path) -> dict[str, Path]:

@@ -131,7 +131,7 @@ def test_ties_go_to_the_lowest_number(bias: list[float], chosen: list[int]) -> N
         routed_scaling_factor=3.0,
     )
     weights = {ROUTER: torch.zeros(9, 2).double(), BIAS: torch.tensor(bias).double()}
-    shares = grouped_shares(torch.ones(1, 2).double(), weights, sizes)[0]
+    shares = grouped_shares(torch.ones(1, 2).double(), weights, sizes)[0][0]
     assert shares.nonzero()[:, 0].tolist() == sorted(chosen)
     # The bias takes no part in the weights: all three are alike, and their sum is the scale.
     assert torch.allclose(shares[chosen], torch.ones(3).double(), atol=1e-15)

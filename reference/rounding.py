@@ -1,0 +1,45 @@
+"""How far rounding carries in a real model: the run of a script once more, in float32 (S-TRACE-10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.script import Finish, Script
+from draftproof.properties.values.trace import Key, Trace
+from draftproof.reference.memo import Memo
+from draftproof.reference.run import Models, trace
+
+
+def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finish) -> Trace:
+    """Return the reference's trace of a scenario with its run in float32, if the model is a real one.
+
+    That verifies what `exact` verified. Where it chooses another token nothing is known of what follows.
+    """
+    if not isinstance(scenario.model, Checkpoint):
+        return exact
+    import torch  # probes need none
+
+    from draftproof.reference.checkpoints import load
+
+    memo = Memo()
+    models = Models(*load(scenario.model, scenario.draft, memo, torch.float32), scenario.states, finish, memo)
+    return replace(exact, rounded=trace(scenario, _forced(script, exact), models))
+
+
+def _forced(script: Script, exact: Trace) -> Script:
+    """Return the script with the drafts of every round given: a draft that rounds may propose others."""
+    proposed = exact.typed("propose.tokens", TokenIds)
+    requests = []
+    for index, request in enumerate(script.requests):
+        rounds = tuple(
+            round_
+            if round_.forced is not None
+            else msgspec.structs.replace(round_, forced=proposed[Key(index, number)])
+            for number, round_ in enumerate(request.rounds, start=1)
+        )
+        requests.append(msgspec.structs.replace(request, rounds=rounds))
+    return msgspec.structs.replace(script, requests=tuple(requests))

@@ -55,7 +55,7 @@ smoke: $(READY)
 
 # Tiny checkpoints for the mutants of models; cosmic-ray comes with the extra `test`.
 mutation: $(READY)
-	$(BIN) examples/tiny_checkpoints.py .draftproof/tiny --mtp-layers 2 >/dev/null
+	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
 		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite,--model .draftproof/tiny/$(name)) \
 		--draft-model .draftproof/tiny/dflash $(ARGS)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from shapes import Shapes, dflash_config, dflash_shapes, glm_config, glm_shapes, random_tensors, sizes_of
@@ -87,8 +88,9 @@ def probe_mtp(given: Setup) -> Built:
     shape = ProbeShape(*(sizes[name] for name in ("heads", "kv_heads", "key_dim", "value_dim")))
     weights = _probe_tensors(target_weights(model), given.device)
     target = ProbeTarget(weights, {"num_hidden_layers": 2}, shape, None, bits, model.agreement)
-    parts = ProbeParts(_probe_tensors(draft_weights(draft, model), given.device), shape, {}, bits)
-    return Built(target, DraftModel("mtp", ProbeChain(parts, draft)), torch.int64)
+    layers = _probe_tensors(draft_weights(draft, model), given.device)
+    parts = ProbeParts(layers, shape, {"num_hidden_layers": 2, "draft": msgspec.structs.asdict(draft)}, bits)
+    return Built(target, DraftModel("mtp", ProbeChain(parts)), torch.int64)
 
 
 MODELS: dict[str, Callable[[Setup], Built]] = {"glm mtp": glm_mtp, "probe mtp": probe_mtp, "glm dflash": glm_dflash}

@@ -67,14 +67,14 @@ class TargetCache(PagedCache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, metadata: AttentionMetadata, scale: float) -> Tensor:
         """See PagedCache."""
-        self.probes.on_layer(FULL)
+        self.probes.on_layer(FULL, layer)
         return super().attend(layer, q, k, v, metadata, scale)
 
     def recur(
         self, layer: int, weights: RecurrentWeights, x: Tensor, a: Tensor, b: Tensor, metadata: AttentionMetadata
     ) -> Tensor:
         """Through the states that `metadata` names, of a verify or of a prefill: [T, U, E]."""
-        self.probes.on_layer(LINEAR)
+        self.probes.on_layer(LINEAR, layer)
         if self.states is None:
             return super().recur(layer, weights, x, a, b, metadata)
         if isinstance(metadata.states, VerifyStates):

@@ -50,8 +50,8 @@ class Probes:
     def before_launch(self, kind: str) -> None:
         """Handle the start of a launch of this kind: "capture", or as in Launch."""
 
-    def on_layer(self, layer_type: str) -> None:
-        """Handle the start of a layer of the target, of this type (config_fields.FULL or LINEAR)."""
+    def on_layer(self, layer_type: str, index: int) -> None:
+        """Handle the start of a layer of the target: number `index` of this type (config_fields.FULL or LINEAR)."""
 
     def on_launch(self, launch: Launch) -> None: ...
 

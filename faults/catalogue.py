@@ -22,6 +22,8 @@ FENCE = "+++"
 SOURCES = Path(__file__).resolve().parent.parent
 """The folder that holds engine/ and kernels/, in a checkout as in an installation."""
 CATALOGUE = SOURCES / "faults" / "patches"
+TINY = ("llama", "qwen3", "qwen3-next", "qwen3.5-moe", "glm4-moe", "deepseek-v3", "deepseek-lite")
+"""The targets that tiny_checkpoints.py writes."""
 
 
 class UnknownFaultError(DraftproofError, ValueError):
@@ -32,7 +34,8 @@ class Fault(Value, frozen=True, kw_only=True):
     """What a fault is. `contract` must notice it, `channel` is where; "" in a patch from elsewhere: any.
 
     `patches` says which implementation it changes: a fault of `triton` runs with the interpreter, or on CUDA.
-    `draft`: the draft of the scenarios that it meets, or "all" of them in turns. `strategies`: the change of the
+    `draft`: the draft of the scenarios that it meets, or "all" of them in turns; `model`: the tiny checkpoint that
+    these are of ("": probes). `strategies`: the change of the
     strategies that it forced. `smoke`: whether it is tried in every CI run. `explained`: why it survives where it does.
     """
 
@@ -43,6 +46,7 @@ class Fault(Value, frozen=True, kw_only=True):
     contract: str = ""
     channel: str = ""
     draft: DraftSet = ALGORITHMS[0]
+    model: str = ""
     strategies: str = ""
     smoke: bool = False
     explained: str = ""
@@ -71,6 +75,8 @@ def read_fault(path: Path) -> FaultFile:
         raw = tomllib.loads(head)
         if (draft := raw.get("draft", ALGORITHMS[0])) not in DRAFT_SETS:
             raise PatchError(f"invalid draft {draft!r}: expected {', '.join(DRAFT_SETS)}")
+        if (model := raw.get("model", "")) not in ("", *TINY):
+            raise PatchError(f"invalid model {model!r}: expected {', '.join(TINY)}")
         if unknown := sorted(set(raw) - set(Fault.__struct_fields__)):
             raise PatchError(f"invalid field {unknown[0]!r}: expected {', '.join(Fault.__struct_fields__)}")
         fault = msgspec.convert({"id": path.stem, **raw}, Fault)

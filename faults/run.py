@@ -11,11 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from draftproof.faults.baseline import unsteered
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, changes, read_sources, validate_names
+from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
 from draftproof.faults.orders import Batch, Task, TaskResult
@@ -25,6 +27,7 @@ from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import DraftSet, drafts_of
+from draftproof.properties.values.scenario import Scenario
 
 CLEAN = "(clean twin)"
 WHOLE = " (whole scenarios)"
@@ -44,11 +47,13 @@ def run_faults(
     parallel: int | None = None,
     progress: Progress = lambda _name: None,
     deadline: float | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> FaultReport:
     """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
 
     With `baseline` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
-    others show the same on a CPU. `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
+    others show the same on a CPU. `checkpoints`: those that all faults meet, in place of their own.
+    `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
     No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
     for file in files:
@@ -65,7 +70,7 @@ def run_faults(
     # Eager kernels do not run on a GPU.
     present = [file for file in files if file.fault.patches != "eager" or device != "cuda"]
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
-        groups, stale = _groups(present, Path(folder), device, baseline)
+        groups, stale = _groups(present, Path(folder), device, baseline, checkpoints)
         done: dict[str, Beside] = {}
         for group, results in zip(groups, _run(groups, batch, progress), strict=True):
             done |= {task.id: Beside(results[task.id], results[_twin(task.ops)]) for task in group.tasks}
@@ -91,16 +96,28 @@ def _row(file: FaultFile, done: dict[str, Beside], stale: dict[str, str], seeds:
     return untried(file.fault, FaultOutcome.ABSENT, "it patches what does not run in this lane", seeds)
 
 
+class _Met(NamedTuple):
+    """The draft of scenarios, and the checkpoints that they are of (None: probes)."""
+
+    draft: DraftSet
+    checkpoints: Checkpoints | None
+
+    def scenarios(self, seed: int, count: int) -> tuple[Scenario, ...]:
+        if self.checkpoints:
+            return self.checkpoints.scenarios(self.draft, seed, count)
+        return tuple(generate(seed, count, drafts_of(self.draft)))
+
+
 @dataclass(frozen=True)
 class _Group:
     """Jobs that share a fork_server, clean twins first: one for each kernel, since these take long when interpreted.
 
-    `draft`: that of the scenarios that they meet; None: they meet calls of kernels.
+    `met`: what scenarios they meet; None: they meet calls of kernels.
     """
 
     tasks: tuple[Task, ...]
     interpreted: bool
-    draft: DraftSet | None
+    met: _Met | None
 
 
 def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dict[str, TaskResult]]:
@@ -132,20 +149,22 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
 
 
 def _batch(batch: Batch, group: _Group) -> Batch:
-    """Return the batch of a group: scenarios of its draft, or none for one that meets kernels."""
-    if group.draft is None:
+    """Return the batch of a group: the scenarios that it meets, or none for one that meets kernels."""
+    if group.met is None:
         return msgspec.structs.replace(batch, tasks=group.tasks)
-    lists = tuple(tuple(generate(seed, batch.examples, drafts_of(group.draft))) for seed in batch.seeds)
+    lists = tuple(group.met.scenarios(seed, batch.examples) for seed in batch.seeds)
     wanted = any(task.baseline for task in group.tasks)
     plain = tuple(unsteered(scenario) for of_seed in lists for scenario in of_seed) if wanted else ()
     return msgspec.structs.replace(batch, tasks=group.tasks, scenarios=lists, baseline=plain)
 
 
-def _groups(files: Sequence[FaultFile], root: Path, device: str, baseline: bool) -> tuple[list[_Group], dict[str, str]]:
+def _groups(
+    files: Sequence[FaultFile], root: Path, device: str, baseline: bool, checkpoints: Checkpoints | None
+) -> tuple[list[_Group], dict[str, str]]:
     """Group by what the tasks meet, and why the other faults are stale. Raises PatchError."""
     sources = read_sources()
     clean = write_copy(root / "clean", sources)
-    tasks: dict[tuple[DraftSet | None, bool], list[Task]] = {}
+    tasks: dict[tuple[_Met | None, bool], list[Task]] = {}
     stale: dict[str, str] = {}
     for number, file in enumerate(files):
         fault = file.fault
@@ -164,21 +183,22 @@ def _groups(files: Sequence[FaultFile], root: Path, device: str, baseline: bool)
             ops=ops,
             baseline=baseline and not ops and device == "cpu",
         )
-        tasks.setdefault((None if ops else fault.draft, interpreted), []).append(task)
+        met = _Met(fault.draft, checkpoints or (tiny(fault.model, fault.draft) if fault.model else None))
+        tasks.setdefault((None if ops else met, interpreted), []).append(task)
         if ops and not interpreted:
             # Beside its contract, what whole scenarios make of a kernel: there anything that notices counts.
             whole = msgspec.structs.replace(
                 task, id=fault.id + WHOLE, expected=Expectation(), ops=(), baseline=baseline
             )
-            tasks.setdefault((fault.draft, False), []).append(whole)
+            tasks.setdefault((met, False), []).append(whole)
     groups = []
-    for (draft, interpreted), of_kind in tasks.items():
+    for (met_by, interpreted), of_kind in tasks.items():
         plain = any(task.baseline for task in of_kind)
         twins = [
             Task(id=_twin(ops), folder=clean.folder, hunks=(), expected=Expectation(), ops=ops, baseline=plain)
             for ops in dict.fromkeys(task.ops for task in of_kind)
         ]
-        groups.append(_Group((*twins, *of_kind), interpreted, draft))
+        groups.append(_Group((*twins, *of_kind), interpreted, met_by))
     return groups, stale
 
 

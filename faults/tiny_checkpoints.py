@@ -1,7 +1,7 @@
 """Write tiny checkpoints of every architecture that can be checked, targets and drafts, with random weights.
 
-    pip install -e '.[demo]'
-    python examples/tiny_checkpoints.py .draftproof/tiny
+    pip install 'draftproof[demo]'
+    python -m draftproof.faults.tiny_checkpoints .draftproof/tiny
     draftproof check --model .draftproof/tiny/glm4-moe --draft all --draft-model .draftproof/tiny/dflash
     draftproof check --model .draftproof/tiny/deepseek-v3 --draft standalone --draft-model .draftproof/tiny/llama
 
@@ -20,6 +20,9 @@ Every draft goes with every target, but for dflash with llama, which has no thir
 embedding, one final norm and one head, and what a layer adds is small beside them: so the best token is best by far,
 and MTP layers and the smaller model often agree with a target. A DFlash draft, whose masked rows know nothing of the
 tokens before them, rarely does.
+
+Every constant of a config.json is one that shows if another is used in its place: epsilons that matter beside a state,
+bases and scales that no architecture has by default, tables as long as the contexts.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 VOCAB = 67
-ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
+ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 2900.0}
 SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 4}
 SIZES |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
 SIZES |= {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": None, "tie_word_embeddings": False}
-SIZES |= {"rms_norm_eps": 1e-5, "rope_parameters": ROPE}
+SIZES |= {"rms_norm_eps": 3e-3, "rope_parameters": ROPE}
 EXPERTS = {"moe_intermediate_size": 20, "n_routed_experts": 12, "num_experts_per_tok": 4, "n_shared_experts": 1}
-EXPERTS |= {"n_group": 3, "topk_group": 2, "first_k_dense_replace": 1}
+EXPERTS |= {"n_group": 3, "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7}
 LATENTS = {"q_lora_rank": 28, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
 GLM4_MOE: dict[str, Any] = {
     **SIZES,
@@ -65,6 +68,7 @@ QWEN3_NEXT: dict[str, Any] = {
     "linear_conv_kernel_dim": 4,
     "num_experts": 8,
     "num_experts_per_tok": 3,
+    "norm_topk_prob": False,
     "moe_intermediate_size": 20,
     "shared_expert_intermediate_size": 24,
 }
@@ -72,7 +76,7 @@ QWEN3_NEXT: dict[str, Any] = {
 MROPE = {**ROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 QWEN3_5_MOE = {**QWEN3_NEXT, "rope_parameters": MROPE}
 del QWEN3_5_MOE["intermediate_size"]
-# Wavelengths of the eight pairs run from 6 to 2e4 tokens: with these limits some are short, some long, some between.
+# Wavelengths of the eight pairs run from 6 to 7e3 tokens: with these limits some are short, some long, some between.
 LLAMA3_ROPE = {**ROPE, "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 128}
 LLAMA3_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA = {**SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
@@ -82,6 +86,7 @@ del DFLASH["vocab_size"], DFLASH["tie_word_embeddings"]
 
 # What a layer adds, against what it would add if all states were to have unit size.
 _GAIN = 0.12
+_SMALL = 0.03
 _SHARED = ("embed_tokens.weight", "model.norm.weight", "lm_head.weight")
 
 
@@ -172,7 +177,18 @@ def _drawn(name: str, weight: Tensor, source: torch.Generator, shared: dict[str,
     if weight.dim() == 1:
         return 1 + 0.3 * noise - less
     adds = name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight", "down_proj"))
-    return noise * (_GAIN if adds else 1.5) / weight.shape[-1] ** 0.5
+    return _beside_epsilon(name, noise * (_GAIN if adds else 1.5) / weight.shape[-1] ** 0.5)
+
+
+def _beside_epsilon(name: str, drawn: Tensor) -> Tensor:
+    """Make those rows small whose products a norm divides by their length plus an epsilon that no config.json has."""
+    if name.endswith("q_a_proj.weight"):
+        drawn *= _SMALL
+    if name.endswith("kv_a_proj_with_mqa.weight"):
+        drawn[: LATENTS["kv_lora_rank"]] *= _SMALL
+    if name.endswith("conv1d.weight"):
+        drawn[: 2 * QWEN3_NEXT["linear_num_key_heads"] * QWEN3_NEXT["linear_key_head_dim"]] *= _SMALL
+    return drawn
 
 
 def _joint(names: list[str], norm: Tensor) -> dict[str, Tensor]:

@@ -71,7 +71,10 @@ class RememberingTarget:
 def load(
     model: Checkpoint, draft: Draft, memo: Memo, dtype: torch.dtype = torch.float64
 ) -> tuple[RememberingTarget, ReferenceDraft]:
-    """Read both, to compute in `dtype`. Raises CheckpointError, and ValueError for another vocabulary than the model's."""
+    """Read both, to compute in `dtype`.
+
+    Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's.
+    """
     target = _target(model.path, _stamp(model.path), dtype)
     if target.config.vocab_size != model.vocab:
         raise ValueError(

@@ -19,7 +19,7 @@ Gpu = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="The page to write.", dir_okay=False)]
 FaultName = Annotated[str, typer.Argument(help="The id of a fault, as `faults list` shows it.", metavar="ID")]
-_FIELDS = ("id", "source", "mechanism", "patches", "draft", "contract", "channel", "strategies", "explained")
+_FIELDS = ("id", "source", "mechanism", "patches", "draft", "model", "contract", "channel", "strategies", "explained")
 
 
 @app.command("list")
@@ -29,7 +29,7 @@ def list_(json: inputs.Json = None) -> None:
 
     sources = read_sources()
     listed = tuple(summary(file, sources) for file in catalogue().values())
-    shown = ("id", "patches", "draft", "contract", "channel")
+    shown = ("id", "patches", "draft", "model", "contract", "channel")
     rows = [(*(getattr(fault, field) for field in shown), "" if fault.applies else "stale") for fault in listed]
     screen.columns([(*shown, ""), *rows])
     inputs.write_json(json, FaultList(faults=listed))

@@ -14,6 +14,7 @@ from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
+    from draftproof.faults.checkpoints import Checkpoints
     from draftproof.faults.matrix import FaultReport, FaultResult, Totals
 
 SEEDS, EXAMPLES = 5, 30
@@ -28,6 +29,17 @@ Examples = Annotated[int, typer.Option("--examples", min=1, help="Most scenarios
 Smoke = Annotated[bool, typer.Option("--smoke", help="Only the faults that every CI run tries.")]
 Baseline = Annotated[
     bool, typer.Option("--baseline", help="Also see whether usual tests would notice: output and mean acceptance.")
+]
+Models = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--model",
+        help="Meet scenarios of this checkpoint directory in place of those that the faults name (may be repeated: they"
+        " take turns). Without --id and --patch: the faults of real models.",
+    ),
+]
+DraftModel = Annotated[
+    Path | None, typer.Option("--draft-model", help="With --model, the checkpoint directory of the draft.")
 ]
 Parallel = Annotated[
     int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (default: 2 on CPU, 12 on a GPU).")
@@ -44,6 +56,8 @@ def run(
     device: inputs.Device = "cpu",
     baseline: Baseline = False,
     parallel: Parallel = None,
+    model: Models = None,
+    draft_model: DraftModel = None,
     json: inputs.Json = None,
 ) -> None:
     """Patch known bugs into a copy of the engine, one at a time, and see which contract notices each and how soon.
@@ -52,7 +66,8 @@ def run(
     """
     from draftproof.faults.run import CLEAN, run_faults
 
-    files = _chosen(id_ or [], patch or [], smoke)
+    files = _chosen(id_ or [], patch or [], smoke, real=bool(model))
+    checkpoints = _checkpoints(model or [], draft_model)
     inputs.device(device)
     with screen.progress("faults", len(files)) as advance:
         numbers = range(seed, seed + seeds)
@@ -64,22 +79,40 @@ def run(
             baseline=baseline,
             parallel=parallel,
             progress=lambda name: None if name.startswith(CLEAN) else advance(),
+            checkpoints=checkpoints,
         )
-    which: dict[str, object] = {"id": id_, "smoke": smoke, "patch": patch}
+    which: dict[str, object] = {"id": id_, "smoke": smoke, "patch": patch, "model": model, "draft_model": draft_model}
     options = {"seed": seed, "seeds": seeds, "examples": examples, "device": device, "baseline": baseline}
     _show_report(report, command("faults", "run", **which, **options))
     inputs.finish(json, report, report.verdict)
 
 
-def _chosen(ids: list[str], patches: list[Path], smoke: bool) -> list[FaultFile]:
-    """Return the named faults, or all. Raises InputError, PatchError or UnknownFaultError."""
+def _checkpoints(models: list[Path], draft_model: Path | None) -> Checkpoints | None:
+    """Return the directories of --model and --draft-model. Raises InputError."""
+    from draftproof.faults.checkpoints import Checkpoints
+
+    if draft_model and not models:
+        raise inputs.InputError(f"invalid --draft-model '{draft_model}': expected only together with --model")
+    for option, path in [("--model", path) for path in models] + [("--draft-model", draft_model)]:
+        if path and not (path / "config.json").is_file():
+            raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
+    return Checkpoints(models=tuple(map(str, models)), draft_model=str(draft_model or "")) if models else None
+
+
+def _chosen(ids: list[str], patches: list[Path], smoke: bool, *, real: bool) -> list[FaultFile]:
+    """Return the named faults, or all; of `real` models without names those that name a checkpoint.
+
+    Raises InputError, PatchError or UnknownFaultError.
+    """
     from draftproof.faults.catalogue import catalogue, find, read_fault
 
     known = catalogue()
     files = [find(name, known) for name in dict.fromkeys(ids)] + [read_fault(path) for path in patches]
     if smoke and files:
         raise inputs.InputError("invalid --smoke: expected without --id and --patch")
-    files = files or [file for file in known.values() if file.fault.smoke or not smoke]
+    files = files or [
+        file for file in known.values() if (file.fault.smoke or not smoke) and (file.fault.model or not real)
+    ]
     if len({file.fault.id for file in files}) < len(files):
         raise inputs.InputError("invalid --patch: two of the faults have the same id")
     return files

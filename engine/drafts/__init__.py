@@ -1,6 +1,6 @@
 """Draft algorithms, each in the module of its name.
 
-A module calls its `Draft` ALGORITHM, and has `probe(spec, parts)`, which makes the model of a probe scenario's draft.
+A module calls its `Draft` ALGORITHM, and has `probe(parts)`, which makes the model of a probe scenario's draft.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def algorithm(name: str) -> type[Draft[Any]]:
     return found
 
 
-def probe_model(name: str, spec: Any, parts: ProbeParts) -> Network | NgramSettings:
+def probe_model(name: str, parts: ProbeParts) -> Network | NgramSettings:
     """Return the model that a draft runs in a probe scenario. Raises ValueError for a name that no module has."""
-    model: Network | NgramSettings = _module(name).probe(spec, parts)
+    model: Network | NgramSettings = _module(name).probe(parts)
     return model
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,9 +93,9 @@ class DFlashDraft(ModelDraft[Block]):
         probes.on_launch(Launch("extend_prompt", 0, len(chunks.rows), 0))
 
 
-def probe(spec: Any, parts: ProbeParts) -> ProbeBlock:
-    """Return the model of a probe's draft, built from its specification."""
-    return ProbeBlock(parts.weights, parts.shape, parts.logit_bits, spec.features)
+def probe(parts: ProbeParts) -> ProbeBlock:
+    """Return the model of a probe's draft."""
+    return ProbeBlock(parts)
 
 
 ALGORITHM = DFlashDraft

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,9 +135,9 @@ class EagleDraft(ModelDraft[Head]):
         return self.tapping.choose(name, self.model.logits(states), step, self.model.target_ids)
 
 
-def probe(spec: Any, parts: ProbeParts) -> ProbeHead:
-    """Return the model of a probe's draft, built from its specification."""
-    return ProbeHead(parts, spec)
+def probe(parts: ProbeParts) -> ProbeHead:
+    """Return the model of a probe's draft."""
+    return ProbeHead(parts)
 
 
 ALGORITHM = EagleDraft

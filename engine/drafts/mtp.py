@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -205,9 +204,9 @@ def _rows(values: Tensor, columns: Tensor) -> Tensor:
     return values.gather(1, columns.unsqueeze(2).expand(*columns.shape, values.shape[2]))
 
 
-def probe(spec: Any, parts: ProbeParts) -> ProbeChain:
-    """Return the model of a probe's draft, built from its specification."""
-    return ProbeChain(parts, spec)
+def probe(parts: ProbeParts) -> ProbeChain:
+    """Return the model of a probe's draft."""
+    return ProbeChain(parts)
 
 
 ALGORITHM = MtpDraft

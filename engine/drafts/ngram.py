@@ -103,9 +103,9 @@ class NgramDraft(Draft[NgramSettings]):
         del self._indices[request]
 
 
-def probe(spec: Any, parts: ProbeParts) -> NgramSettings:
+def probe(parts: ProbeParts) -> NgramSettings:
     """Return the settings; there is no model."""
-    return NgramSettings(spec.max_n, spec.min_n, spec.match)
+    return NgramSettings(parts.own.max_n, parts.own.min_n, parts.own.match)
 
 
 ALGORITHM = NgramDraft

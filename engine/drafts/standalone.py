@@ -10,7 +10,6 @@ Decoding" (2023); docs/semantics.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,9 +79,9 @@ class StandaloneDraft(ModelDraft[Target]):
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
 
 
-def probe(spec: Any, parts: ProbeParts) -> Target:
-    """Return the model of a probe's draft, built from its specification."""
-    return standalone(parts.weights, parts.shape, parts.logit_bits)
+def probe(parts: ProbeParts) -> Target:
+    """Return the model of a probe's draft."""
+    return standalone(parts)
 
 
 ALGORITHM = StandaloneDraft

@@ -33,10 +33,13 @@ def target_fields(config: Any) -> dict[str, Any]:
 
 
 def draft_fields(config: Any) -> dict[str, Any]:
-    """Return the draft's view: the target's sizes, one layer of full attention. Raises CheckpointError."""
+    """Return the draft's view: the target's sizes, its own layers of full attention. Raises CheckpointError.
+
+    These are one, unless a field "draft" with what only the draft reads has their number as "layers".
+    """
     fields = target_fields(config)
-    fields["num_hidden_layers"] = 1
-    fields["layer_types"] = [FULL]
+    fields["num_hidden_layers"] = fields.get("draft", {}).get("layers", 1)
+    fields["layer_types"] = [FULL] * fields["num_hidden_layers"]
     # Which layers of the target have no experts says nothing of the draft's only one.
     fields["mlp_only_layers"], fields["decoder_sparse_step"] = [], 1
     return fields

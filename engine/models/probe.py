@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -38,12 +39,25 @@ NO_HEADS = ProbeShape(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class ProbeParts:
-    """What a probe's draft is built from. `shape` has its heads, if it has any; `config` is its target's."""
+    """What a probe's draft is built from. `shape` has its heads, if it has any.
+
+    `config` is the one that its target was built from; the draft's own fields are in it as "draft".
+    """
 
     weights: Mapping[str, Tensor]
     shape: ProbeShape
     config: Any
     logit_bits: int
+
+    @property
+    def own(self) -> Any:
+        """The draft's own fields, by the names that its specification has (`properties.values.drafts`)."""
+        return SimpleNamespace(**draft_fields(self.config)["draft"])
+
+    @property
+    def layers(self) -> int:
+        """How many layers the draft has, all of full attention."""
+        return len(layer_types(draft_fields(self.config)))
 
 
 class ProbeLayer:
@@ -137,7 +151,6 @@ class ProbeTarget:
         return (self.embed, *self._unembed.tensors(), *layers)
 
 
-def standalone(weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int) -> ProbeTarget:
+def standalone(parts: ProbeParts) -> ProbeTarget:
     """Return a standalone draft of `properties.values.probe.standalone_weights`: full attention in every layer."""
-    layers = sum(name.endswith(".q.gate") for name in weights)
-    return ProbeTarget(weights, {"num_hidden_layers": layers}, shape, None, logit_bits, 256)
+    return ProbeTarget(parts.weights, draft_fields(parts.config), parts.shape, None, parts.logit_bits, 256)

@@ -6,13 +6,11 @@ of the draft, `Df` lanes of the features, `N` kv heads, `H` head sizes, `V` voca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
-from draftproof.engine.models.probe import ProbeLayer, ProbeShape
+from draftproof.engine.models.probe import ProbeLayer, ProbeParts
 from draftproof.engine.models.probe_ops import Unembedding, favourite, linear, mix, mixed
 
 
@@ -22,12 +20,10 @@ class ProbeBlock:
     in [Dd, D], mask [D], layers.i.*, layers.i.{k,v}.context [.., Df], out [D, Dd]. The masked token is number V.
     """
 
-    def __init__(
-        self, weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
-    ) -> None:
-        count = sum(name.endswith(".q.gate") for name in weights)
+    def __init__(self, parts: ProbeParts) -> None:
+        weights, shape, count = parts.weights, parts.shape, parts.layers
         embed = weights["embed"]
-        self.features, self.mask, self.shape = features, embed.shape[0], shape
+        self.features, self.mask, self.shape = parts.own.features, embed.shape[0], shape
         self.cache_shape = shape.cache(count)
         # Nothing comes between the embedding and `in`: what they make of every token, the masked one last [V + 1, Dd].
         self._embed = linear(torch.cat([embed, weights["mask"].unsqueeze(0)]), weights["in"])
@@ -38,7 +34,7 @@ class ProbeBlock:
         names = [f"layers.{layer}.{name}" for layer in range(count) for name in "kv"]
         self._context = torch.cat([weights[f"{name}.context"] for name in names]).contiguous()
         self._position = torch.cat([weights[f"{name}.position"] for name in names])
-        self._unembed = Unembedding(weights["unembed"], logit_bits, 256)
+        self._unembed = Unembedding(weights["unembed"], parts.logit_bits, 256)
 
     def append(self, features: Tensor, metadata: AttentionMetadata, cache: Cache) -> None:
         """Write the context entries of features [T, Df] in every layer."""

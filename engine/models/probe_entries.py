@@ -6,13 +6,10 @@ it; all int64. Definitions: docs/semantics.md, "Probe models".
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
-from draftproof.engine.models.config_fields import draft_fields, layer_types
 from draftproof.engine.models.probe import ProbeLayer, ProbeParts
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 
@@ -21,11 +18,11 @@ class ProbeEntries:
     """Layer `index` of a draft, whose entry at position p has the token of p + 1 + index.
 
     Weights are named as `properties.values.probe.draft_weights` does: fc [Dd, 2D] over (embedding, hidden), layers.j.*,
-    out [D, Dd], each with an `ending` or none. `spec` is the draft's specification (`properties.values.drafts`).
+    out [D, Dd], each with an `ending` or none.
     """
 
-    def __init__(self, parts: ProbeParts, spec: Any, index: int, ending: str = "") -> None:
-        weights, self._ahead = parts.weights, index + 1
+    def __init__(self, parts: ProbeParts, index: int, ending: str = "") -> None:
+        weights, spec, self._ahead = parts.weights, parts.own, index + 1
         self._embed = weights["own.embed"] if spec.own_embedding else weights["embed"]
         # Lane 0 of the target's embedding, which the carry is made of, is the last one of the draft's own.
         self._carried = -1 if spec.own_embedding else 0
@@ -66,10 +63,9 @@ class ProbeEntries:
 class ProbeHead:
     """A `Head`."""
 
-    def __init__(self, parts: ProbeParts, spec: Any) -> None:
-        layers = layer_types(draft_fields(parts.config))
-        self.layer_types, self.cache_shape = layers, parts.shape.cache(len(layers))
-        self.takes, self._entries = spec.takes, ProbeEntries(parts, spec, 0)
+    def __init__(self, parts: ProbeParts) -> None:
+        self.cache_shape = parts.shape.cache(parts.layers)
+        self.takes, self._entries = parts.own.takes, ProbeEntries(parts, 0)
         self.target_ids = self._entries.target_ids
 
     def forward(
@@ -87,10 +83,10 @@ class ProbeHead:
 class ProbeChain:
     """A `Chain`."""
 
-    def __init__(self, parts: ProbeParts, spec: Any) -> None:
-        self.chain, self.takes = spec.chain, spec.takes
-        self._layers = tuple(ProbeEntries(parts, spec, layer, f".{layer}") for layer in range(spec.layers))
-        self.cache_shape, self.target_ids = parts.shape.cache(spec.layers), self._layers[0].target_ids
+    def __init__(self, parts: ProbeParts) -> None:
+        self.chain, self.takes = parts.own.chain, parts.own.takes
+        self._layers = tuple(ProbeEntries(parts, layer, f".{layer}") for layer in range(parts.layers))
+        self.cache_shape, self.target_ids = parts.shape.cache(len(self._layers)), self._layers[0].target_ids
 
     def forward(
         self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache

@@ -41,6 +41,7 @@ def _probe(model: ProbeModel, draft: Draft, device: torch.device) -> Pair:
         "layer_types": list(model.types),
         "vocab_size": model.vocab,
         "rope_parameters": {"rope_type": "default"},
+        "draft": msgspec.structs.asdict(draft),
     }
     seen = [fingerprint(shared)]
     weights = _tensors(target_weights(model), device)
@@ -57,7 +58,7 @@ def _draft(draft: Draft, model: ProbeModel, shared: dict[str, Any], device: torc
         raise ValueError("invalid draft.kind 'checkpoint': expected the draft of a probe, as the model is one")
     shape = _shape(draft) if not isinstance(draft, Ngram) and hasattr(draft, "heads") else NO_HEADS
     parts = ProbeParts(_tensors(draft_weights(draft, model), device), shape, shared, model.logit_bits)
-    return probe_model(algorithm(draft), draft, parts)
+    return probe_model(algorithm(draft), parts)
 
 
 def _tensors(weights: dict[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:

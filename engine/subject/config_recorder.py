@@ -15,7 +15,7 @@ class ConfigRecorder:
 
     def __init__(self, log: ObservationLog) -> None:
         self._log = log
-        self._num_layers, self._is_complete = 0, False
+        self._ran, self._is_complete = set[int](), False
         self.hidden_sizes: set[int] = set()
 
     def report_seen(self, fingerprints: Sequence[tuple[int, ...]], first: int) -> None:
@@ -24,11 +24,11 @@ class ConfigRecorder:
             seen = ConfigSeen(crc, layers, tuple(map(LayerKind, kinds)))
             self._log.add("config.seen", Key(-1, 0, step=point), seen)
 
-    def report_layer(self, layer_type: str) -> None:
-        """Report the next layer of the first prefill."""
-        if not self._is_complete:
-            self._log.add("config.routing", Key(-1, 0, layer=self._num_layers), LayerKind[layer_type.upper()])
-            self._num_layers += 1
+    def report_layer(self, layer: int, layer_type: str) -> None:
+        """Report what ran for a layer of the target in the first prefill, whenever it did."""
+        if not self._is_complete and layer not in self._ran:
+            self._log.add("config.routing", Key(-1, 0, layer=layer), LayerKind[layer_type.upper()])
+            self._ran.add(layer)
 
     def end_layers(self) -> None:
         """Note that the first prefill is over."""

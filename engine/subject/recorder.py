@@ -56,14 +56,17 @@ class TraceRecorder(Probes):
         self._engine, self._memory = engine, memory
         layers = tuple(enumerate(engine.verifier.target.layer_types))
         self._full_layers = tuple(layer for layer, kind in layers if kind == FULL)
+        self._linear_layers = tuple(layer for layer, kind in layers if kind != FULL)
         self.paged, self._tapped = PagedRecorder(self._log, engine), TapRecorder(self._log, engine.draft.lookback)
         if engine.states:
-            linear = tuple(layer for layer, kind in layers if kind != FULL)
-            self._states = StateRecorder(self._log, engine.states, linear, self._scenario.states.checkpoint)
+            self._states = StateRecorder(
+                self._log, engine.states, self._linear_layers, self._scenario.states.checkpoint
+            )
 
-    def on_layer(self, layer_type: str) -> None:
+    def on_layer(self, layer_type: str, index: int) -> None:
         if self._plan.prefill:
-            self.config.report_layer(layer_type)
+            own = self._full_layers if layer_type == FULL else self._linear_layers
+            self.config.report_layer(own[index], layer_type)
 
     def on_plan(self, plan: StepPlan) -> None:
         self._plan, self._launches = plan, 0

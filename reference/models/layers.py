@@ -35,9 +35,10 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def rope_frequencies(rope: RopeParameters, head_dim: int) -> Tensor:
     """The angle per token of each of the H/2 pairs, float64 [H/2].
 
-    The frequencies are by definition the float32 values that every implementation computes; only the product with
-    the position is taken in float64. Hence the same float32 operations in the same order as transformers' (5.23,
-    `compute_default_rope_parameters` and `_compute_llama3_parameters`): another order rounds differently.
+    The frequencies are by definition the float32 values that every implementation computes; the product with the
+    position is taken in the dtype of what is turned. Hence the same float32 operations in the same order as
+    transformers' (5.23, `compute_default_rope_parameters` and `_compute_llama3_parameters`): another order rounds
+    differently.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
     frequencies = 1.0 / (rope.rope_theta**exponents)
@@ -60,10 +61,10 @@ def _llama3_scaled(frequencies: Tensor, scaling: Llama3RopeParameters) -> Tensor
 
 def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
     """Turn x [n, N, H] at positions p = first, .. by p * frequency in each plane (component j, component j + H/2)."""
-    positions = torch.arange(x.shape[0], dtype=torch.float64) + first
-    angle = (positions[:, None] * frequencies)[:, None, :]
+    positions = torch.arange(x.shape[0], dtype=x.dtype) + first
+    angle = (positions[:, None] * frequencies.to(x.dtype))[:, None, :]
     left, right = x.chunk(2, dim=-1)
-    cos, sin = torch.cos(angle).to(x.dtype), torch.sin(angle).to(x.dtype)
+    cos, sin = torch.cos(angle), torch.sin(angle)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 

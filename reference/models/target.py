@@ -32,8 +32,8 @@ class TargetPass:
 
     `hidden` [n, D] is after the final norm, `logits` [n, V] for the token after each position, `kv` per layer of full
     attention (k, v), each [n, N, H], k after RoPE, `states` per linear layer [n, size]: what it keeps after each token
-    (`qwen3_next_layer.delta_net`), `layers` every decoder layer's output [n, D], residual included, before any norm. `gap`
-    is how close the closest choice of experts was (`FedForward`).
+    (`qwen3_next_layer.delta_net`), `layers` every decoder layer's output [n, D], residual included, before any norm.
+    `gap` is how close the closest choice of experts was (`FedForward`).
     """
 
     hidden: Tensor

@@ -45,17 +45,21 @@ def target() -> ProbeTarget:
     return ProbeTarget(tensors(target_weights(TARGET)), {"num_hidden_layers": 3}, shape(TARGET), None, 20, 256)
 
 
+def parts(spec: drafts.ProbeDraft) -> ProbeParts:
+    config = {"num_hidden_layers": 3, "draft": msgspec.structs.asdict(spec)}
+    return ProbeParts(tensors(draft_weights(spec, TARGET)), shape(spec), config, 20)
+
+
 def chain_spec(**form: Any) -> drafts.Mtp:
     return msgspec.structs.replace(MTP, **form)
 
 
 def chain(**form: Any) -> ProbeChain:
-    spec = chain_spec(**form)
-    return ProbeChain(ProbeParts(tensors(draft_weights(spec, TARGET)), shape(spec), {}, 20), spec)
+    return ProbeChain(parts(chain_spec(**form)))
 
 
 def block() -> ProbeBlock:
-    return ProbeBlock(tensors(draft_weights(DFLASH, TARGET)), shape(DFLASH), 20, DFLASH.features)
+    return ProbeBlock(parts(DFLASH))
 
 
 def cache_of(sizes: CacheShape) -> PagedCache:

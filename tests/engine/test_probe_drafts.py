@@ -35,6 +35,7 @@ from tests.engine.naive_drafts import (
     chain_spec,
     entry,
     numbers,
+    parts,
     run_of,
     shape,
     target,
@@ -274,7 +275,7 @@ def test_linear_layers_are_told_of_too() -> None:
 
 def test_a_standalone_model_is_a_probe_of_its_own_that_agrees_with_the_target() -> None:
     weights = draft_weights(STANDALONE, TARGET)
-    model, (tokens, _) = standalone(tensors(weights), shape(STANDALONE), 20), greedy(TEXT[:3], 5)
+    model, (tokens, _) = standalone(parts(STANDALONE)), greedy(TEXT[:3], 5)
     assert model.layer_types == ("full_attention",) * 2
     assert model.state_shape is None
     cache = cache_of(model.cache_shape)
@@ -297,8 +298,8 @@ def test_a_cache_writes_without_attending_and_sees_what_it_is_told(whose: type[P
     sizes, on_layer = CacheShape(2, 1, 2, 3, torch.int64), []
 
     class Watch(Probes):
-        def on_layer(self, layer_type: str) -> None:
-            on_layer.append(layer_type)
+        def on_layer(self, layer_type: str, index: int) -> None:
+            on_layer.append((layer_type, index))
 
     paged = cache_of(sizes)
     parts = (paged.keys, paged.values, paged.page_table, PAGE)
@@ -314,7 +315,7 @@ def test_a_cache_writes_without_attending_and_sees_what_it_is_told(whose: type[P
         for t, last in enumerate(visible or range(5)):
             scores = [naive_mix(dot(*map(unsigned, (q[t, 0], k[s, 0])))) | 1 for s in range(last + 1)]
             assert unsigned(got[t, 0]) == [dot(scores, unsigned(v[: last + 1, 0, e])) for e in range(3)]
-    assert on_layer == ([FULL] * 2 if whose is TargetCache else [])
+    assert on_layer == ([(FULL, 1)] * 2 if whose is TargetCache else [])
 
 
 def same_in_a_graph(

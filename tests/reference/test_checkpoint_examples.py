@@ -1,20 +1,19 @@
-"""The tiny checkpoints that the example writes: read by the reference, with clear margins, and drafts that agree."""
+"""The tiny checkpoints that faults meet: read by the reference, with clear margins, and drafts that agree."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from draftproof.errors import CheckpointError
+from draftproof.faults.tiny_checkpoints import write_all
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.checkpoints import load
 from draftproof.reference.choose import choose
 from draftproof.reference.memo import Memo
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny_checkpoints.py"
 PROMPTS = ((3, 9, 27, 41), (5, 9, 37, 41))
 LAYERS = {
     "glm4-moe": 3,
@@ -29,13 +28,8 @@ LAYERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    specification = importlib.util.spec_from_file_location("tiny_checkpoints", EXAMPLE)
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
     path = tmp_path_factory.mktemp("tiny")
-    module.write_all(path, 2, 3)
+    write_all(path, 2, 3)
     assert {entry.name for entry in path.iterdir()} == {*LAYERS, "dflash"}
     return path
 

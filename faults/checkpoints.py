@@ -1,0 +1,83 @@
+"""Real-model code under the matrix: checkpoints whose scenarios faults meet, tiny ones or a user's own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+
+from draftproof.errors import CheckpointError
+from draftproof.harness.checkpoint_scenarios import RealDraft, every_draft, one_draft, real_scenarios
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import BY_NAME, DraftSet
+from draftproof.properties.values.scenario import Scenario
+
+FOLDERS = {"standalone": "llama", "dflash": "dflash"}
+"""The tiny checkpoints that are drafts of others."""
+MOST = 6
+"""Scenarios of a tiny checkpoint for each seed: the reference computes a real model from token zero in every round."""
+CACHE = Path(".draftproof")
+_WRITER = Path(__file__).with_name("tiny_checkpoints.py")
+
+
+class Checkpoints(Value, frozen=True, kw_only=True):
+    """Directories of targets, which take turns, and that of a draft ("": none); `most` scenarios of them for a seed."""
+
+    models: tuple[str, ...]
+    draft_model: str = ""
+    most: int = 1 << 30
+
+    def scenarios(self, draft: DraftSet, seed: int, count: int) -> tuple[Scenario, ...]:
+        """Return the scenarios of a seed with this draft. Raises CheckpointError if a directory is bad or no draft."""
+        folder, count = Path(self.draft_model) if self.draft_model else None, min(count, self.most)
+        share = -(-count // len(self.models))
+        lists = []
+        for path in map(Path, self.models):
+            try:
+                lists.append(real_scenarios(path, _drafts(path, draft, folder, seed), seed, share))
+            except ValueError as error:
+                raise CheckpointError(f"invalid checkpoint {path} with draft {draft}: {error}") from None
+        return tuple(itertools.chain.from_iterable(zip(*lists, strict=True)))[:count]
+
+
+def _drafts(path: Path, draft: DraftSet, folder: Path | None, seed: int) -> tuple[RealDraft, ...]:
+    if draft == "all":
+        return every_draft(path, folder, seed).drafts
+    own = folder if BY_NAME[draft].checkpoint.startswith("directory") else None
+    return (one_draft(path, draft, own, seed),)
+
+
+def tiny(name: str, draft: DraftSet, cache: Path = CACHE) -> Checkpoints:
+    """Return a tiny checkpoint with the directory of this draft; all are written when the first is asked for.
+
+    Raises CheckpointError if that takes transformers and they are not installed.
+    """
+    folder = cache / f"tiny-{zlib.crc32(_WRITER.read_bytes()):08x}"
+    if not folder.is_dir():
+        _write(folder)
+    other = FOLDERS.get(draft, "")
+    return Checkpoints(models=(str(folder / name),), draft_model=str(folder / other) if other else "", most=MOST)
+
+
+def _write(folder: Path) -> None:
+    """Write them in a process of its own: what a process has imported must not change what it generates."""
+    if find_spec("transformers") is None:
+        raise CheckpointError(
+            "no transformers: expected them to write the tiny checkpoints that faults of real models meet;"
+            " try pip install 'draftproof[demo]'"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="tiny-") as part:
+        written = Path(part) / "written"
+        command = [sys.executable, "-P", "-m", "draftproof.faults.tiny_checkpoints", str(written)]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+            raise CheckpointError(f"the tiny checkpoints cannot be written: {last}")
+        if not folder.is_dir():
+            written.rename(folder)

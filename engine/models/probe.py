@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, Cache, CacheShape, LayerOutputs, LinearSizes
-from draftproof.engine.models.config_fields import FULL, layer_types, target_fields
+from draftproof.engine.models.config_fields import FULL, draft_fields, layer_types, target_fields
 from draftproof.engine.models.probe_linear import ProbeLinear
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 

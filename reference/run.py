@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS
 from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
@@ -67,14 +66,14 @@ def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
         Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()])
         for layer, kind in enumerate(target.layer_types)
     ]
-    unsure = dict[int, int]()
+    gaps = dict[tuple[int, int], float]()
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
         one = _RequestTrace(index, request, limits, models, observations)
         one.run(solved)
-        unsure |= {index: one.unsure} if one.unsure is not None else {}
+        gaps |= {(index, number): gap for number, gap in enumerate(one.gaps)}
     declared = channels(scenario, target.layer_types)
-    return Trace(subject="reference", channels=declared, observations=tuple(observations), unsure=unsure)
+    return Trace(subject="reference", channels=declared, observations=tuple(observations), gaps=gaps)
 
 
 class ReferenceSubject:
@@ -115,8 +114,8 @@ class _RequestTrace:
     def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._target, self._draft, self._states, self._finish, self._memo = models
-        self.unsure: int | None = None
-        """The first round in which an expert was chosen so narrowly that rounding could choose another."""
+        self.gaps: list[float] = []
+        """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")
@@ -124,14 +123,10 @@ class _RequestTrace:
     def run(self, solved: RequestScript) -> None:
         self._memo.take_closest()
         emitted = self._prefill()
-        self._look_at_experts(0)
+        self.gaps.append(self._memo.take_closest())
         for number, round_ in enumerate(solved.rounds, start=1):
             emitted += self._round(number, round_, emitted)
-            self._look_at_experts(number)
-
-    def _look_at_experts(self, round_: int) -> None:
-        if self.unsure is None and self._memo.take_closest() < CLOSE_EXPERTS:
-            self.unsure = round_
+            self.gaps.append(self._memo.take_closest())
 
     def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
         self._out.append(Observation(channel, Key(self._index, round_, step, layer, row), value))

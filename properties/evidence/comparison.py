@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.properties.evidence.tolerances import is_tied
+from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_tied
 from draftproof.properties.values.observed import Choice, Datum
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -20,9 +20,10 @@ _CHOICES = ("draft.step.proposal", "draft.block.proposal", "verify.choice", "ext
 def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties) -> Ties:
     """Return the ties of a real model, those already known among them."""
     ties, rounded = dict(known), reference.rounded or reference
-    for unsure in (reference.unsure, rounded.unsure):
-        for request, round_ in unsure.items():
-            ties[request] = min((round_,), ties.get(request, (round_,)))
+    for trace in (reference, rounded):
+        for (request, round_), gap in trace.gaps.items():
+            if gap < CLOSE_EXPERTS:
+                ties[request] = min((round_,), ties.get(request, (round_,)))
     for channel in _CHOICES:
         got, second = subject.choices(channel), rounded.choices(channel)
         for key, one in reference.choices(channel).items():

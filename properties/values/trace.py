@@ -44,14 +44,14 @@ class Observation(NamedTuple):
 class Trace:
     """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares.
 
-    Only the reference of a real model has the others: `unsure` names the first round of a request in which an expert
-    was chosen so narrowly that rounding could choose another, `rounded` is the same run in float32.
+    Only the reference of a real model has the others: `gaps` are by (request, round) the least that an expert which was
+    chosen somewhere had over one that was not, `rounded` is the same run in float32.
     """
 
     subject: str
     channels: frozenset[str]
     observations: tuple[Observation, ...]
-    unsure: Mapping[int, int] = field(default_factory=dict)
+    gaps: Mapping[tuple[int, int], float] = field(default_factory=dict)
     rounded: Trace | None = None
 
     @cached_property

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from draftproof.errors import DraftproofError
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
-from draftproof.harness.identity import Identity, Level
+from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.lockstep import solved
 from draftproof.harness.subjects import ENGINE, Device, make, present
 from draftproof.harness.workers.messages import Order
@@ -25,9 +25,9 @@ from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.case import Case, encode, read_case
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
 from draftproof.report.commands import command
@@ -228,9 +228,12 @@ def _hold(executor: Executor, scenario: Scenario) -> Failure | None:
 
 
 def _kept(found: Failure, scenario: Scenario, cases: Path) -> Failure:
-    """Write the case file, one for each identity: with Hypothesis the last one, which is the smallest."""
+    """Write the case file, one for each identity and draft: with Hypothesis the last one, which is the smallest."""
     case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
-    path = cases / f"{found.identity.slug}.json"
+    draft = algorithm(scenario.draft)
+    if isinstance(scenario.model, Checkpoint):
+        draft = f"{draft}-{fingerprint(scenario.model)}-{fingerprint(scenario.draft)}"
+    path = cases / f"{found.identity.slug}-{draft}.json"
     write_whole(path, encode(case) + "\n")
     inside = path.resolve().is_relative_to(Path.cwd())
     return found._replace(case=str(path.resolve().relative_to(Path.cwd()) if inside else path))

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from draftproof.harness.execute import DEADLINE, Executor
-from draftproof.harness.identity import Identity, slug
+from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.kernel_runs import cases, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.workers.messages import Answer, Order
@@ -148,7 +148,8 @@ class Checker:
         name, label = algorithm(scenario.draft), identity.label
         origin = f"draftproof check --seed {seed}, scenario {answer.number}, draft {name}: {label}"
         case = Case(scenario=scenario, script=self.reference(scenario).script, origin=origin)
-        path = self.cases / f"seed{seed}-{answer.number}-{slug(label.split(':')[0])}.json"
+        # Another model or draft has other scenarios under the same seed and number.
+        path = self.cases / f"seed{seed}-{answer.number}-{slug(label.split(':')[0])}-{fingerprint(scenario)}.json"
         write_whole(path, encode(case) + "\n")
         tally.findings[identity] = CheckFinding(
             identity=label,

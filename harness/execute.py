@@ -113,7 +113,9 @@ class Executor:
         self._enter("base")
         try:
             trace = self._subject.run(order.scenario, script)
-        except (Exception, SystemExit, GeneratorExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return self._crashed(order, SubjectCrashedError("in a plain run", error))
         return Answer(number=order.number, outcome=Outcome.PASS, counts=plain_counts(trace, script))
 

@@ -7,6 +7,7 @@ import re
 from typing import Literal
 
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Divergence
 
 Level = Literal["contract", "channel", "relation", "exact"]
@@ -60,7 +61,7 @@ class Identity(Value, frozen=True, kw_only=True):
     @property
     def slug(self) -> str:
         """A folder's name, made unique by a hash at its end."""
-        return f"{slug(f'{self.contract} {self.channel}', 48)}-{hashlib.sha256(self.text.encode()).hexdigest()[:8]}"
+        return f"{slug(f'{self.contract} {self.channel}', 48)}-{_hashed(self.text)}"
 
 
 def identity_of(found: Divergence) -> Identity:
@@ -77,3 +78,12 @@ def identity_of(found: Divergence) -> Identity:
 def slug(text: str, length: int = 60) -> str:
     """Return the text as a part of a file's name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:length]
+
+
+def fingerprint(value: Value) -> str:
+    """Return eight characters that tell a value from others, for a file's name."""
+    return _hashed(encode(value))
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

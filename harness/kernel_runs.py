@@ -26,8 +26,7 @@ _LARGE_IN = 6
 def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
     """Return `count` calls of an op; one in six is large where a kernel splits large ones into blocks.
 
-    They are a function of the seed and of whether Triton is interpreted in this process, as long as no engine has been
-    imported.
+    They are a function of the arguments and of whether Triton is interpreted in this process.
     """
     usual = examples(CASES[op](), seed_, count)
     if not OPS[op].has_large:

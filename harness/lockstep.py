@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from draftproof.errors import DraftproofError
+from draftproof.harness.signals import TimeLimitError
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.subject import Subject, finish_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -136,7 +137,10 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
             raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
         for problem in malformed(trace):
             raise MalformedTraceError(problem)
-    except (Exception, SystemExit, GeneratorExit) as error:
+    except (KeyboardInterrupt, TimeLimitError):
+        raise
+    except BaseException as error:
+        # pytest.skip() and sys.exit() are no way out either.
         raise SubjectCrashedError(during, error) from error
     return trace
 
@@ -149,7 +153,7 @@ def _finish(subject: Subject) -> Finish:
 
 
 def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> None:
-    """Raise SubjectCrashedError for a declared channel that is unknown, or that only the reference reports.
+    """Raise SubjectCrashedError for a declared channel that is unknown, or that only the reference observes.
 
     No run can escape its contracts by silence or by a misspelt name.
     """
@@ -159,7 +163,12 @@ def _declared(subject: Subject, scenario: Scenario, trace: Trace, reference: Tra
         )
         raise SubjectCrashedError("in its declaration", error) from error
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
-    silent = sorted((subject.channels & applying) - trace.channels)
-    if silent:
-        error = MalformedTraceError(f"the trace lacks {', '.join(silent)}, which its subject declares")
+    due = subject.channels & applying
+    if lacking := sorted(due - trace.channels):
+        error = MalformedTraceError(f"the trace lacks {', '.join(lacking)}, which its subject declares")
+        raise SubjectCrashedError("at its end", error) from error
+    if silent := sorted(name for name in due if reference.channel(name) and not trace.channel(name)):
+        error = MalformedTraceError(
+            f"the trace has no observation of {', '.join(silent)}, which its subject declares and the reference has"
+        )
         raise SubjectCrashedError("at its end", error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,31 @@ def test_what_is_kept_is_what_is_told(tmp_path):
     assert len(list(tmp_path.glob("t*/*.json"))) == 2
 
 
+def test_cases_of_two_drafts_do_not_overwrite_each_other(tmp_path):
+    class Crashing(ReferenceSubject):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            raise IndexError("page 9 is out of range")
+
+    held = [generate(0, 1, (draft,))[0] for draft in ("eagle", "mtp")]
+    found = []
+    for scenario in held:
+        with pytest.raises(ContractError) as caught:
+            hold(Crashing(), scenario, cases=tmp_path)
+        found += caught.value.found
+    assert [read_case(Path(one.case))[0] for one in found] == held
+
+
+@pytest.mark.parametrize("leave", [pytest.skip, pytest.exit, pytest.xfail])
+def test_a_subject_cannot_leave_its_test(leave: Callable[[str], None], tmp_path):
+    class Leaving(ReferenceSubject):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            leave("not today")
+            return super().run(scenario, script)
+
+    with pytest.raises(ContractError, match=r"CRASH .*not today"):
+        hold(Leaving(), generate(0, 1)[0], cases=tmp_path)
+
+
 def test_what_one_share_could_judge_is_judged():
     reports = [
         Report("t[share1of2]", ("draftproof.scenarios", 2), ("draftproof.inconclusive", "a b"), *FINDING),
@@ -115,7 +141,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(EngineSubject, "run", out_of_range)
     check = Check(subject=lambda: make_subject("", "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu")
     with pytest.raises(
-        ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+\.json --device cpu"
+        ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+-\w+\.json --device cpu"
     ) as caught:
         check()
     (found,) = caught.value.found

@@ -54,7 +54,7 @@ class EngineSubject:
             engine.add(request)
         steps = 0
         while not engine.idle:
-            engine.step()
+            recorder.report_returned(engine.step())
             steps += 1
             if steps > STEP_LIMIT:
                 raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")

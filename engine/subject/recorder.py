@@ -150,14 +150,18 @@ class TraceRecorder(Probes):
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
         cache = self._engine.verifier.cache
         for commit in commits:
-            key = Key(commit.request, commit.round)
-            self._log.add("accept.emitted", key, commit.emitted)
-            self._log.add("commit.length", key, commit.seq_len)
             self.paged.report_entries(
                 "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
             )
         if self._states and commits:
             self._states.report_committed(commits)
+
+    def report_returned(self, commits: tuple[Commit, ...]) -> None:
+        """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
+        for commit in commits:
+            key = Key(commit.request, commit.round)
+            self._log.add("accept.emitted", key, commit.emitted)
+            self._log.add("commit.length", key, commit.seq_len)
 
     def on_finish(self, commits: tuple[Commit, ...]) -> None:
         if self._states and commits:

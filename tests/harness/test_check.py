@@ -76,6 +76,14 @@ def test_a_crash_is_kept_with_its_traceback(tmp_path: Path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_cases_of_two_drafts_do_not_overwrite_each_other(tmp_path: Path):
+    for draft in ("eagle", "mtp"):
+        scenarios = generate(3, 1, (draft,))
+        (found,) = Checker(Raising(as_it_is), cases=tmp_path).check(scenarios, 3).findings
+        assert read_case(Path(found.case))[0] == scenarios[0]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_every_draft_of_the_list_has_counts_and_a_verdict_of_its_own(tmp_path: Path):
     scenarios = generate(3, 7, ALGORITHMS)
     report = Checker(Altered(as_it_is), cases=tmp_path).check(scenarios, 3)
@@ -156,12 +164,21 @@ def _mute_of_a_bonus(trace: Trace) -> Trace:
     return replace(trace, channels=kept, observations=tuple(one for one in trace.observations if one.channel in kept))
 
 
+def _bonus_not_observed(trace: Trace) -> Trace:
+    """Declared all the same."""
+    return replace(trace, observations=tuple(one for one in trace.observations if one.channel != "accept.bonus"))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (_twice, "MalformedTraceError: .* is reported twice"),
         (_untyped, r"MalformedTraceError: invalid [a-z.]+ Key\(.*\): \(7, 7\): expected "),
         (_silent, "MalformedTraceError: the trace lacks accept.bonus, .*, which its subject declares"),
+        (
+            _bonus_not_observed,
+            "MalformedTraceError: the trace has no observation of accept.bonus, which its subject declares",
+        ),
         (_mute_of_a_bonus, "MalformedTraceError: the trace lacks accept.bonus, which its subject declares"),
         (lambda _trace: None, r"MalformedTraceError: run\(\) returned None: expected a Trace"),
     ],
@@ -176,7 +193,11 @@ def test_a_misspelt_channel_does_not_take_its_contracts_along():
         evidence(Retold(lambda trace: trace, frozenset({"accept.emited"})), SCENARIOS[0])
 
 
-@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit()])
+class _Outcome(BaseException):
+    """What a test framework raises to skip."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), _Outcome()])
 def test_a_subject_cannot_end_the_check(error: BaseException, tmp_path: Path):
     class Ending(Altered):
         def run(self, scenario: Scenario, script: Script) -> Trace:

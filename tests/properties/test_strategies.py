@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from draftproof.engine.subject import EngineSubject
+from draftproof.harness.kernel_runs import cases
 from draftproof.properties.strategies.profiles import PROFILES, SIZES
 from draftproof.properties.strategies.scenarios import generate, scenarios
 from draftproof.properties.strategies.turns import turns
@@ -56,6 +57,17 @@ def test_a_list_does_not_depend_on_what_is_imported() -> None:
     assert EngineSubject.name == "engine"
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert alone.rstrip("\n") == "\n".join(map(encode, generate(3, 40, ALGORITHMS)))
+
+
+def test_calls_of_kernels_do_not_depend_on_what_is_imported() -> None:
+    """Their elements are wide integers, among which Hypothesis would mix constants of what is imported."""
+    code = (
+        "from draftproof.harness.kernel_runs import cases\n"
+        "print([cases(op, 3, 12) for op in ('gdn_update', 'kv_write')])"
+    )
+    assert EngineSubject.name == "engine"
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert alone.rstrip("\n") == str([cases(op, 3, 12) for op in ("gdn_update", "kv_write")])
 
 
 def test_lists_hold_few_repeats() -> None:

@@ -13,7 +13,7 @@ from draftproof.kernels.eager_ring import mix_in_place
 from draftproof.kernels.registry import register
 
 # Gathered KV elements held at once: larger calls run in pieces of whole tokens.
-_PIECE = 1 << 22
+_PIECE = 1 << 18
 
 
 @register("out")

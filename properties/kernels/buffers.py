@@ -29,6 +29,16 @@ def distinct(draw: Draw, count: int, high: int = 9) -> list[int]:
     return draw(st.lists(st.integers(1, high), min_size=count, max_size=count, unique=True))
 
 
+def alike(draw: Draw, first: int, second: int) -> tuple[int, int]:
+    """Draw two sizes equal a fifth of the time: keys and values as wide, square states."""
+    return (first, first if draw(st.sampled_from((False, False, False, False, True))) else second)
+
+
+def page_size(draw: Draw, small: int) -> int:
+    """Draw a small page size, or one that engines have."""
+    return draw(st.sampled_from((small, small, 8, 16, 64)))
+
+
 def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
     """Draw strides, an offset, and the allocation's size.
 

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
 
+# Most positions of a usual table, and head sizes of keys and values in large calls.
+_POSITIONS = 216
+_WIDE = ((40, 24), (24, 48), (33, 40))
+
 
 @calls(RING_AND_FLOATS)
 def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw unique slots, several rows to slot 0, slots that do not exist; room for a pool at the other's strides."""
-    tokens, heads, k_width, v_width, extra = bf.distinct(draw, 5)
+    tokens, heads, *widths, extra = bf.distinct(draw, 5)
+    k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
     free = draw(st.permutations(range(1, size)))
     wild = st.sampled_from((*bf.WILD, size, 0))
@@ -31,7 +36,8 @@ def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
 @calls(RING_AND_FLOATS)
 def kv_move(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw sources and targets that overlap, and rows where either does not exist."""
-    tokens, heads, k_width, v_width, extra = bf.distinct(draw, 5)
+    tokens, heads, *widths, extra = bf.distinct(draw, 5)
+    k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
     wild = st.sampled_from((*bf.WILD, size))
     targets = [draw(st.one_of(st.just(t), st.just(t), wild)) for t in draw(st.permutations(range(size)))[:tokens]]
@@ -45,19 +51,26 @@ def kv_move(draw: Draw, dtype: torch.dtype) -> Arguments:
 
 
 @calls(RING_AND_FLOATS)
-def paged_attention(draw: Draw, dtype: torch.dtype, most_pages: int = 24, large: bool = False) -> Arguments:
+def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw requests of different lengths on scattered pages, with stale entries beyond a length, holes, unknown rows.
 
-    Large: few of them, with more than 512 positions.
+    Large: few of them, of which the first sees more than 512 positions, so many and wide that they run in pieces.
     """
-    tokens, heads, group, k_width, v_width, requests, page_size = bf.distinct(draw, 7)
-    pages = draw(st.integers(1, most_pages))
+    tokens, heads, group, *widths, requests, small = bf.distinct(draw, 7)
+    page_size = bf.page_size(draw, small)
+    pages = draw(st.integers(1, max(1, _POSITIONS // page_size)))
     if large:
-        tokens, heads, group, requests, pages = 3, 1, 2, 2, 512 // page_size + draw(st.integers(1, 40))
+        tokens, heads, group, requests, widths = 8, 1, 2, 2, draw(st.sampled_from(_WIDE))
+        pages = 512 // page_size + draw(st.integers(1, 1 + 80 // page_size))
+    k_width, v_width = bf.alike(draw, *widths)
     lengths = [draw(st.integers(0, pages * page_size)) for _ in range(requests)]
+    if large:
+        lengths[0] = draw(st.integers(513, pages * page_size))
     table, live, size = _tables(draw, lengths, pages, page_size)
     rows, positions = [], []
-    for _ in range(tokens):
+    if large:
+        rows, positions = [0], [draw(st.integers(512, lengths[0] - 1))]
+    for _ in range(tokens - len(rows)):
         row = draw(st.integers(0, requests - 1))
         full = lengths[row] == pages * page_size
         # Only a full row may be asked for more than it holds: elsewhere that is memory nobody wrote.

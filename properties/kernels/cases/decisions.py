@@ -6,11 +6,15 @@ from hypothesis import strategies as st
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
 
+# A row's own token and 16 drafts.
+_WIDEST = 17
+
 
 @calls()
 def assign_slots(draw: Draw) -> Arguments:
     """Draw live, surplus and padding columns; pages that are missing; positions past the table; unknown rows."""
-    rows, width, requests, pages, page_size = bf.distinct(draw, 5)
+    rows, requests, pages, small = bf.distinct(draw, 4)
+    width, page_size = draw(st.integers(1, _WIDEST)), bf.page_size(draw, small)
     capacity = pages * page_size
     entry = st.one_of(st.integers(0, 50), st.integers(0, 50), st.just(-1))
     return {
@@ -27,10 +31,13 @@ def assign_slots(draw: Draw) -> Arguments:
 
 @calls()
 def greedy_accept(draw: Draw) -> Arguments:
-    """Draw ids and choices from three tokens, so that runs of every length occur, beyond the count too."""
-    rows, width = bf.distinct(draw, 2)
+    """Draw ids that agree up to any column, and beyond it often, from three tokens."""
+    rows, width = bf.distinct(draw, 2, _WIDEST)
     choice = [[draw(st.integers(0, 2)) for _ in range(width)] for _ in range(rows)]
-    ids = [[7] + [draw(st.sampled_from((y, y, y, 2))) for y in ys[:-1]] for ys in choice]
+    ids = []
+    for ys in choice:
+        agree = draw(st.integers(0, width - 1))
+        ids.append([7, *ys[:agree], *(draw(st.sampled_from((y, y, y, 2))) for y in ys[agree:-1])])
     return {
         "correct_len": bf.unwritten(draw, (rows,), torch.int64),
         "bonus": bf.unwritten(draw, (rows,), torch.int64),

@@ -16,11 +16,13 @@ from draftproof.properties.kernels.case import Buffer
 
 # Key heads and value heads.
 _HEADS = ((1, 2), (1, 3), (1, 4), (2, 4), (3, 6), (1, 1), (2, 2), (3, 3))
+# The least width of launches with many tokens.
+LONG = 9
 
 
 @dataclass(frozen=True)
 class LaunchSizes:
-    """Pairwise distinct sizes of one launch, but that key and value heads may be as many."""
+    """Pairwise distinct sizes of one launch, but that key and value heads may be as many, and states square."""
 
     rows: int
     width: int
@@ -38,6 +40,10 @@ class LaunchSizes:
         return 2 * self.keys * self.height + self.heads * self.values
 
     @property
+    def is_long(self) -> bool:
+        return self.width >= LONG
+
+    @property
     def room(self) -> int:
         """Return how many steps the rows take if none is skipped."""
         return self.rows * self.width
@@ -48,10 +54,14 @@ class LaunchSizes:
 
 
 def launch_sizes(draw: Draw, large: bool = False) -> LaunchSizes:
-    """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow."""
+    """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow.
+
+    Large: a third, the first of a list among them, have many tokens, the others large states.
+    """
     used: set[int] = set()
-    most = 2 if large else 4
-    rows, width = bf.apart(draw, used, 1, most), bf.apart(draw, used, 1, most)
+    long = large and draw(st.sampled_from((True, False, False)))
+    rows = bf.apart(draw, used, 1, 2 if large else 4)
+    width = bf.apart(draw, used, LONG, 17) if long else bf.apart(draw, used, 1, 2 if large else 4)
     free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
     grouped = [(n, u) for n, u in free if n < u]
     mostly_grouped = bool(grouped) and draw(st.integers(0, 3)) > 0
@@ -59,7 +69,8 @@ def launch_sizes(draw: Draw, large: bool = False) -> LaunchSizes:
     used |= {keys, heads}
     steps = bf.apart(draw, used, width + 1, width + 2)
     # Keys of one component come near zero too often, where their direction hangs on a rounding.
-    height, values = (18, 40) if large else (bf.apart(draw, used, 2, 6), bf.apart(draw, used, 1, 6))
+    height, values = (18, 40) if large and not long else (bf.apart(draw, used, 2, 6), bf.apart(draw, used, 1, 6))
+    height, values = bf.alike(draw, height, values)
     conv = bf.apart(draw, used, 2, 5)
     allocated, slots = bf.apart(draw, used, rows + 1, rows + 3), bf.apart(draw, used, 2, 8)
     return LaunchSizes(rows, width, allocated, steps, slots, keys, heads, height, values, conv)

@@ -64,9 +64,14 @@ class _Packed:
 
 
 def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
-    """Draw sequences of 0 to 6 tokens, tokens before and after them, and steps to track, some beyond the end."""
+    """Draw sequences of 0 to 6 tokens, tokens before and after them, and steps to track, some beyond the end.
+
+    In a long launch the first has 65 to 130, the others as many, or whole pieces of 64.
+    """
     count, tracked = sizes.rows, sizes.slots + draw(st.integers(1, 3))
     lengths = [draw(st.integers(0, 6)) for _ in range(count)]
+    if sizes.is_long:
+        lengths = [draw(st.integers(65, 130)), *(draw(st.sampled_from((64, 128, 63, n))) for n in lengths[1:])]
     starts = [draw(st.sampled_from((0, 0, 2)))]
     for length in lengths:
         starts.append(starts[-1] + length)

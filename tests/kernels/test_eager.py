@@ -77,6 +77,30 @@ def test_what_is_not_pending_is_not_computed_with(op: str):
     assert writes_something(case)
 
 
+def test_a_row_has_the_same_bits_whatever_others_have_pending():
+    """Slot 0 is nobody's: its cursor, which padding reads, changes how long all rows are."""
+    heads, keys, size, value, conv, room = 4, 1, 3, 2, 3, 4
+    channels = 2 * keys * size + heads * value
+
+    def live(seed: int, pending: int) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+
+        def rand(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, generator=generator)
+
+        out, ssm = torch.empty(3, 2, heads, value), rand(3, heads, size, value)
+        held = (rand(2, 3, conv - 1 + room, channels), rand(2, 3, room, 2, heads))
+        launch = (rand(3, 2, channels), rand(3, 2, heads), rand(3, 2, heads))
+        weights = (rand(channels, conv), rand(heads), rand(heads))
+        cursor = torch.tensor([[pending, 0], [1, 1], [0, 0]])
+        kernels.gdn_replay(out, ssm, *held, *launch, *weights, cursor, torch.tensor([1, 2, 0]))
+        return out[:2], ssm[1:]
+
+    for seed in range(40):
+        for pending in (2, 4):
+            assert all(map(torch.equal, live(seed, 0), live(seed, pending)))
+
+
 def test_this_process_is_eager_and_never_imports_triton():
     assert implementation() == "eager"
     assert implementation("cuda") == "cuda"

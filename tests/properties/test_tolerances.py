@@ -1,0 +1,78 @@
+"""How far a float of a real model may be off: the table, or what the reference's own rounding carries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from draftproof.properties.evidence.comparison import before_ties, find_other_choices, find_ties
+from draftproof.properties.evidence.tolerances import CARRIED, CLOSE_EXPERTS, EPSILON, is_tied, near
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.trace import Key, Observation, Trace
+
+EPS = EPSILON["float32"]
+KEY = Key(0, 1, layer=0, row=0)
+RIGHT = np.array([1.0, -0.5])
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return replace(generate(0, 1)[0], model=Checkpoint(path="x", vocab=50))
+
+
+def test_without_a_second_run_the_table_decides(scenario: Scenario):
+    within = near(scenario, "commit.kv", {})
+    assert within(KEY, RIGHT, RIGHT + 10 * EPS)
+    assert not within(KEY, RIGHT, RIGHT + 100 * EPS)
+    assert not within(KEY, RIGHT, RIGHT * np.nan)
+
+
+def test_a_wrong_default_does_not_fit_in(scenario: Scenario):
+    """A norm with 1e-5 where 3e-5 is configured."""
+    states = np.array([0.9, -1.1, 0.4])
+    right, wrong = (states / np.sqrt((states**2).mean() + eps) for eps in (3e-5, 1e-5))
+    assert not near(scenario, "commit.kv", {KEY: right.astype(np.float32).astype(np.float64)})(KEY, right, wrong)
+
+
+def test_an_ill_conditioned_model_widens_its_bounds(scenario: Scenario):
+    within = near(scenario, "commit.kv", {KEY: RIGHT + np.array([1000 * EPS, 0.0])})
+    assert within(KEY, RIGHT, RIGHT + 0.9 * CARRIED * 1000 * EPS)
+    assert not within(KEY, RIGHT, RIGHT + 1.1 * CARRIED * 1000 * EPS)
+    assert not within(Key(0, 2), RIGHT, RIGHT + 1000 * EPS)
+
+
+def test_a_float64_subject_gets_bounds_of_its_own_epsilon(scenario: Scenario):
+    model = replace(scenario.model, dtype="float64")
+    within = near(replace(scenario, model=model), "commit.kv", {KEY: RIGHT + 1000 * EPS})
+    assert within(KEY, RIGHT, RIGHT + 1000 * EPSILON["float64"])
+    assert not within(KEY, RIGHT, RIGHT + EPS)
+
+
+def test_margins_that_rounding_moves_are_ties(scenario: Scenario):
+    assert not is_tied(scenario, (3, 0.5), (3, 0.5), None)
+    assert not is_tied(scenario, (3, 0.5), (4, 0.0), (3, 0.5))
+    assert is_tied(scenario, (3, 0.5), (4, 0.0), (3, 0.4))
+    assert is_tied(scenario, (3, 1e-6), (4, 0.0), None)
+
+
+def trace(*choices: tuple[int, int, int], gaps: dict[tuple[int, int], float] | None = None) -> Trace:
+    """A trace of choices (request, round, token)."""
+    seen = tuple(Observation("verify.choice", Key(r, n, row=0), (token, 1.0)) for r, n, token in choices)
+    return Trace("x", frozenset({"verify.choice"}), seen, gaps=gaps or {})
+
+
+def test_a_narrow_choice_of_experts_ends_a_request_with_its_round(scenario: Scenario):
+    reference = trace((0, 1, 5), (1, 1, 5), gaps={(0, 0): 1.0, (0, 2): CLOSE_EXPERTS / 2, (0, 3): 0.0, (1, 4): 1e-3})
+    ties = find_ties(scenario, reference, trace(), {})
+    assert ties == {0: (2,)}
+    values = {Key(request, round_): 1 for request in (0, 1) for round_ in (1, 2, 3)}
+    assert set(before_ties("accept.correct_len", values, ties)) == {Key(0, 1), *(Key(1, n) for n in (1, 2, 3))}
+
+
+def test_nothing_is_taken_from_a_second_run_behind_another_choice():
+    ties = find_other_choices(trace((0, 1, 5), (0, 2, 6), (1, 1, 7)), trace((0, 1, 5), (0, 2, 9), (1, 1, 7)))
+    assert set(ties) == {0}
+    values = {Key(0, number): 1 for number in (1, 2, 3)}
+    assert set(before_ties("accept.correct_len", values, ties)) == {Key(0, 1)}

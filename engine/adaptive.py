@@ -57,9 +57,9 @@ class ControllerState:
     count: int
 
 
-def effective_max_speculative_num_draft_tokens(config: AdaptiveConfig) -> int:
-    """Return the largest verify width that may ever run; every pool and buffer is sized by it."""
-    return max(config.steps) + 1
+def effective_max_speculative_num_draft_tokens(steps: Sequence[int]) -> int:
+    """Return the largest verify width that may ever run at these step counts; every pool and buffer is sized by it."""
+    return max(steps) + 1
 
 
 def start(config: AdaptiveConfig) -> ControllerState:
@@ -107,7 +107,12 @@ def read_adaptive_config(path: str | Path, initial: int) -> AdaptiveConfig:
         if not field.fits(value):
             raise AdaptiveError(f"{path}: invalid {name} {_shown(value)}: expected {field.allowed}")
     given = {_FIELDS[name].attribute: _FIELDS[name].convert(value) for name, value in values.items()}
-    return AdaptiveConfig(initial, **given)
+    config = AdaptiveConfig(initial, **given)
+    if len(config.steps) < 2:
+        raise AdaptiveError(
+            f"{path}: invalid candidate_steps {list(config.steps)}: expected a step count beside {initial}"
+        )
+    return config
 
 
 @dataclass(frozen=True)

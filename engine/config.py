@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from draftproof.engine.adaptive import AdaptiveConfig, effective_max_speculative_num_draft_tokens
+from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,20 @@ class EngineConfig:
     row_seed: int = 0
     page_order: tuple[int, ...] = ()
     state_order: tuple[int, ...] = ()
-    adaptive: AdaptiveConfig | None = None
+    adaptive: AdaptiveConfig | BatchAdaptiveConfig | None = None
     draft_batch: int = 0
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The step counts that may run with drafts."""
+        """The step counts that may run."""
         return self.adaptive.steps if self.adaptive else (self.steps,)
 
     @property
     def most_width(self) -> int:
         """The largest verify width that can ever run: whatever is allocated once is sized by it."""
-        return effective_max_speculative_num_draft_tokens(self.adaptive) if self.adaptive else self.steps + 1
+        return effective_max_speculative_num_draft_tokens(self.candidates)
 
     @property
     def most_rows(self) -> int:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from draftproof import kernels
-from draftproof.engine.adaptive import advance, start
 from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.controller import controller
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
 from draftproof.engine.graphs.backend import Backend
@@ -71,7 +71,7 @@ class Engine:
         self.draft = kind(draft.model, self._context)
         self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
-        self._controller = start(config.adaptive) if config.adaptive else None
+        self._controller = controller(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
             steps: Runtime(steps, config, self.verifier, self.draft, self.probes) for steps in step_counts
@@ -110,7 +110,7 @@ class Engine:
 
     def step(self) -> tuple[Commit, ...]:
         """Run one step; return what each request gained in it."""
-        plan = self.scheduler.plan(self._step, self._controller.steps if self._controller else self.config.steps)
+        plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1
         self.probes.on_plan(plan)
         commits: tuple[Commit, ...] = ()
@@ -125,6 +125,10 @@ class Engine:
             self.probes.on_release(req_row, pages, state_slot)
         self.probes.on_step(plan)
         return commits
+
+    def _steps(self, num_rows: int) -> int:
+        """Return the most drafts of a row in a decode batch of so many rows."""
+        return self._controller.steps(num_rows) if self._controller else self.config.steps
 
     def _prefill(self, batch: tuple[PrefillRow, ...]) -> tuple[Commit, ...]:
         """Run one chunk of each prompt, eagerly: the target over all of them, then the draft's entries."""
@@ -210,11 +214,9 @@ class Engine:
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         """Advance the step-count controller by a verify; what it chooses holds from the next step on."""
-        if self.config.adaptive and self._controller:
-            before = self._controller
+        if self._controller:
             num_drafts = [row.num_drafts for row in batch]
-            self._controller = advance(self.config.adaptive, before, num_drafts, acceptance.correct_len_cpu)
-            self.probes.on_control(before, self._controller)
+            self.probes.on_control(*self._controller.update(num_drafts, acceptance.correct_len_cpu))
 
     def _commit_states(self, commits: tuple[Commit, ...]) -> None:
         """Commit the recurrent state after each request's last committed row, with a checkpoint where due."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from draftproof.engine.config import EngineConfig
@@ -66,10 +67,10 @@ class Scheduler:
     def idle(self) -> bool:
         return not self._waiting and not self.live
 
-    def plan(self, step: int, steps: int) -> StepPlan:
+    def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
         """Admit, then one chunk for every sequence in prefill and one round for those past it; allocate their pages.
 
-        `steps` are the most drafts that a row may have.
+        `steps_of` gives the most drafts that a row may have in a decode batch of so many rows.
         """
         self._admit(step)
         prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
@@ -77,6 +78,7 @@ class Scheduler:
         if self._config.row_seed:
             random.Random(self._config.row_seed * 1000003 + step).shuffle(ready)
         limit = self._config.draft_batch
+        steps = steps_of(len(ready))
         allowed = 0 if limit and len(ready) > limit else steps
         decode = tuple(self._round(sequence, allowed) for sequence in ready)
         page = self._config.page_size

@@ -1,4 +1,4 @@
-"""The step-count controller by definition: a pure function of what was accepted (docs/semantics.md, S-ADAPT-1).
+"""The step-count controllers by definition: pure functions of what was accepted (docs/semantics.md, S-ADAPT-1, -7).
 
 A row of a batch is (K, correct_len): the drafts that it verified and how many were right, uncut by any limit.
 Everything is IEEE double in just this order of operations, so that an engine can be held to the last bit.
@@ -6,19 +6,22 @@ Everything is IEEE double in just this order of operations, so that an engine ca
 
 from __future__ import annotations
 
+import bisect
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.values.observed import StepsInForce
-from draftproof.properties.values.scenario import Adaptive, Scenario
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, AdaptiveSlot, Scenario
 from draftproof.properties.values.trace import Key, Observation
 
 Row = tuple[int, int]
+Controller = Adaptive | AdaptiveByBatch
 
 
 class Control(NamedTuple):
-    """The steps in force, how many verifies with drafts they follow, and the average of accepted drafts."""
+    """The steps in force, how many verifies they follow, and the average of accepted drafts; of a slot its own."""
 
     steps: int
     verifies: int
@@ -52,18 +55,84 @@ def _moved(adaptive: Adaptive, steps: int, average: float) -> int:
     return candidates[place]
 
 
+def start_slot(adaptive: AdaptiveByBatch, slot: AdaptiveSlot) -> Control:
+    """Before anything was verified in a slot: the initial steps if they are a candidate, or else the middle one."""
+    candidates = sorted(set(slot.candidates))
+    steps = adaptive.initial if adaptive.initial in candidates else candidates[len(candidates) // 2]
+    return Control(steps, 0, float(steps - 1))
+
+
+def update_slot(adaptive: AdaptiveByBatch, slot: AdaptiveSlot, control: Control, batch: Iterable[Row]) -> Control:
+    """After the verify of a batch of the slot. Without steps in force it counts, so that they are tried again."""
+    accepted = [correct for drafts, correct in batch if drafts >= 1]
+    average = control.average
+    if control.steps:
+        if not accepted:
+            return control
+        average = (1 - adaptive.alpha) * average + adaptive.alpha * (sum(accepted) / len(accepted))
+    verifies = control.verifies + 1
+    if verifies <= adaptive.warmup or (verifies - adaptive.warmup) % adaptive.interval:
+        return Control(control.steps, verifies, average)
+    if control.steps:
+        return Control(_moved_in_slot(slot, control.steps, average), verifies, average)
+    probed = min((count for count in slot.candidates if count > 0), default=0)
+    return Control(probed, verifies, float(probed - 1) if probed and average < 0 else average)
+
+
+def _moved_in_slot(slot: AdaptiveSlot, steps: int, average: float) -> int:
+    """Down as far as the average asks for; only where it asks for nothing, up; and no higher than the ceiling.
+
+    The ceiling holds back nothing that goes up.
+    """
+    candidates = sorted(set(slot.candidates))
+    place = start = candidates.index(steps)
+    while place > 0 and average <= (candidates[place - 1] - 0.5 if candidates[place - 1] else 0.5) + slot.down:
+        place -= 1
+    while start <= place < len(candidates) - 1 and average > candidates[place] - 0.5 + slot.up:
+        place += 1
+    if slot.ceiling > 0 and place <= start:
+        ceiling = max(1, math.ceil(average * slot.ceiling))
+        while place > 0 and candidates[place] > ceiling:
+            place -= 1
+    return candidates[place]
+
+
+def slot_of(adaptive: Controller, rows: int) -> int:
+    """Which slot a batch of so many rows belongs to: the last that begins no higher; below all of them the first."""
+    if isinstance(adaptive, Adaptive):
+        return 0
+    rows = min((size for size in adaptive.rounding if size >= rows), default=rows)
+    return max(0, bisect.bisect_right([slot.batch for slot in adaptive.slots], rows) - 1)
+
+
+def begin(adaptive: Controller) -> tuple[Control, ...]:
+    """Every slot before anything was verified; a controller of one list is a single slot."""
+    if isinstance(adaptive, Adaptive):
+        return (start(adaptive),)
+    return tuple(start_slot(adaptive, slot) for slot in adaptive.slots)
+
+
+def after(adaptive: Controller, controls: tuple[Control, ...], batch: Sequence[Row]) -> tuple[Control, ...]:
+    """Every slot after the verify of a batch, which changes its own."""
+    if isinstance(adaptive, Adaptive):
+        return (update(adaptive, controls[0], batch),)
+    own = slot_of(adaptive, len(batch))
+    new = update_slot(adaptive, adaptive.slots[own], controls[own], batch)
+    return (*controls[:own], new, *controls[own + 1 :])
+
+
 def steps_in_force(scenario: Scenario, batches: Iterable[Sequence[Row]]) -> list[Control]:
-    """For each decode batch of a run, in order: the steps in force and the verifies before it, the average after it.
+    """For each decode batch of a run, in order: its steps in force and the verifies before it, the average after it.
 
     Without a controller the scenario's steps are in force throughout.
     """
     if scenario.adaptive is None:
         return [Control(scenario.steps, 0, float(scenario.steps - 1)) for _ in batches]
-    told, control = [], start(scenario.adaptive)
+    told, controls = [], begin(scenario.adaptive)
     for batch in batches:
-        after = update(scenario.adaptive, control, batch)
-        told.append(Control(control.steps, control.verifies, after.average))
-        control = after
+        own, before = slot_of(scenario.adaptive, len(batch)), controls
+        controls = after(scenario.adaptive, controls, batch)
+        told.append(Control(before[own].steps, before[own].verifies, controls[own].average))
     return told
 
 

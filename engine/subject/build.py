@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.adaptive import AdaptiveConfig
+from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts import probe_model
 from draftproof.engine.drafts.base import DraftModel
@@ -22,7 +23,7 @@ from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.probe import draft_weights, target_weights
-from draftproof.properties.values.scenario import Checkpoint, Linear, ProbeModel, Scenario
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Checkpoint, Linear, ProbeModel, Scenario
 from draftproof.properties.values.script import Script
 
 
@@ -82,6 +83,14 @@ def _checkpoint(model: Checkpoint, draft: CheckpointDraft | Ngram, device: torch
     return load(model, draft, device)
 
 
+def _adaptive(spec: Adaptive | AdaptiveByBatch) -> AdaptiveConfig | BatchAdaptiveConfig:
+    fields = msgspec.structs.asdict(spec)
+    if isinstance(spec, Adaptive):
+        return AdaptiveConfig(**fields)
+    slots = tuple(SlotConfig(**msgspec.structs.asdict(slot)) for slot in spec.slots)
+    return BatchAdaptiveConfig(**{**fields, "slots": slots})
+
+
 def config(scenario: Scenario) -> EngineConfig:
     memory, schedule = scenario.memory, scenario.schedule
     order, states = list[int](), list[int]()
@@ -103,7 +112,7 @@ def config(scenario: Scenario) -> EngineConfig:
         row_seed=schedule.row_seed,
         page_order=tuple(order),
         state_order=tuple(states),
-        adaptive=AdaptiveConfig(**msgspec.structs.asdict(scenario.adaptive)) if scenario.adaptive else None,
+        adaptive=_adaptive(scenario.adaptive) if scenario.adaptive else None,
         draft_batch=schedule.draft_batch,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,

@@ -118,8 +118,15 @@ def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_choices(scenario: Scenario) -> Iterator[Scenario]:
-    """Fewer step counts to choose from."""
-    for chosen in fewer(scenario, "adaptive.candidates"):
+    """Fewer step counts to choose from, or fewer slots of them."""
+    yield from fewer(scenario, "adaptive.rounding")
+    slots = get(scenario, "adaptive.slots") or ()
+    of_slots = (
+        put(scenario, "adaptive.slots", (*slots[:place], smaller, *slots[place + 1 :]))
+        for place, slot in enumerate(slots)
+        for smaller in fewer(slot, "candidates")
+    )
+    for chosen in chain(fewer(scenario, "adaptive.candidates"), fewer(scenario, "adaptive.slots"), of_slots):
         assert chosen.adaptive is not None
         yield with_steps(chosen, max(chosen.adaptive.steps))
 

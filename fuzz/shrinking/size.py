@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftproof.properties.values.paths import get
-from draftproof.properties.values.scenario import Request, Scenario, round_plan
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, Scenario, round_plan
 
 _TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")
 _DRAFT = ("draft.heads", "draft.kv_heads", "draft.key_dim", "draft.value_dim", "draft.lanes", "draft.max_n")
@@ -86,9 +86,16 @@ def _layout(scenario: Scenario) -> tuple[int, ...]:
         scenario.memory.page_size,
         schedule.max_batch,
         sum(scenario.graphs.sizes),
-        len(adaptive.candidates) + adaptive.interval + adaptive.warmup if adaptive else 0,
+        _choices(adaptive) + adaptive.interval + adaptive.warmup if adaptive else 0,
         scenario.states.checkpoint,
     )
+
+
+def _choices(adaptive: Adaptive | AdaptiveByBatch) -> int:
+    """Count what a controller may choose from."""
+    if isinstance(adaptive, Adaptive):
+        return len(adaptive.candidates)
+    return len(adaptive.rounding) + sum(1 + len(slot.candidates) for slot in adaptive.slots)
 
 
 def _rest(scenario: Scenario) -> tuple[int, ...]:

@@ -41,14 +41,15 @@ CONTRACTS = (
     equals(
         "control.steps",
         concerns=_adaptive,
-        cites="S-ADAPT-1, S-ADAPT-3",
-        minimum="adaptive_scenarios step_switches_up step_switches_down",
+        cites="S-ADAPT-1, S-ADAPT-3, S-ADAPT-7, S-ADAPT-8",
+        minimum="adaptive_scenarios step_switches_up step_switches_down by_batch_scenarios batches_without_steps "
+        "steps_after_none",
     ),
     equals(
         "control.average",
         concerns=_adaptive,
-        cites="S-ADAPT-1, S-ADAPT-2",
-        minimum="adaptive_scenarios step_switches_up",
+        cites="S-ADAPT-1, S-ADAPT-2, S-ADAPT-7, S-ADAPT-9",
+        minimum="adaptive_scenarios step_switches_up by_batch_scenarios",
     ),
     listed(
         "control.num_drafts",

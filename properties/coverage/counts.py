@@ -46,6 +46,7 @@ _RUNS: Table[RunSample] = {
     **{f"poison_{poison}": _is_one(poison=poison) for poison in "01"},
     **{f"variant_{name}": _is_one(changed=name) for name in VARIANTS},
     "adaptive_scenarios": lambda run: run.control.startswith("adaptive"),
+    "by_batch_scenarios": lambda run: run.is_by_batch,
     "hybrid_scenarios": lambda run: run.is_hybrid,
     **{f"{name}_scenarios": _is_one(draft=name) for name in ALGORITHMS},
     "layers_chained": lambda run: run.chained_extends * (run.chain != "unchained"),
@@ -86,6 +87,8 @@ _BATCHES: Table[BatchSample] = {
     "prefill_beside_decode": _is_one(beside="prefill"),
     "step_switches_up": lambda batch: batch.steps_change > 0,
     "step_switches_down": lambda batch: batch.steps_change < 0,
+    "batches_without_steps": lambda batch: batch.steps == 0,
+    "steps_after_none": lambda batch: batch.steps == batch.steps_change > 0,
     "batches_without_drafts": lambda batch: not batch.has_drafts,
     "drafts_after_batch_without": lambda batch: batch.drafts_again,
     "batches_too_large_for_drafts": lambda batch: batch.is_too_large_for_drafts,
@@ -250,5 +253,11 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names.update({"layers_unchained"}, _OF_TWO.split() if form.layers == 1 else {*long, "chains_of_one"})
     if real:
         # They have a prompt's tokens and step counts of their own, and few scenarios.
-        names |= {"zero_tails", "unfound_beside_found"}
+        names |= {
+            "zero_tails",
+            "unfound_beside_found",
+            "by_batch_scenarios",
+            "batches_without_steps",
+            "steps_after_none",
+        }
     return frozenset(names)

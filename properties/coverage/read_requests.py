@@ -10,7 +10,7 @@ from draftproof.properties.coverage.samples import RequestSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import ProbeModel, Request, Scenario
+from draftproof.properties.values.scenario import AdaptiveByBatch, ProbeModel, Request, Scenario
 from draftproof.properties.values.trace import Key
 from draftproof.properties.variants import NEED_SIZES
 
@@ -39,6 +39,7 @@ def read_run(evidence: Evidence) -> RunSample:
         **_of_entries(scenario),
         form=evidence.form,
         changed=changed,
+        is_by_batch=isinstance(scenario.adaptive, AdaptiveByBatch),
         steps=scenario.steps,
         engine_steps=len({row.step for row in evidence.schedule.rows}),
         ties=len(evidence.ties),

@@ -59,6 +59,7 @@ def _batch(
         has_fewer_rows=len(rows) < len(before),
         has_more_rows=len(rows) > len(before) > 0,
         is_below_captured_size=len(rows) < min(len(before), size),
+        steps=steps,
         steps_change=steps - evidence.plans.steps_in_force(before[0].step) if before else 0,
         drafts_again=not any(row.count for row in before) and bool({row.request for row in before} & drafting),
     )

@@ -33,6 +33,7 @@ class RunSample(NamedTuple):
 
     form: Form
     changed: str
+    is_by_batch: bool
     steps: int
     engine_steps: int
     ties: int
@@ -90,6 +91,7 @@ class BatchSample(NamedTuple):
     has_fewer_rows: bool
     has_more_rows: bool
     is_below_captured_size: bool
+    steps: int
     steps_change: int
     drafts_again: bool
 

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.requests import endless
 from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
 from draftproof.properties.values.paths import put_in
-from draftproof.properties.values.scenario import ProbeModel, Request, RoundPlan, Scenario
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 
 T = TypeVar("T")
+Controller = Adaptive | AdaptiveByBatch
 # Periods of what takes turns are 2, 3, 4, 5, 7: each meets each of the others.
 _MORE_LAYERS = (0, 1, 0, 2, 0)
 _LAYERS = (1, 2, 1, 3)
@@ -158,18 +159,31 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
     """
     if steps < 1:
         raise ValueError(f"invalid steps {steps}: expected 1 or more")
-    adaptive = scenario.adaptive
-    if adaptive is not None:
-        candidates = tuple(dict.fromkeys(min(count, steps) for count in adaptive.candidates))
-        initial = min(adaptive.initial, steps)
-        if adaptive.initial < max(adaptive.steps) and initial == steps:
-            # It could rise, and still should.
-            initial = max(1, steps - 1)
-        adaptive = replace(adaptive, initial=initial, candidates=candidates)
     requests = tuple(
         replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds)) for request in scenario.requests
     )
-    return replace(scenario, steps=min(scenario.steps, steps), adaptive=adaptive, requests=requests)
+    return replace(
+        scenario, steps=min(scenario.steps, steps), adaptive=_fewer(scenario.adaptive, steps), requests=requests
+    )
+
+
+def _fewer(adaptive: Controller | None, steps: int) -> Controller | None:
+    """Return a controller of at most `steps` steps; none if that leaves one list nothing to choose from."""
+    if adaptive is None:
+        return None
+    initial = min(adaptive.initial, steps)
+    if isinstance(adaptive, AdaptiveByBatch):
+        slots = tuple(replace(slot, candidates=_at_most(slot.candidates, steps)) for slot in adaptive.slots)
+        return replace(adaptive, initial=initial, slots=slots)
+    if adaptive.initial < max(adaptive.steps) and initial == steps:
+        # It could rise, and still should.
+        initial = max(1, steps - 1)
+    made = replace(adaptive, initial=initial, candidates=_at_most(adaptive.candidates, steps))
+    return made if len(made.steps) > 1 else None
+
+
+def _at_most(candidates: Sequence[int], steps: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(min(count, steps) for count in candidates))
 
 
 def _lasting(scenario: Scenario) -> Scenario:

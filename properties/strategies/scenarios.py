@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.models import models
@@ -24,6 +25,7 @@ from draftproof.properties.strategies.turns import ALIKE, COMMITS, DENSE_VARIANT
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, Mtp, kind_of
 from draftproof.properties.values.scenario import (
     Adaptive,
+    AdaptiveByBatch,
     Graphs,
     Memory,
     ProbeModel,
@@ -177,8 +179,10 @@ _CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 
 
 @st.composite
-def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive:
+def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive | AdaptiveByBatch:
     """Draw a controller that moves within a few rounds."""
+    if not size.controllers and draw(st.sampled_from((True, False, True, False, True))):
+        return draw(by_batch())
     usual = _RISING if profile.pattern == "rising" else _CANDIDATES
     initial, candidates = draw(st.sampled_from(size.controllers or usual))
     return Adaptive(

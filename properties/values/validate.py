@@ -17,7 +17,7 @@ from draftproof.properties.values.drafts import (
     ProbeDraft,
     kind_of,
 )
-from draftproof.properties.values.scenario import Checkpoint, ProbeModel, Scenario, pages_needed
+from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, Scenario, pages_needed
 
 
 class InvalidScenarioError(DraftproofError, ValueError):
@@ -109,9 +109,17 @@ def _linear(scenario: Scenario) -> None:
 
 def _adaptive(scenario: Scenario) -> None:
     adaptive = scenario.adaptive
-    if adaptive is not None:
-        largest = max(adaptive.steps)
-        _require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
+    if adaptive is None:
+        return
+    largest = max(adaptive.steps)
+    _require(scenario.steps == largest, "steps", scenario.steps, f"the largest step count of adaptive, {largest}")
+    if isinstance(adaptive, Adaptive):
+        # As in SGLang, of which the later controller takes one.
+        several = "two step counts or more with adaptive.initial among them, or no adaptive at all"
+        _require(len(adaptive.steps) > 1, "adaptive.candidates", list(adaptive.steps), several)
+        return
+    for name, sizes in (("slots.batch", [one.batch for one in adaptive.slots]), ("rounding", list(adaptive.rounding))):
+        _require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
 
 
 def _request(scenario: Scenario, index: int) -> None:

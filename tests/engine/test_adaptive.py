@@ -278,8 +278,8 @@ def test_a_history_worked_by_hand() -> None:
 def test_start_and_sizes() -> None:
     config = AdaptiveConfig(initial=5, candidates=(7, 1, 7))
     assert (config.steps, start(config)) == ((1, 5, 7), ControllerState(5, 4.0, 0))
-    assert effective_max_speculative_num_draft_tokens(config) == 8
-    assert effective_max_speculative_num_draft_tokens(replace(config, initial=9)) == 10
+    assert effective_max_speculative_num_draft_tokens(config.steps) == 8
+    assert effective_max_speculative_num_draft_tokens(replace(config, initial=9).steps) == 10
     assert asdict(AdaptiveConfig(initial=3)) == msgspec.structs.asdict(Adaptive(initial=3))
 
 

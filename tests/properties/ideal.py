@@ -30,7 +30,7 @@ from draftproof.properties.values.observed import (
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, round_plan
 from draftproof.properties.values.script import Finish, RoundScript, Script, forced
 from draftproof.properties.values.trace import Key, Observation, Trace
-from draftproof.reference.control import observations, start, update
+from draftproof.reference.control import after, begin, observations, slot_of
 from draftproof.reference.drafts.ngram import ReferenceNgram
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
@@ -86,7 +86,7 @@ class _Play:
         self.slots = list(range(1, memory.request_slots + 1))
         order = sorted(range(len(scenario.requests)), key=lambda request: (scenario.requests[request].arrival, request))
         self.waiting, self.live = order, list[_Live]()
-        self.control = start(scenario.adaptive) if scenario.adaptive else None
+        self.controls = begin(scenario.adaptive) if scenario.adaptive else ()
         self.drafts: dict[tuple[int, int], int] = {}
         self.rows: dict[tuple[int, int], tuple[int, int]] = {}
         self.tables: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -131,7 +131,7 @@ class _Play:
 
     def planned(self, decode: list[_Live]) -> list[int]:
         """K of every row."""
-        schedule, most = self.scenario.schedule, self.control.steps if self.control else self.scenario.steps
+        schedule, most = self.scenario.schedule, self.steps(len(decode))
         if 0 < schedule.draft_batch < len(decode):
             most = 0
         counts = []
@@ -142,6 +142,11 @@ class _Play:
             count = drafts_allowed(wanted, context=live.context, max_len=limit, budget_left=left)
             counts.append(min(count, self.found(live, count)))
         return counts
+
+    def steps(self, rows: int) -> int:
+        """The steps in force for a batch of so many rows."""
+        adaptive = self.scenario.adaptive
+        return self.controls[slot_of(adaptive, rows)].steps if adaptive else self.scenario.steps
 
     def found(self, live: _Live, count: int) -> int:
         """How many tokens there are to propose, for who looks for them and is not told."""
@@ -223,8 +228,7 @@ class _Play:
 
     def decode(self, batch: list[_Live], counts: list[int]) -> list[_Live]:
         """Returns whose requests end."""
-        most = self.control.steps if self.control else self.scenario.steps
-        width = most + 1 if any(counts) else 1
+        width = self.steps(len(batch)) + 1 if any(counts) else 1
         sizes = self.scenario.graphs.sizes if self.scenario.graphs.capture else ()
         size = next((size for size in sizes if size >= len(batch)), 0)
         rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
@@ -261,8 +265,8 @@ class _Play:
         self.finish(ended)
         for layer in self.layers if len(ended) < len(batch) else ():
             self.launch(LaunchKind.EXTEND, len(batch) - len(ended), extended[layer], width, layer)
-        if self.control and self.scenario.adaptive:
-            self.control = update(self.scenario.adaptive, self.control, pairs)
+        if self.scenario.adaptive:
+            self.controls = after(self.scenario.adaptive, self.controls, pairs)
         return ended
 
     def round(self, live: _Live, count: int) -> RoundScript:

@@ -1,0 +1,41 @@
+"""Step-count controllers by batch size that move within a few rounds."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from draftproof.properties.values.scenario import AdaptiveByBatch, AdaptiveSlot
+
+# Least batch size and step counts of each slot; 0 is a round without drafts. Some begin above one row, some leave large
+# batches no drafts at all.
+_TABLES: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...] = (
+    ((1, (0, 1, 3)), (2, (2, 3, 4))),
+    ((1, (1, 2, 5)), (2, (0, 1, 3))),
+    ((2, (0, 1, 2, 4)), (3, (1, 3))),
+    ((1, (0, 1, 5)), (2, (1, 3)), (3, (0,))),
+    ((1, (1, 3, 4)), (3, (0, 1))),
+)
+
+
+@st.composite
+def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
+    """Draw a controller by batch size; `initial` is a candidate of some slots, and 0 is probed at once."""
+    table = draw(st.sampled_from(_TABLES))
+    slots = tuple(
+        AdaptiveSlot(
+            batch=batch,
+            candidates=candidates,
+            down=draw(st.sampled_from((0.0, -0.25, 0.5))),
+            up=draw(st.sampled_from((0.0, -0.25, 0.25))),
+            ceiling=draw(st.sampled_from((0.0, 0.5, 1.0))),
+        )
+        for batch, candidates in table
+    )
+    return AdaptiveByBatch(
+        initial=draw(st.sampled_from((0, 4, 0, 3, 1))),
+        slots=slots,
+        alpha=draw(st.sampled_from((0.5, 0.75))),
+        interval=draw(st.sampled_from((1, 1, 2))),
+        warmup=draw(st.integers(0, 1)),
+        rounding=draw(st.sampled_from(((), (2,), (1, 3), (2, 4)))),
+    )

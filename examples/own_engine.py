@@ -58,7 +58,9 @@ class SteeredLookup(PromptLookupCandidateGenerator):
         return torch.cat((input_ids, input_ids.new_tensor([drafts])), dim=1), None
 
     def update_candidate_strategy(self, input_ids, scores, num_matches):
-        self.rounds.append(Round(tuple(input_ids[0, -num_matches - 1 :].tolist()), num_matches, self.proposed))
+        self.rounds.append(
+            Round(tuple(input_ids[0, -int(num_matches) - 1 :].tolist()), int(num_matches), self.proposed)
+        )
 
 
 class PromptLookup:

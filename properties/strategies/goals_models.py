@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.coverage.points import drafts_with
+from draftproof.properties.coverage.points import OF_ENTRIES, drafts_with
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.models import models
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm, kind_of
@@ -21,11 +21,9 @@ from draftproof.properties.variants import NEED_SIZES
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
-MODELS = frozenset(
-    {"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "chain", "tie", "checkpoint"}
-)
 # What plans decide is best aimed at where nothing else changes how many drafts there are.
-_FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie"})
+_FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie", *OF_ENTRIES})
+MODELS = _FREE | {"chain", "checkpoint"}
 _TURNS = 60
 
 
@@ -43,7 +41,7 @@ def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         scenario = edit(draw, scenario, wanted)
     turns = [turn for turn in range(_TURNS) if "chain" not in wanted or _CHAINS[wanted["chain"]](turn)]
     scenario = with_draft(fitted(scenario), name, draw(st.sampled_from(turns)))
-    return _decided(scenario, wanted)
+    return _decided(_entries(scenario, wanted), wanted)
 
 
 def fitted(scenario: Scenario, *, tight: bool = False) -> Scenario:
@@ -157,6 +155,18 @@ def _variant(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if variant in NEED_SIZES and "variant" in wanted and not scenario.graphs.sizes:
         scenario = replace(scenario, graphs=Graphs(sizes=(scenario.schedule.max_batch + 1,)))
     return replace(scenario, variant=variant, taps=taps != "off")
+
+
+def _entries(scenario: Scenario, wanted: Wanted) -> Scenario:
+    """Set what a draft of entries takes, hands on and has of its own."""
+    vocab = scenario.model.vocab
+    ids = {"target's": 0, "other order": vocab, "reduced": max(vocab - vocab // 8, 2)}
+    fields = {name: wanted[name] for name in ("takes", "handed") if name in wanted}
+    has = {"embedding": "own_embedding", "head": "own_head", "first embedding": "masks_first"}
+    changes = {name: wanted[point] in ("own", "masked") for point, name in has.items() if point in wanted}
+    if "vocabulary" in wanted:
+        changes["head_vocab"] = ids[wanted["vocabulary"]]
+    return put_in(scenario, "draft", **fields, **changes) if fields or changes else scenario
 
 
 def _decided(scenario: Scenario, wanted: Wanted) -> Scenario:

@@ -23,7 +23,7 @@ def look_up(table: Tensor, tokens: Sequence[int]) -> Tensor:
         raise ValueError("tokens is empty; at least one token is needed")
     bad = [token for token in tokens if not 0 <= token < table.shape[0]]
     if bad:
-        raise ValueError(f"invalid token {bad[0]}: expected one of the vocabulary, 0 .. {table.shape[0] - 1}")
+        raise ValueError(f"token {bad[0]} is outside the vocabulary: expected 0 .. {table.shape[0] - 1}")
     return table[torch.tensor(tokens, dtype=torch.int64)]
 
 

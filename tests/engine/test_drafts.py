@@ -81,6 +81,8 @@ class Chain:
     """Three layers that are never run."""
 
     chain = True
+    takes = "after_norm"
+    target_ids = None
     cache_shape = CacheShape(3, 1, 1, 1, torch.int64)
 
 

@@ -156,9 +156,9 @@ def test_head_equals_reference(tmp_path: Path, name: str) -> None:
     ids = torch.randint(0, VOCAB, (40,))
     hidden = torch.randn(40, dense.width, dtype=torch.float64)
     expected = ReferenceEagleHead.from_arrays(reference, arrays).forward(ids.tolist(), hidden)
-    got = head.forward(ids, hidden, where([1] * 40, list(range(40))), NaiveCache())
-    assert relative(got, expected.g) < BOUND
-    assert relative(head.logits(got), expected.logits) < BOUND
+    states, handed = head.forward(ids, hidden, where([1] * 40, list(range(40))), NaiveCache())
+    assert relative(handed, expected.g) < BOUND
+    assert relative(head.logits(states), expected.logits) < BOUND
 
 
 def test_argmax_over_a_generation_equals_reference(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_outputs_of_layers_are_those_of_transformers(
     monkeypatch.setattr(kept, "record", lambda layer, output: told.append(layer) or save_one(layer, output))
     dense = load_target(tmp_path, "cpu", torch.float64)
     dense.forward(ids, where([1] * 9, list(range(9))), NaiveCache(), kept)
-    assert told == [0, 1, 2]
+    assert told == [0, 1, 2, -1]
     # transformers computes norms and angles in float32.
     assert relative(kept.concatenated(), torch.cat((seen[2], seen[0]), 1)) < 1e-5
 

@@ -211,7 +211,7 @@ def test_a_kernel_fault_is_found_under_the_interpreter():
 
 
 def test_a_wrong_stride_is_reported_as_one():
-    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[2], examples=4)
+    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[2], examples=16)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None

@@ -22,6 +22,12 @@ OFF: tuple[tuple[str, object], ...] = (
     ("states", States()),
     ("states.commit", "snapshot"),
     ("states.checkpoint", 0),
+    ("draft.takes", "after_norm"),
+    ("draft.handed", "after_norm"),
+    ("draft.own_embedding", False),
+    ("draft.own_head", False),
+    ("draft.head_vocab", 0),
+    ("draft.masks_first", False),
 )
 PLAIN: tuple[tuple[str, object], ...] = (
     ("schedule.row_seed", 0),

@@ -8,6 +8,7 @@ from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Req
 _TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")
 _DRAFT = ("draft.heads", "draft.kv_heads", "draft.key_dim", "draft.value_dim", "draft.lanes", "draft.max_n")
 _LINEAR = ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "start")
+_OWN = ("own_embedding", "own_head", "head_vocab", "masks_first")
 _SEEDS = ("model.seed", "draft.seed", "memory.page_seed", "schedule.row_seed", "memory.poison")
 
 
@@ -60,6 +61,8 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         int(scenario.states.commit == "replay"),
         int(scenario.states.checkpoint > 0),
         _number(scenario, "draft.layers") + len(get(scenario, "draft.features") or ()),
+        sum(get(scenario, f"draft.{name}") == "before_norm" for name in ("takes", "handed")),
+        sum(bool(get(scenario, f"draft.{name}")) for name in _OWN),
     )
 
 

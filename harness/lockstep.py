@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from draftproof.errors import DraftproofError
-from draftproof.harness.signals import TimeLimitError
+from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.subject import Subject, finish_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -130,7 +130,8 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
     try:
-        trace = subject.run(scenario, script)
+        with exits_noticed():
+            trace = subject.run(scenario, script)
         if not isinstance(trace, Trace):
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
         for again in trace.duplicates:

@@ -10,8 +10,9 @@ from draftproof.errors import DraftproofError
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.lockstep import Solved, solved
 from draftproof.harness.workers.messages import Order
+from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.judge import Judgement
+from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
@@ -54,15 +55,17 @@ def solve_again(scenario: Scenario, stored: Script | None, case: str) -> Solved:
 
 
 def replay(subject: Subject, known: Solved, case: str) -> Replayed:
-    """Run a solved scenario on a subject and judge it."""
+    """Run a solved scenario on a subject and judge it: INCONCLUSIVE if no contract reached its minimum."""
     seen: list[tuple[Evidence, Judgement]] = []
     executor = Executor(subject, reference=lambda _: known, deadline=DEADLINE, observe=lambda *one: seen.append(one))
     answer = executor.examine(Order(number=0, scenario=known.scenario, measured=False))
     if not seen:
         return Replayed(ReplayReport(verdict=answer.outcome, case=case, detail=answer.detail))
     ran, judged = seen[0]
+    verdicts = [one.verdict for one in summarise([judged], [counts(ran)])]
+    proves = answer.outcome is not Outcome.PASS or Outcome.PASS in verdicts
     report = ReplayReport(
-        verdict=answer.outcome if judged.results else Outcome.INCONCLUSIVE,
+        verdict=answer.outcome if proves else Outcome.INCONCLUSIVE,
         case=case,
         failed=answer.failed,
         first=answer.first,

@@ -1,12 +1,14 @@
-"""Handle signals while something runs: an end in order at Ctrl-C and SIGTERM, and a limit of time."""
+"""Handle signals while something runs, an end in order at Ctrl-C and SIGTERM, and a limit of time; and os._exit."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 
 class TimeLimitError(BaseException):
@@ -43,3 +45,26 @@ def time_limit(seconds: float | None) -> Iterator[None]:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def exits_noticed() -> Iterator[None]:
+    """Raise SystemExit where os._exit is called meanwhile, and once more at the end if someone caught it.
+
+    A process that is forked meanwhile may exit.
+    """
+    exit_now, process, codes = os._exit, os.getpid(), list[int]()
+
+    def notice(status: int) -> NoReturn:
+        if os.getpid() != process:
+            exit_now(status)
+        codes.append(status)
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = notice
+    try:
+        yield
+    finally:
+        os._exit = exit_now
+    for status in codes:
+        raise SystemExit(f"os._exit({status}), and went on")

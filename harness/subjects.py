@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import HunkCounters
+from draftproof.harness.signals import exits_noticed
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
@@ -38,11 +40,29 @@ def present(device: Device, option: str = "--device") -> Device:
     return device
 
 
+class SubjectError(DraftproofError, ValueError):
+    """A user's subject cannot be made; the message names it, the error, and the line that raised."""
+
+
 def make(name: str, device: str) -> Subject:
-    """Call what the name stands for, with the device if it takes one. Raises what importing and calling it raises."""
+    """Call what the name stands for, with the device if it takes one.
+
+    Raises ImportError and AttributeError of a name that stands for nothing. Of the engine it raises what making it
+    raises, of any other subject SubjectError: `sys.exit(0)` and `typer.Exit(0)` there are no way to end in green.
+    """
     module, _, attribute = name.partition(":")
-    factory = getattr(importlib.import_module(module), attribute)
-    subject: Subject = factory(device=device) if _takes_device(factory) else factory()
+    try:
+        with exits_noticed():
+            factory = getattr(importlib.import_module(module), attribute)
+            subject: Subject = factory(device=device) if _takes_device(factory) else factory()
+    except (KeyboardInterrupt, ImportError, AttributeError):
+        raise
+    except BaseException as error:
+        if name == ENGINE and isinstance(error, Exception):
+            raise
+        file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
+        raised = f"{type(error).__name__}: {error}, at {file}:{line}"
+        raise SubjectError(f"invalid subject {name!r}: expected one that can be made, not {raised}") from error
     return subject
 
 

@@ -14,9 +14,12 @@ from typing import Any
 import typer
 
 from draftproof.cli import check, doctor, faults, fuzz, history, parts, replay, report, shrink
+from draftproof.cli.process import leave, run_apart
 from draftproof.errors import DraftproofError
 
 USAGE = 2
+APART = (["check"], ["replay"])
+"""Commands whose subject runs in their own process; the others have workers."""
 app = typer.Typer(
     name="draftproof",
     help="Find the bugs that speculative decoding hides: run an optimized engine and a slow reference in lockstep.",
@@ -42,10 +45,11 @@ app.add_typer(bisect, name="bisect")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit with its verdict, whatever a subject does to its process."""
     # One thread is fastest for tiny models, and torch reads this when it is imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(run(arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    leave(run_apart(lambda: run(given)) if given[:1] in APART else run(given))
 
 
 def run(arguments: list[str] | None = None) -> int:

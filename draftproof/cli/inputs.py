@@ -60,13 +60,9 @@ def factory_name(name: str) -> str:
 
 
 def own_subject(name: str) -> str:
-    """Return the name of a user's subject whose module exists. Raises InputError."""
-    module = factory_name(name).partition(":")[0]
-    try:
-        exists = importlib.util.find_spec(module) is not None
-    except ImportError:
-        exists = False
-    if not exists:
+    """Return the name of a user's subject whose package exists, without importing it. Raises InputError."""
+    package = factory_name(name).partition(":")[0].partition(".")[0]
+    if importlib.util.find_spec(package) is None:
         raise InputError(f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH")
     return name
 

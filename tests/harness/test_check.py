@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -205,6 +207,19 @@ def test_a_subject_cannot_end_the_check(error: BaseException, tmp_path: Path):
 
     report = Checker(Ending(as_it_is), cases=tmp_path).check(SCENARIOS[:2], 3)
     assert report.verdict is Outcome.CRASH
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_a_subject_cannot_end_the_process_in_silence(is_caught: bool):
+    class Exiting(Altered):
+        def run(self, scenario: Scenario, script: Script) -> Trace:
+            with contextlib.suppress(SystemExit if is_caught else ()):
+                os._exit(0)
+            return super().run(scenario, script)
+
+    with pytest.raises(SubjectCrashedError, match=r"SystemExit: os\._exit\(0\)"):
+        evidence(Exiting(as_it_is), SCENARIOS[0])
+    assert os._exit.__module__ == "posix"
 
 
 def test_who_decides_the_rounds_and_does_not_tell_is_not_judged_by_them(tmp_path: Path):

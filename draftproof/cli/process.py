@@ -1,0 +1,67 @@
+"""A command in a process of its own: only what it says at its end is its exit code, whatever a subject does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+CRASHED = 3
+"""The exit code of a command whose process ended before its verdict, as of Outcome.CRASH."""
+
+
+def leave(code: int) -> NoReturn:
+    """End this process now: no handler of atexit can change its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def run_apart(command: Callable[[], int]) -> int:
+    """Run a command in a forked process; return its exit code, or CRASHED if it ended without saying one.
+
+    Call it before anything is imported that keeps threads or a device. Ctrl-C and SIGTERM are the command's to handle.
+    """
+    verdicts, verdict = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(verdicts)
+        signal.signal(signal.SIGINT, _interrupt_once)
+        code = command()
+        os.write(verdict, bytes([code]))
+        leave(code)
+    os.close(verdict)
+    before = {number: signal.signal(number, _passed_on(pid)) for number in (signal.SIGINT, signal.SIGTERM)}
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    # Not until its end: what the subject started may hold the pipe open for longer.
+    os.set_blocking(verdicts, False)
+    try:
+        code = next(iter(os.read(verdicts, 1)), None)
+    except BlockingIOError:
+        code = None
+    os.close(verdicts)
+    if code is not None:
+        return code
+    how = signal.Signals(-status).name if status < 0 else f"exit {status}"
+    print(f"CRASH: the process of the command ended ({how}) before there was a verdict", file=sys.stderr)
+    return CRASHED
+
+
+def _interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Ctrl-C at a terminal comes twice: from there, and from the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _passed_on(pid: int) -> Callable[[int, FrameType | None], None]:
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    return pass_on

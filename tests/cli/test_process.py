@@ -1,0 +1,111 @@
+"""No command is green by accident: its exit code is what it said at its end, whatever a subject does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftproof.cli.app import run
+from draftproof.harness import replay as replays
+from draftproof.harness.replay import replay, solve_again
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.case import encode
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+from draftproof.reference.run import ReferenceSubject
+from tests.harness.subjects import Altered, as_it_is
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = generate(5, 1)[0]
+SUBJECTS = "tests.harness.ending_subjects"
+
+
+def ended(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in the repository's root."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cases") / "scenario.json"
+    path.write_text(encode(SCENARIO))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("lambda: 0", 0, ""),
+        ("lambda: 125", 125, ""),
+        ("lambda: os._exit(0)", 3, "CRASH: the process of the command ended (exit 0) before there was a verdict"),
+        ("lambda: os.kill(os.getpid(), 11)", 3, "CRASH: the process of the command ended (SIGSEGV) before"),
+        ("lambda: 0 * os.fork() or os._exit(0)", 3, "ended (exit 0)"),
+        ("lambda: atexit.register(os._exit, 0) and 1", 1, ""),
+        ("lambda: print('all of it') or 4", 4, ""),
+    ],
+)
+def test_only_what_a_command_says_is_its_exit_code(command: str, code: int, message: str):
+    done = ended(f"import atexit, os; from draftproof.cli.process import leave, run_apart; leave(run_apart({command}))")
+    assert (done.returncode, "all of it" in done.stdout) == (code, "all of it" in command)
+    assert message in done.stderr
+    assert bool(message) == bool(done.stderr)
+
+
+def test_the_crash_of_a_command_is_that_of_a_subject():
+    from draftproof.cli.process import CRASHED
+
+    assert EXIT_CODES[Outcome.CRASH] == CRASHED
+
+
+@pytest.mark.parametrize(
+    ("subject", "says"), [("Ending", "before there was a verdict"), ("EndingLater", "page 9 is out of range")]
+)
+def test_a_subject_that_ends_the_process_is_a_crash_of_replay(case: Path, subject: str, says: str):
+    arguments = ["replay", str(case), "--subject", f"{SUBJECTS}:{subject}"]
+    done = ended(f"from draftproof.cli import main; main({arguments})")
+    assert done.returncode == 3
+    assert says in done.stdout + done.stderr
+
+
+def test_an_engine_that_ends_the_process_is_a_crash_of_check():
+    done = ended(
+        "import ctypes\n"
+        "from draftproof.cli import main\n"
+        "from draftproof.engine.subject import EngineSubject\n"
+        "EngineSubject.run = lambda *_: ctypes.CDLL(None)._exit(0)\n"
+        "main(['check', '--draft', 'eagle', '--examples', '1', '--contract', 'draft.positions'])"
+    )
+    assert done.returncode == 3
+    assert "before there was a verdict" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("factory", "raised"),
+    [("exits", "SystemExit: 0"), ("exits_as_a_command", "Exit"), ("exits_at_once", r"SystemExit: os._exit(0)")],
+)
+def test_a_factory_that_leaves_is_an_error(case: Path, factory: str, raised: str, capsys):
+    assert run(["replay", str(case), "--subject", f"{SUBJECTS}:{factory}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"error: invalid subject '{SUBJECTS}:{factory}': expected one that can be made, not {raised}" in line
+
+
+def test_a_campaign_of_a_factory_that_leaves_is_an_error(tmp_path: Path, capsys):
+    arguments = ["--subject", f"{SUBJECTS}:exits_as_a_command", "--until", "60s", "--workers", "1"]
+    assert run(["fuzz", "--run", str(tmp_path / "run"), *arguments]) in (2, 3)
+    out = capsys.readouterr()
+    assert "expected one that can be made, not Exit" in out.out + out.err
+
+
+def test_a_channel_that_is_declared_and_never_observed_is_named_by_replay(case: Path, capsys):
+    assert run(["replay", str(case), "--subject", f"{SUBJECTS}:Mute"]) == 3
+    assert "the trace has no observation of accept.correct_len, which its subject declares" in capsys.readouterr().out
+
+
+def test_a_replay_that_reaches_no_minimum_is_inconclusive(monkeypatch):
+    known = solve_again(SCENARIO, None, "a case")
+    assert replay(Altered(as_it_is), known, "a case").report.verdict is Outcome.PASS
+    monkeypatch.setattr(replays, "counts", lambda _ran: {})
+    assert replay(ReferenceSubject(), known, "a case").report.verdict is Outcome.INCONCLUSIVE

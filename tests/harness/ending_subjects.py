@@ -1,0 +1,54 @@
+"""Factories of subjects that end their process, or try to, or report next to nothing."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+from dataclasses import replace
+from typing import NoReturn
+
+import typer
+
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
+from draftproof.reference.run import ReferenceSubject
+
+
+def exits() -> NoReturn:
+    sys.exit(0)
+
+
+def exits_as_a_command() -> NoReturn:
+    raise typer.Exit(0)
+
+
+def exits_at_once() -> NoReturn:
+    os._exit(0)
+
+
+class Ending(ReferenceSubject):
+    """Ends the process from C, where nothing of Python notices."""
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        ctypes.CDLL(None)._exit(0)
+        return super().run(scenario, script)
+
+
+class EndingLater(ReferenceSubject):
+    """Crashes, and would have the process end in green."""
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        atexit.register(ctypes.CDLL(None)._exit, 0)
+        raise IndexError("page 9 is out of range")
+
+
+class Mute(ReferenceSubject):
+    """Declares one channel and observes nothing on it."""
+
+    channels = frozenset({"accept.correct_len"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        return replace(super().run(scenario, script), channels=self.channels, observations=())

@@ -11,6 +11,8 @@ import pytest
 from draftproof.cli.app import run
 from draftproof.harness import replay as replays
 from draftproof.harness.replay import replay, solve_again
+from draftproof.harness.workers.messages import Order, SubjectSpec
+from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
@@ -92,11 +94,14 @@ def test_a_factory_that_leaves_is_an_error(case: Path, factory: str, raised: str
     assert f"error: invalid subject '{SUBJECTS}:{factory}': expected one that can be made, not {raised}" in line
 
 
-def test_a_campaign_of_a_factory_that_leaves_is_an_error(tmp_path: Path, capsys):
-    arguments = ["--subject", f"{SUBJECTS}:exits_as_a_command", "--until", "60s", "--workers", "1"]
-    assert run(["fuzz", "--run", str(tmp_path / "run"), *arguments]) in (2, 3)
-    out = capsys.readouterr()
-    assert "expected one that can be made, not Exit" in out.out + out.err
+def test_a_worker_of_a_factory_that_leaves_does_not_start(tmp_path: Path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    spec = SubjectSpec(factory=f"{SUBJECTS}:exits")
+    with (
+        Pool(spec, 1, tmp_path, deadline=60) as pool,
+        pytest.raises(WorkerStartError, match=r"expected one that can be made, not SystemExit: 0"),
+    ):
+        pool.run([Order(number=0, scenario=SCENARIO)])
 
 
 def test_a_channel_that_is_declared_and_never_observed_is_named_by_replay(case: Path, capsys):

@@ -41,13 +41,12 @@ def run_apart(command: Callable[[], int]) -> int:
         signal.signal(number, handler)
     # Not until its end: what the subject started may hold the pipe open for longer.
     os.set_blocking(verdicts, False)
-    try:
-        code = next(iter(os.read(verdicts, 1)), None)
-    except BlockingIOError:
-        code = None
+    told = b""
+    with contextlib.suppress(BlockingIOError):
+        told = os.read(verdicts, 1)
     os.close(verdicts)
-    if code is not None:
-        return code
+    if told:
+        return told[0]
     how = signal.Signals(-status).name if status < 0 else f"exit {status}"
     print(f"CRASH: the process of the command ended ({how}) before there was a verdict", file=sys.stderr)
     return CRASHED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,9 @@ from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.coverage import POINTS, bins
 from draftproof.properties.coverage.counts import counts, total, unreached
+from draftproof.properties.coverage.points import name_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
 from draftproof.properties.kernels.case import KernelCase
@@ -61,8 +64,8 @@ class CheckFinding(Value, frozen=True, kw_only=True):
 class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
-    `counts` are what was exercised, `drafts` the same for the scenarios of each draft; the same seed gives the same
-    report.
+    `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
+    scenarios each value of a coverpoint came up. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -72,6 +75,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     drafts: dict[str, dict[str, int]]
     contracts: tuple[Verdict, ...]
     findings: tuple[CheckFinding, ...] = ()
+    shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
 
 @dataclass
@@ -81,10 +85,12 @@ class _CheckTally:
     findings: dict[Identity, CheckFinding] = field(default_factory=dict)
     broken: list[Answer] = field(default_factory=list)
     drafts: set[str] = field(default_factory=set)
+    bins: Counter[str] = field(default_factory=Counter)
 
     def observe(self, ran: Evidence, judged: Judgement) -> None:
         self.judgements.append(judged)
         self.counts.append(counts(ran))
+        self.bins.update(bins(ran))
 
     def is_known(self, identity: Identity) -> bool:
         return any(identity.is_same(other, "exact") for other in self.findings)
@@ -139,6 +145,10 @@ class Checker:
             drafts={name: _of_draft(name, tally) for name in drafts},
             contracts=verdicts,
             findings=tuple(tally.findings.values()),
+            shares={
+                point: {value: tally.bins[name_of(point, (value,))] for value in values}
+                for point, values in POINTS.items()
+            },
         )
 
     def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _CheckTally) -> None:

@@ -86,6 +86,7 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     if verbose:
         screen.show_verdicts(report.contracts)
         screen.show_counts(report.counts)
+        screen.show(("coverpoint", "in so many of 100 scenarios"), _shares(report))
     else:
         screen.show(("contracts", "verdicts"), _groups(report.contracts))
         if exceptions := [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]:
@@ -101,6 +102,13 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     if report.verdict is Outcome.INCONCLUSIVE:
         screen.line("Nothing failed, but not everything was exercised: try more --examples or another --seed.")
     screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+
+
+def _shares(report: CheckReport) -> Iterable[tuple[str, str]]:
+    """Return a row for each coverpoint: in how many of a hundred scenarios each of its values came up."""
+    for point, values in report.shares.items():
+        if any(values.values()):
+            yield point, ", ".join(f"{value} {100 * count / report.examples:.0f}" for value, count in values.items())
 
 
 def _groups(verdicts: Iterable[Verdict]) -> Iterable[tuple[str, str]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from draftproof.properties.coverage.points import POINTS, split
 from draftproof.properties.values.drafts import proposing
+from draftproof.properties.values.scenario import WRONG
 
 
 class Rule(NamedTuple):
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "a chain of one layer has one proposal, never right in part", {"accept": ("partial",), "chain": ("one layer",)}
     ),
+    Rule("without a wrong draft there is no way to be wrong", {"accept": ("no drafts", "all"), "wrong": WRONG}),
     Rule("no draft reaches no other page", {"accept": _NONE, "crossing": ("one", "more")}),
     Rule("a round without drafts has no proposals", {"accept": _NONE, "proposals": ("forced", "own")}),
     Rule("a round with drafts has proposals", {"accept": _but("accept", *_NONE), "proposals": ("none",)}),

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import cast
 
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS, Algorithm, Proposes, proposing
-from draftproof.properties.values.scenario import VARIANTS
+from draftproof.properties.values.scenario import VARIANTS, WRONG
 
 _FIRST = "first round"
 _ACCEPTS = ("no drafts", "none", "partial", "all")
 REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "draft": ALGORITHMS,
     "layers": ("dense", "snapshot", "replay"),
-    "page size": ("1", "2", "3", "4", "5 and more"),
+    "page size": ("1", "2", "3", "4", "5 to 7", "8 and more"),
     "variant": ("none", *VARIANTS),
     # Off: graphs as they ship, in the run itself or in the run of the variant.
     "taps": ("on", "off", "on and off"),
@@ -33,6 +33,15 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
     "head": ("target's", "own"),
     "vocabulary": ("target's", "other order", "reduced"),
     "first embedding": ("seen", "masked"),
+    # Sizes that are equal here and differ in most models.
+    "keys": ("other than values", "as values"),
+    "state shape": ("oblong", "square"),
+    "draft width": ("other", "target's"),
+    "vocabulary size": ("to 61", "more"),
+    # Tokens of a request at its end; its stop tokens, and which of them came.
+    "length": ("to 8", "to 16", "to 32", "to 64", "to 128", "to 256", "to 512", "more"),
+    "stops": ("none", "one", "several"),
+    "stopped by": ("only one", "lowest", "higher"),
     "end": ("stop in run", "stop as bonus", "stop at prefill", "stop on budget", "budget", "max_len", "at prefill"),
     "pages": ("fresh", "after shorter", "after longer"),
     "state": ("fresh", "after shorter", "after longer"),
@@ -44,11 +53,12 @@ REQUEST_POINTS: dict[str, tuple[str, ...]] = {
 ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "accept": _ACCEPTS,
     "before": (_FIRST, *_ACCEPTS),
-    "K": ("0", "1", "2", "3", "4", "5", "6 and more"),
+    "K": ("0", "1", "2", "3", "4", "5", "6 and 7", "8 and more"),
     "stage": ("first", "middle", "last", "only"),
     "rows": ("eager", "exact", "padded", "oversized"),
     "bucket": ("first", "same", "fewer rows", "more rows", "smaller", "larger"),
-    "batch": ("1", "2", "3", "4 and more"),
+    "captured": ("none", "to 6", "to 15", "16 and more"),
+    "batch": ("1", "2", "3", "4 and 5", "6 and more"),
     "mix": ("alone", "equal", "unequal", "zero among"),
     "switch": ("first", "same", "up", "down", "to none", "from none", "still none"),
     "page": ("every", "at", "after", "before", "inside"),
@@ -59,6 +69,9 @@ ROUND_POINTS: dict[str, tuple[str, ...]] = {
     "cut": ("whole", "stop", "max_len"),
     "tie": ("no", "yes"),
     "checkpoint": ("off", "none yet", "kept", "one", "two and more"),
+    # What stands in place of the first draft that is not right; rows behind a request's last draft.
+    "wrong": WRONG,
+    "surplus": ("none", "inside", "beyond max_len"),
     "block": ("none", "cut", "whole"),
     "match": ("nothing", "fewer", "full", "unused"),
 }
@@ -73,7 +86,8 @@ _CROSSED = """
     K x draft, crossing x page size, draft x bucket, draft x switch, draft x beside, draft x limit, control x switch,
     draft x control, draft x variant, draft x end, draft x pages, draft x chunks, layers x variant, layers x switch,
     layers x rows, layers x end, layers x control, layers x state, state x start, rows x bucket, rows x batch,
-    rows x switch, rows x variant, rows x cut, stage x limit, waited x pages, joined x chunks
+    rows x switch, rows x variant, rows x cut, stage x limit, waited x pages, joined x chunks, draft x length,
+    layers x length, accept x wrong, draft x surplus
 """
 CROSSES: dict[str, tuple[str, ...]] = {
     cross: tuple(cross.split(" x ")) for cross in (*POINTS, *" ".join(_CROSSED.split()).split(", "))

@@ -16,6 +16,8 @@ from draftproof.properties.variants import NEED_SIZES
 
 # Variants that must show in a channel: rows and pages that did not move prove nothing.
 _SHOWN_IN = {"rows_permuted": "round.rows", "pages_permuted": "round.table"}
+_SMALL_VOCAB = 61
+_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
 
 def read_run(evidence: Evidence) -> RunSample:
@@ -29,7 +31,7 @@ def read_run(evidence: Evidence) -> RunSample:
     return RunSample(
         draft=algorithm(scenario.draft),
         layers=scenario.states.commit if evidence.hybrid else "dense",
-        page_size=str(size) if size < 5 else "5 and more",
+        page_size=str(size) if size < 5 else "5 to 7" if size < 8 else "8 and more",
         variant=None if runs_as_base or changed != scenario.variant else changed,
         taps="off" if not scenario.taps else "on and off" if scenario.variant == "taps_off" else "on",
         poison=str(scenario.memory.poison),
@@ -37,6 +39,8 @@ def read_run(evidence: Evidence) -> RunSample:
         start=("other" if linear.start else "zero") if linear else None,
         chain=_chain(evidence),
         **_of_entries(scenario),
+        **_equal_sizes(scenario),
+        vocabulary_size="to 61" if scenario.model.vocab <= _SMALL_VOCAB else "more",
         form=evidence.form,
         changed=changed,
         is_by_batch=isinstance(scenario.adaptive, AdaptiveByBatch),
@@ -74,6 +78,9 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 pages=_after(lengths, before, index) if index in evidence.schedule.spans else None,
                 state=_after(lengths, states[index], index) if index in states else None,
                 chunks=_chunks(len(request.prompt), evidence.scenario.schedule.chunk),
+                length=_power(lengths[index]),
+                stops=("none", "one", "several")[min(len(script.stop), 2)],
+                stopped_by=_stopped_by(script.tokens, script.stop),
                 joined="beside decode" if index in joined else "alone",
                 waited="yes" if first > request.arrival else "no",
                 reuses=len(before),
@@ -89,6 +96,31 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
             )
         )
     return tuple(samples)
+
+
+def _equal_sizes(scenario: Scenario) -> dict[str, str | None]:
+    """Return whether sizes are equal that differ in most probes; None for what has no such sizes."""
+    model, lanes = scenario.model, getattr(scenario.draft, "lanes", None)
+    if not isinstance(model, ProbeModel):
+        return {"keys": None, "state_shape": None, "draft_width": None}
+    linear = model.linear
+    return {
+        "keys": "as values" if model.key_dim == model.value_dim else "other than values",
+        "state_shape": None if linear is None else "square" if linear.key_dim == linear.value_dim else "oblong",
+        "draft_width": None if lanes is None else "target's" if lanes == model.lanes else "other",
+    }
+
+
+def _power(length: int) -> str:
+    """Return the bin of a length, up to a power of two."""
+    return next((f"to {most}" for most in _LENGTHS if length <= most), "more")
+
+
+def _stopped_by(tokens: Sequence[int], stop: Sequence[int]) -> str | None:
+    """Return which of its stop tokens ended a request, None if none did."""
+    if not tokens or tokens[-1] not in stop:
+        return None
+    return "only one" if len(stop) == 1 else "lowest" if tokens[-1] == min(stop) else "higher"
 
 
 def _changed(evidence: Evidence) -> str:

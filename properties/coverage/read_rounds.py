@@ -14,6 +14,7 @@ from draftproof.properties.coverage.samples import BatchSample, RequestSample, R
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.observed import LaunchKind
+from draftproof.properties.values.scenario import round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
@@ -47,7 +48,8 @@ def _batch(
     return BatchSample(
         rows=_rows(evidence, rows, replayed),
         bucket=_bucket(before, rows),
-        batch=str(len(rows)) if len(rows) < 4 else "4 and more",
+        captured="none" if not size else "to 6" if size < 7 else "to 15" if size < 16 else "16 and more",
+        batch=str(len(rows)) if len(rows) < 4 else "4 and 5" if len(rows) < 6 else "6 and more",
         mix=_mix(rows),
         switch=_switch(evidence, before, rows),
         beside="prefill" if (step, 0) in evidence.schedule.batches else "nothing",
@@ -88,7 +90,7 @@ def _rounds(
                 batch=None if row is None else batches[row.step],
                 accept=accept,
                 before=before,
-                K=str(drafts) if drafts < 6 else "6 and more",
+                K=str(drafts) if drafts < 6 else "6 and 7" if drafts < 8 else "8 and more",
                 stage=_stage(number, len(rounds)),
                 page=_page(n, evidence.page_size),
                 crossing=("none", "one", "more")[min(crossed, 2)],
@@ -97,6 +99,8 @@ def _rounds(
                 cut=_cut(evidence, index, solved),
                 tie="yes" if (index, number) in ties else "no",
                 checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
+                wrong=_wrong(evidence, index, number, solved),
+                surplus=_surplus(evidence, row, n, drafts),
                 block=_block(evidence, row, drafts),
                 match=None if row is None or evidence.form.proposes != "lookup" else _match(solved, found, allowed),
                 is_reported=key in reported,
@@ -148,6 +152,23 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
     if passed:
         return "one" if passed == 1 else "two and more"
     return "kept" if n >= every else "none yet"
+
+
+def _wrong(evidence: Evidence, request: int, number: int, solved: RoundScript) -> str | None:
+    """Return how the first draft that is not right is wrong; None if all are right, or what is verified is its own."""
+    if solved.forced is None or solved.correct_len == solved.drafts:
+        return None
+    return round_plan(evidence.scenario.requests[request], number).wrong
+
+
+def _surplus(evidence: Evidence, row: Row | None, n: int, drafts: int) -> str | None:
+    """Return where the rows are that a launch has behind a request's own."""
+    if row is None:
+        return None
+    last = n + evidence.plans.width(row.step) - 1
+    if last == n + drafts:
+        return "none"
+    return "beyond max_len" if last >= evidence.scenario.memory.max_len else "inside"
 
 
 def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:

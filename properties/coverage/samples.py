@@ -31,6 +31,11 @@ class RunSample(NamedTuple):
     vocabulary: str | None
     first_embedding: str | None
 
+    keys: str | None
+    state_shape: str | None
+    draft_width: str | None
+    vocabulary_size: str
+
     form: Form
     changed: str
     is_by_batch: bool
@@ -58,6 +63,9 @@ class RequestSample(NamedTuple):
     chunks: str
     joined: str
     waited: str
+    length: str
+    stops: str
+    stopped_by: str | None
 
     reuses: int
     shorter_reuses: int
@@ -79,6 +87,7 @@ class BatchSample(NamedTuple):
 
     rows: str | None
     bucket: str
+    captured: str
     batch: str
     mix: str
     switch: str
@@ -116,6 +125,8 @@ class RoundSample(NamedTuple):
     cut: str
     tie: str
     checkpoint: str | None
+    wrong: str | None
+    surplus: str | None
     block: str | None
     match: str | None
 

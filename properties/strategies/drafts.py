@@ -26,7 +26,7 @@ _LONGEST = (3, 2, 4, 1)
 _SMALL_VOCABS = (5, 4, 6, 4, 7)
 _PERIODS = (0, 3, 0, 2, 0, 4, 1)
 # Every 7th scenario of a draft has one step, and a verify width of two, unless it is to be a wide one.
-_ONE_STEP, _WIDE = 7, 8
+_ONE_STEP, _WIDE = 7, 7
 _MOST_LAYERS, _LONG_CHUNK = 16, 33
 # Every 4th scenario of a lookup has a request with a history of 20 tokens more.
 _LONG, _MORE_TOKENS = 4, 20

@@ -15,7 +15,7 @@ from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
 from draftproof.properties.strategies.mutations import mutated
-from draftproof.properties.strategies.profiles import CARDS, SIZES, Profile
+from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.scenarios import scenarios, unforced
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
@@ -23,7 +23,7 @@ from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
-AIMED = MODELS | BATCHES | ROUNDS
+AIMED = MODELS | BATCHES | ROUNDS | {"length", "captured"}
 """The coverpoints that have an aim; the others come by themselves."""
 
 
@@ -57,11 +57,19 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
-    scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), ALGORITHMS[0], SIZES[:1]))
+    scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
     drawn: Algorithm = draw(st.sampled_from(drafts))
     name = implied(wanted) or drawn
     scenario = with_draft(scenario, name, draw(st.integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})
+
+
+def _sizes(wanted: Wanted) -> tuple[Size, ...]:
+    """Return the sizes of scenarios that may have the wanted length, or batches as large."""
+    if wanted.get("length", "to 8") not in ("to 8", "to 16", "to 32"):
+        return (LONG,)
+    wide = wanted.get("captured", "") in ("to 15", "16 and more") or wanted.get("batch") == "6 and more"
+    return (WIDE,) if wide else (SMALL,)
 
 
 def _profiles(wanted: Wanted) -> tuple[Profile, ...]:

@@ -25,6 +25,8 @@ Wanted = Mapping[str, str]
 _FREE = frozenset({"draft", "layers", "start", "page size", "variant", "taps", "poison", "control", "tie", *OF_ENTRIES})
 MODELS = _FREE | {"chain", "checkpoint"}
 _TURNS = 60
+# The first of a bin of more than one number of drafts.
+_MANY = "68"
 
 
 def implied(wanted: Wanted) -> Algorithm | None:
@@ -121,7 +123,7 @@ def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _least(draw: Draw, wanted: Wanted) -> int:
-    least = {"6 and more": draw(st.sampled_from((6, 7)))}.get(wanted.get("K", "0")) or int(wanted.get("K", "0"))
+    least = int(wanted.get("K", "0")[0]) + (draw(st.integers(0, 1)) if wanted.get("K", "0")[0] in _MANY else 0)
     if wanted.get("crossing") == "more":
         least = max(least, int(wanted.get("page size", "2")[0]) + 1)
     if "limit" in wanted or "block" in wanted or wanted.get("stage") == "only":

@@ -60,8 +60,8 @@ def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
     if accept == "no drafts" or wanted.get("K") == "0" or wanted.get("proposals") == "none":
         return _NOTHING
     low = 2 if accept == "partial" and steps > 1 else 1
-    drafts = min(int(wanted["K"][0]), steps) if wanted.get("K", "6")[0] != "6" else 0
-    if wanted.get("K", "")[:1] == "6" or {"limit", "block", "cut", "end"} & set(wanted):
+    drafts = min(int(wanted.get("K", "0")[0]), steps)
+    if " and " in wanted.get("K", "") or {"limit", "block", "cut", "end"} & set(wanted):
         drafts = steps
     drafts = drafts or draw(st.integers(low, steps))
     if wanted.get("crossing") == "none":

@@ -8,6 +8,8 @@ from msgspec.structs import replace
 from draftproof.properties.values.scenario import WRONG, RoundPlan
 
 Draw = st.DrawFn
+# Where so many drafts can be in a round, half of them are.
+_MANY = 8
 _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforced")
 
 
@@ -26,11 +28,11 @@ def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
         return _swing(draw, pattern, steps)
     count = draw(st.integers(1, 4))
     if pattern == "alternating":
-        drafts = draw(st.integers(min(2, steps), steps))
+        drafts = draw(st.integers(max(min(2, steps), _least(steps)), steps))
         pairs = (RoundPlan(num_drafts=drafts, num_correct=drafts), RoundPlan(num_drafts=drafts, num_correct=0))
         return pairs if draw(st.booleans()) else pairs[::-1]
     if pattern == "switching":
-        drafts = draw(st.integers(min(2, steps), steps))
+        drafts = draw(st.integers(max(min(2, steps), _least(steps)), steps))
         some = RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(0, drafts)))
         none = RoundPlan(num_drafts=0, num_correct=0)
         return (some, none, *(draw(_plan("any", steps)) for _ in range(count - 1)))
@@ -38,20 +40,27 @@ def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
 
 
 def _swing(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
-    """Draw rounds in which all is accepted and rounds in which nothing is, sometimes with one of another kind."""
-    right = (RoundPlan(num_drafts=steps, num_correct=steps),) * draw(st.integers(2, 3))
-    wrong = (RoundPlan(num_drafts=steps, num_correct=0),) * draw(st.integers(2, 3))
+    """Draw rounds in which all or most is accepted, and little or nothing, sometimes with one of another kind."""
+    most, least = draw(st.sampled_from((steps, max(steps - 1, 1)))), draw(st.sampled_from((0, 0, min(steps - 1, 1))))
+    right = (RoundPlan(num_drafts=steps, num_correct=most),) * draw(st.integers(2, 3))
+    wrong = (RoundPlan(num_drafts=steps, num_correct=least),) * draw(st.integers(2, 3))
     odd = draw(st.sampled_from(((), (RoundPlan(num_drafts=steps, num_correct=1),), (draw(_plan("any", steps)),))))
     return (*right, *wrong, *odd) if pattern == "rising" else (*wrong, *right, *odd)
+
+
+def _least(steps: int) -> int:
+    """Return how many drafts there are at least, where that is not as many as there happen to be."""
+    return steps // 2 if steps >= _MANY else 0
 
 
 @st.composite
 def _plan(draw: Draw, pattern: str, steps: int) -> RoundPlan:
     if pattern == "unforced":
         return RoundPlan(num_drafts=draw(st.integers(1, steps)), num_correct=-1)
-    if pattern == "partial" and steps > 1:
-        drafts = draw(st.integers(2, steps))
-        return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(1, drafts - 1)))
-    drafts = draw(st.integers(1 if pattern in ("all", "none", "partial") else 0, steps))
+    many = _least(steps)
+    if pattern == "partial" or (pattern not in ("all", "none") and draw(st.sampled_from((False, True, True)))):
+        drafts = draw(st.integers(max(min(2, steps), many), steps))
+        return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(min(1, drafts - 1), max(1, drafts - 1))))
+    drafts = draw(st.integers(max(1 if pattern in ("all", "none") else 0, many), steps))
     accept = {"all": drafts, "none": 0}.get(pattern)
     return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(-1, drafts)) if accept is None else accept)

@@ -102,11 +102,11 @@ class Size(NamedTuple):
     controllers: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
-SMALL = Size("small", 16)
+SMALL = Size("small", 15)
 LONG = Size(
     "long",
-    2,
-    prompts=(48, 80, 144, 272, 520, 600),
+    3,
+    prompts=(64, 128, 256, 512, 600, 600),
     shortest=33,
     chunks=(64, 33, 48, 100, 128, 200, 256, 300),
     pages=(8, 16, 64),
@@ -119,8 +119,8 @@ WIDE = Size(
     pages=(2, 4, 7, 16),
     requests=(6, 8, 12, 17, 24, 33),
     steps=(8, 9, 12, 16),
-    captured=((8,), (16,), (32,), (7, 20), (4, 16, 32), (1, 8, 24)),
+    captured=((8,), (16,), (12, 32), (7, 20), (4, 8, 16, 32), (1, 14, 24)),
     layers=2,
-    controllers=((3, (1, 3, 7)), (2, (4, 8)), (4, (2, 12, 16))),
+    controllers=((8, (2, 12)), (3, (1, 3, 7)), (12, (4, 16))),
 )
 SIZES = (SMALL, LONG, WIDE)

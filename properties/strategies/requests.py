@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.plans import plans
 from draftproof.properties.strategies.profiles import Profile, Size
-from draftproof.properties.values.scenario import Request
+from draftproof.properties.values.scenario import Request, RoundPlan
 
 # Every integer is drawn from below 100: Hypothesis mixes constants of imported sources into larger ranges, and lists
 # would depend on what else a process has imported.
@@ -47,8 +47,11 @@ def endless(request: Request) -> Request:
 def _alike(request: Request, shift: int, vocab: int) -> Request:
     """Return a request alike in all but tokens: such end together, and a batch shrinks by several rows."""
     prompt = tuple((token + shift) % vocab for token in request.prompt)
-    rounds = tuple(replace(plan, num_correct=max(0, plan.num_correct)) for plan in request.rounds)
-    return endless(replace(request, prompt=prompt, rounds=rounds))
+    return endless(replace(request, prompt=prompt, rounds=tuple(map(_forced, request.rounds))))
+
+
+def _forced(plan: RoundPlan) -> RoundPlan:
+    return replace(plan, num_correct=plan.num_drafts // 2) if plan.num_correct < 0 else plan
 
 
 @st.composite
@@ -84,8 +87,9 @@ def _prompt(draw: Draw, profile: Profile, size: Size, fit: Fit, index: int) -> t
 
 
 def _near(draw: Draw, unit: int, low: int, high: int) -> int:
-    """Draw a length of k * unit + {-1, 0, 1}, within low .. high."""
-    k = draw(st.integers(1, max(1, min(high // unit, _BELOW))))
+    """Draw a length of k * unit + {-1, 0, 1}, within low .. high; a long one is at least half of that."""
+    most = max(1, min(high // unit, _BELOW))
+    k = draw(st.integers(most // 2 if low > 1 else 1, most))
     return min(max(k * unit + draw(st.sampled_from((0, 1, -1))), low), high)
 
 
@@ -120,4 +124,4 @@ def _budget(profile: Profile, size: Size, fit: Fit, index: int) -> tuple[int, in
         return (3, 6) if index else (14, 18)
     if profile.long and index:
         return 1, 4
-    return (9, 12) if profile.together and not index else (4, 10)
+    return (9, 12) if profile.together and not index else (5, 11)

@@ -39,6 +39,10 @@ from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
 
 
+# Of more requests than these no others are cut by `max_len`.
+_FEW = 4
+
+
 def generate(
     seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1], sizes: Sequence[Size] = SIZES
 ) -> list[Scenario]:
@@ -213,11 +217,11 @@ def _memory(draw: Draw, profile: Profile, drawn: tuple[Request, ...], fit: Fit, 
     totals = [len(request.prompt) + request.budget for request in drawn]
     longest = max(len(request.prompt) for request in drawn)
     max_len = max(totals) + fit.steps
-    if profile.limits:
-        # One of: cuts the longest request, is met exactly, leaves one over; near a page boundary if it can be.
-        # Or the longest prompt leaves room for its first token only.
+    if profile.limits or (len(drawn) <= _FEW and draw(st.sampled_from((False, False, False, True)))):
+        # One of: cuts a request and those that are longer, is met exactly, leaves one over; near a page boundary if it
+        # can be. Or the longest prompt leaves room for its first token only.
         less = draw(st.sampled_from((0, -1, -2, 1, -max(totals))))
-        max_len = max(longest + 1, max(totals) + less, 4)
+        max_len = max(longest + 1, draw(st.sampled_from(sorted(totals)[-_FEW:])) + less, 4)
     needs = sorted((-(-min(max_len, total + fit.steps) // fit.page_size) for total in totals), reverse=True)
     ample = sum(needs)
     tight = sum(needs[: max(2, len(needs) // 2)])

@@ -38,7 +38,6 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.validate import validate
 from draftproof.properties.variants import NEED_SIZES
 
-
 # Of more requests than these no others are cut by `max_len`.
 _FEW = 4
 

@@ -143,7 +143,7 @@ def test_the_universe_of_a_draft_is_its_own() -> None:
     assert "draft x limit: draft=eagle, limit=found" not in every
     assert universe(["eagle", "mtp"]) == universe(["mtp", "eagle"])
     for wrong in ([], ["medusa"]):
-        with pytest.raises(ValueError, match="drafts is"):
+        with pytest.raises(ValueError, match="invalid drafts"):
             universe(wrong)
 
 

@@ -11,6 +11,7 @@ import torch
 from draftproof.properties.values.drafts import StateOf
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
+from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.layers import KV
 from draftproof.reference.models.target import DraftLayer
 
@@ -40,6 +41,19 @@ class CheckpointHead:
         whole = Pass(done.g.numpy(), done.logits.numpy(), tuple(map(packed, done.kv)), gap=done.gap)
         self._known.keep_exact(inputs, whole)
         return self._memo.note(whole)
+
+
+class CheckpointWideHead(CheckpointHead):
+    """An EAGLE-3 head on a checkpoint; see `ReferenceWideHead`."""
+
+    def __init__(self, head: ReferenceEagle3Head, name: Named, memo: Memo) -> None:
+        super().__init__(head, head.fc.shape[1], name, memo)
+        self._fc, self.features, self.ids = head.fc, head.features, head.ids
+
+    def join(self, features: np.ndarray) -> np.ndarray:
+        """Features [T, F] -> states of the head's own width."""
+        joined: np.ndarray = (torch.from_numpy(np.array(features)) @ self._fc.T).numpy()
+        return joined
 
 
 class CheckpointChain:

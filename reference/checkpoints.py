@@ -20,11 +20,19 @@ from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.base import invalid
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram
 from draftproof.properties.values.scenario import Checkpoint
-from draftproof.reference.checkpoint_drafts import CheckpointBlock, CheckpointChain, CheckpointHead, Named, packed
-from draftproof.reference.drafts import dflash, eagle, mtp, ngram, standalone
+from draftproof.reference.checkpoint_drafts import (
+    CheckpointBlock,
+    CheckpointChain,
+    CheckpointHead,
+    CheckpointWideHead,
+    Named,
+    packed,
+)
+from draftproof.reference.drafts import dflash, eagle, eagle3, mtp, ngram, standalone
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
+from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
@@ -116,6 +124,11 @@ def _dflash(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo
     return dflash.ReferenceDFlash(block), block.features
 
 
+def _eagle3(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
+    head = CheckpointWideHead(ReferenceEagle3Head.load(target, _directory(draft)), Named(draft, model), memo)
+    return eagle3.ReferenceEagle3(head), head.features
+
+
 def _standalone(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
     path = _directory(draft)
     config = read_config(path)
@@ -133,6 +146,7 @@ _BUILD: dict[str, Callable[[Model, Checkpoint, CheckpointDraft, Memo], _Made]] =
     "mtp": _mtp,
     "dflash": _dflash,
     "standalone": _standalone,
+    "eagle3": _eagle3,
 }
 
 

@@ -46,6 +46,23 @@ class ReferenceHead(_OfEntries, Protocol):
         """Entries at positions 0, 1, ..; entry i has the token of position i + 1; `hidden` is the state handed on."""
 
 
+class ReferenceWideHead(Protocol):
+    """An EAGLE-3 head; it takes the outputs of the target's layers `features`, which are of `width` side by side.
+
+    `ids` are the tokens that the places of its logits stand for; None: the target's.
+    """
+
+    width: int
+    features: tuple[int, ...]
+    ids: tuple[int, ...] | None
+
+    def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
+        """As that of `ReferenceHead`, over states of the head's own width."""
+
+    def join(self, features: np.ndarray) -> np.ndarray:
+        """Features [T, F] -> states of the head's own width, which entries consume and hand on."""
+
+
 class ReferenceChain(_OfEntries, Protocol):
     """The `layers` of chained multi-token prediction, each with weights and entries of its own.
 

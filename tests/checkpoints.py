@@ -337,3 +337,74 @@ def _head_fields(config: dict[str, Any]) -> dict[str, Any]:
     if "v_head_dim" in config:
         fields["head_dim"] = config["v_head_dim"]
     return fields | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+
+
+EAGLE3_SIZES: dict[str, Any] = {
+    "hidden_size": 28,
+    "intermediate_size": 34,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "rms_norm_eps": 1e-3,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0},
+    "vocab_size": VOCAB,
+}
+
+
+def tiny_eagle3(directory: Path, layout: str, seed: int = 0, **changes: Any) -> Path:
+    """Write a random EAGLE-3 head for a target of SIZES, in the layout "safeailab" or "speculators".
+
+    SafeAILab's has a width, an embedding and a vocabulary of its own, that of `speculators` a Qwen3 layer and the
+    target's width and embedding. `changes` are fields of its config; what is None is left out. Returns `directory`.
+    """
+    wide = layout == "speculators"
+    fields = {**EAGLE3_SIZES, **({"hidden_size": SIZES["hidden_size"]} if wide else {})}
+    own = {"draft_vocab_size": 31, "target_hidden_size": SIZES["hidden_size"]}
+    own |= {"norm_before_residual": wide, "eagle_aux_hidden_state_layer_ids": [2, 1] if wide else [1, 0]}
+    own |= changes
+    names = ("hidden_size", "vocab_size", "head_dim", "num_attention_heads", "num_key_value_heads")
+    fields |= {name: own.pop(name) for name in names if name in own}
+    if wide:
+        config = {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", **own}
+        config["transformer_layer_config"] = {**fields, "model_type": "qwen3"}
+    else:
+        layers = {"eagle_aux_hidden_state_layer_ids": own.pop("eagle_aux_hidden_state_layer_ids")}
+        config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **fields, **own}
+        config["eagle_config"] = {**layers, "use_aux_hidden_state": True}
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file(_eagle3_tensors(fields, min(own["draft_vocab_size"], VOCAB), wide, seed), directory / "model.safetensors")
+    return directory
+
+
+def _eagle3_tensors(fields: dict[str, Any], vocab: int, wide: bool, seed: int) -> dict[str, Any]:
+    d, inner, size = fields["hidden_size"], fields["intermediate_size"], fields["head_dim"]
+    queries, keys = fields["num_attention_heads"] * size, fields["num_key_value_heads"] * size
+    layer = "layers.0." if wide else "midlayer."
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (d, 2 * SIZES["hidden_size"]),
+        "norm.weight": (d,),
+        "lm_head.weight": (vocab, d),
+        **{f"{layer}{name}.weight": (d,) for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm")},
+        f"{layer}self_attn.q_proj.weight": (queries, 2 * d),
+        f"{layer}self_attn.k_proj.weight": (keys, 2 * d),
+        f"{layer}self_attn.v_proj.weight": (keys, 2 * d),
+        f"{layer}self_attn.o_proj.weight": (d, queries),
+        f"{layer}mlp.gate_proj.weight": (inner, d),
+        f"{layer}mlp.up_proj.weight": (inner, d),
+        f"{layer}mlp.down_proj.weight": (d, inner),
+    }
+    if wide:
+        shapes |= {f"{layer}self_attn.{name}_norm.weight": (size,) for name in "qk"}
+    else:
+        shapes["embed_tokens.weight"] = (VOCAB, d)
+    source = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=source)
+        tensors[name] = (1 + 0.3 * noise if len(shape) == 1 else _deviation(name, noise) * noise).numpy()
+    ids = torch.randperm(VOCAB, generator=source)[:vocab].sort().values
+    tensors["d2t"] = (ids - torch.arange(vocab)).numpy()
+    tensors["t2d"] = torch.isin(torch.arange(VOCAB), ids).numpy()
+    return tensors

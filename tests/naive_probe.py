@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, ProbeDraft, Standalone
+from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, ProbeDraft, Standalone
 from draftproof.properties.values.probe import (
     draft_weights,
     standalone_model,
@@ -31,8 +31,14 @@ def dot(a: list[int], b: list[int]) -> int:
     return total & MASK
 
 
-def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeDraft, xs: list[list[int]]) -> tuple:
-    """Returns (outputs, entries as (k, v), o[0, 0]) of each position."""
+def naive_layer(
+    w: dict[str, list],
+    prefix: str,
+    spec: ProbeModel | ProbeDraft,
+    xs: list[list[int]],
+    residuals: list[list[int]] | None = None,
+) -> tuple:
+    """Returns (outputs, entries as (k, v), o[0, 0]) of each position; `residuals` in the place of xs."""
     heads, group = spec.heads, spec.heads // spec.kv_heads
     queries, entries, outputs, firsts = [], [], [], []
 
@@ -56,6 +62,7 @@ def naive_layer(w: dict[str, list], prefix: str, spec: ProbeModel | ProbeDraft, 
                     total += (naive_mix(score) | 1) * value[n * spec.value_dim + e]
                 o.append(total & MASK)
         firsts.append(o[0])
+        x = residuals[p] if residuals else x
         y = [(a + naive_mix(dot(row, o))) & MASK for a, row in zip(x, w[f"{prefix}.o.weight"], strict=True)]
         outputs.append(
             [(a + naive_mix(dot(row, y))) & MASK for a, row in zip(y, w[f"{prefix}.mlp.weight"], strict=True)]
@@ -157,6 +164,31 @@ def naive_model(
 def naive_head(head: Eagle, spec: ProbeModel, tokens: tuple[int, ...], hidden: list) -> tuple[list, list, list]:
     """(handed on, logits, entries)."""
     return _naive_entries(head, spec, 0, "", tokens, hidden)
+
+
+def naive_joined(head: Eagle3, spec: ProbeModel, features: list) -> list:
+    """fc over features."""
+    w = lists(draft_weights(head, spec))
+    return [[dot(row, f) for row in w["fc"]] for f in features]
+
+
+def naive_eagle3(head: Eagle3, spec: ProbeModel, tokens: tuple[int, ...], xs: list) -> tuple[list, list, list]:
+    """(g, logits, entries) of states xs of the head's width."""
+    w = lists(draft_weights(head, spec))
+    ids = [v + offset for v, offset in enumerate(w.get("d2t", [0] * spec.vocab))]
+    embedded = [w["embed"][token] for token in tokens]
+    normed = [[naive_mix(x[0]), x[1], *map(naive_mix, x[2:])] for x in xs]
+    both = [[*map(naive_mix, e), *x] for e, x in zip(embedded, normed, strict=True)]
+    outputs, entries, firsts = naive_layer(w, "layers.0", head, both, residuals=xs)
+    states, logits = [], []
+    for p, (e, y, first) in enumerate(zip(embedded, outputs, firsts, strict=True)):
+        carry = (first + naive_mix((e[0] + (p + 1) * w["carry.position"][0]) & MASK)) & MASK
+        states.append([carry, e[0], *y[2:]])
+        s = [carry, naive_mix(e[0]), *map(naive_mix, y[2:])]
+        favourite = (naive_mix(carry) >> 33) % spec.vocab
+        base = [naive_mix(dot(row, s)) >> (64 - spec.logit_bits) for row in w["unembed"]]
+        logits.append([value + 2**23 * (token == favourite) for token, value in zip(ids, base, strict=True)])
+    return states, logits, [k + v for k, v in entries]
 
 
 def naive_chain_layer(

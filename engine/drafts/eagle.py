@@ -19,7 +19,7 @@ from draftproof.engine.drafts.base import (
     Shapes,
     metadata_of_rows,
 )
-from draftproof.engine.models.base import Head, Target
+from draftproof.engine.models.base import AttentionMetadata, Head, Target
 from draftproof.engine.models.probe import ProbeParts
 from draftproof.engine.models.probe_entries import ProbeHead
 from draftproof.engine.runner import Outputs, Views
@@ -45,13 +45,19 @@ class EagleDraft(ModelDraft[Head]):
         """Return next_draft_token, the first of the next round, and next_hidden_states, which the head makes for it."""
         return {
             "next_draft_token": ((num_rows,), torch.int64),
-            "next_hidden_states": ((num_rows, target.width), target.hidden_dtype),
+            "next_hidden_states": ((num_rows, cls.handed(model, target)), target.hidden_dtype),
         }
 
+    @classmethod
+    def handed(cls, model: Head, target: Target) -> int:
+        """Return the width of what the head hands on."""
+        return target.width
+
     def round_inputs(self) -> Shapes:
-        """Return next_draft_token [B] and hidden_states [B, D]."""
+        """Return next_draft_token [B] and hidden_states [B, D], as wide as what the head hands on."""
         target = self.context.target
-        return {"next_draft_token": ((), torch.int64), "hidden_states": ((target.width,), target.hidden_dtype)}
+        hidden_states = ((self.handed(self.model, target),), target.hidden_dtype)
+        return {"next_draft_token": ((), torch.int64), "hidden_states": hidden_states}
 
     def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
         """Return them as the last extend left them."""
@@ -85,7 +91,7 @@ class EagleDraft(ModelDraft[Head]):
         target = self.context.target
         return super().extend_inputs(width) | {
             "target_tokens": ((width,), torch.int64),
-            "hidden_states": ((width, target.width), target.hidden_dtype),
+            "hidden_states": ((width, self.needs.width(target)), target.hidden_dtype),
         }
 
     def extend_values(self, accepted: Accepted) -> Mapping[str, Tensor]:
@@ -101,10 +107,14 @@ class EagleDraft(ModelDraft[Head]):
         metadata = metadata_of_rows(self.context, req_rows, views["positions"], correct_len, width)
         hidden_states = views["hidden_states"].view(size * width, -1)
         self.tapping.inputs("extend", metadata, target_tokens.view(-1), hidden_states)
-        states, handed = self.model.forward(target_tokens.view(-1), hidden_states, metadata, self.cache)
+        states, handed = self.enter(target_tokens.view(-1), hidden_states, metadata)
         last = correct_len.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[1])
         next_states, next_hidden_states = (x.view(size, width, -1).gather(1, last)[:, 0] for x in (states, handed))
         return {"next_draft_token": self._choose("extend", next_states), "next_hidden_states": next_hidden_states}
+
+    def enter(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata) -> tuple[Tensor, Tensor]:
+        """Write the entries of ids [T] and of the target's hidden_states [T, D]; return the head's states."""
+        return self.model.forward(ids, hidden_states, metadata, self.cache)
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Save each request's first draft and the head's hidden state for its next round."""
@@ -125,7 +135,7 @@ class EagleDraft(ModelDraft[Head]):
         ends = torch.tensor([len(row.ids) for row in batch], device=device).cumsum(0) - 1
         probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", chunks.metadata, ids, hidden_states)
-        states, handed = self.model.forward(ids, hidden_states, chunks.metadata, self.cache)
+        states, handed = self.enter(ids, hidden_states, chunks.metadata)
         next_draft_token = self._choose("prompt", states.index_select(0, ends))
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
         req_rows = torch.tensor([row.req_row for row in batch], device=device)

@@ -209,8 +209,8 @@ class Target(Network, Protocol):
 class EntryModel(Network, Protocol):
     """A draft of entries (token, hidden state).
 
-    It `takes` the target's last hidden states "after_norm" or "before_norm". `target_ids` [V'] are the target's ids
-    that its own stand for, None where these are the same.
+    It `takes` the target's last hidden states "after_norm" or "before_norm", or outputs of its "layers". `target_ids`
+    [V'] are the target's ids that its own stand for, None where these are the same.
     """
 
     takes: str
@@ -224,6 +224,17 @@ class Head(EntryModel, Protocol):
         self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
     ) -> tuple[Tensor, Tensor]:
         """ids [T], hidden_states [T, D] -> (states for logits, states handed on), both [T, D]."""
+        ...
+
+
+class Eagle3Head(Head, Protocol):
+    """An EAGLE-3 head: states of `width` lanes of its own, joined from the target's layers `features`."""
+
+    width: int
+    features: tuple[int, ...]
+
+    def join(self, features: Tensor) -> Tensor:
+        """Features [T, D * len(features)] -> the states that forward takes, [T, width]."""
         ...
 
 

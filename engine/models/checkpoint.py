@@ -26,14 +26,22 @@ class Tensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         return self.stored(name).to(self._dtype)
 
-    def stored(self, name: str) -> Tensor:
-        """Return the tensor in the dtype of its file."""
+    def raw(self, name: str) -> Tensor:
+        """Return the tensor in the dtype of its file, whatever that is."""
         self._read.add(name)
-        tensor = _open(self._files[name], self._device).get_tensor(name)
+        tensor: Tensor = _open(self._files[name], self._device).get_tensor(name)
+        return tensor
+
+    def stored(self, name: str) -> Tensor:
+        """Return the tensor in the dtype of its file, which is one of floats."""
+        tensor = self.raw(name)
         if not tensor.is_floating_point():
             found = f"invalid tensor {name} in {self._files[name]}: expected a floating-point dtype, not {tensor.dtype}"
             raise CheckpointError(found)
         return tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
@@ -89,6 +97,17 @@ def take_wide(tensors: Mapping[str, Tensor], name: str, *shape: int) -> Tensor:
     taken = take(tensors, name, *shape)
     stored = tensors.stored(name) if isinstance(tensors, Tensors) else taken
     return stored.to(torch.promote_types(taken.dtype, torch.float32))
+
+
+def take_integers(tensors: Mapping[str, Tensor], name: str, size: int) -> Tensor:
+    """Return a vector of whole numbers or truth values, as int64. Raises CheckpointError as `take`."""
+    if name not in tensors:
+        raise CheckpointError(f"tensor {name} is missing from the checkpoint (expected shape {[size]})")
+    tensor = tensors.raw(name) if isinstance(tensors, Tensors) else tensors[name]
+    if tuple(tensor.shape) != (size,) or tensor.is_floating_point():
+        found = f"tensor {name} has shape {list(tensor.shape)} of {tensor.dtype}"
+        raise CheckpointError(f"{found}; expected {[size]} of whole numbers")
+    return tensor.to(torch.int64)
 
 
 def _existing(path: Path) -> Path:

@@ -19,6 +19,7 @@ from draftproof.engine.models.base import AttentionMetadata, Cache, CacheShape
 from draftproof.engine.models.checkpoint import take
 from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 
 
@@ -35,7 +36,7 @@ class LayerSizes:
     qk_norm: bool
 
     @classmethod
-    def of(cls, config: LlamaConfig | DFlashConfig) -> LayerSizes:
+    def of(cls, config: LlamaConfig | DFlashConfig | Eagle3Config) -> LayerSizes:
         """Return the sizes of a configuration: heads that share out the hidden size, a kv head for each, by default."""
         return cls(
             hidden_size=config.hidden_size,
@@ -91,13 +92,20 @@ class SelfAttention:
 
 
 def read_attention(
-    sizes: LayerSizes, tensors: Mapping[str, Tensor], prefix: str, index: int, inv_freq: Tensor, *, biased: bool = False
+    sizes: LayerSizes,
+    tensors: Mapping[str, Tensor],
+    prefix: str,
+    index: int,
+    inv_freq: Tensor,
+    *,
+    biased: bool = False,
+    inputs: int = 1,
 ) -> SelfAttention:
-    """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
+    """Take the tensors below `prefix`, of as many inputs side by side, and fuse them. Raises CheckpointError."""
     width, size = sizes.hidden_size, sizes.head_dim
     kv_rows = sizes.num_key_value_heads * size
     rows = {"q": sizes.num_attention_heads * size, "k": kv_rows, "v": kv_rows}
-    parts = [take(tensors, f"{prefix}.{name}_proj.weight", count, width) for name, count in rows.items()]
+    parts = [take(tensors, f"{prefix}.{name}_proj.weight", count, inputs * width) for name, count in rows.items()]
     biases = [take(tensors, f"{prefix}.{name}_proj.bias", count) for name, count in rows.items()] if biased else []
     norms = [take(tensors, f"{prefix}.{name}_norm.weight", size) if sizes.qk_norm else None for name in "qk"]
     return SelfAttention(

@@ -1,7 +1,7 @@
 """Probe target in the ring of integers modulo 2^64 (docs/semantics.md, "Probe models").
 
-Drafts of entries are in probe_entries.py, a block draft in probe_dflash.py. `T` packed tokens, `D` lanes, `N` heads,
-`H` head sizes, `V` vocabulary; all int64.
+Drafts of entries are in probe_entries.py, an EAGLE-3 head in probe_eagle3.py, a block draft in probe_dflash.py. `T`
+packed tokens, `D` lanes, `N` heads, `H` head sizes, `V` vocabulary; all int64.
 """
 
 from __future__ import annotations
@@ -78,21 +78,29 @@ class ProbeLayer:
     def forward(
         self, x: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T]).
+        """x [T, lanes] -> (x [T, lanes], first attention output of the first head [T]); `silent` as in `attend`."""
+        attended = self.attend(x, metadata, cache, silent)
+        return self.output(x, attended), attended[:, 0]
 
-        `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to that output.
+    def attend(self, inputs: Tensor, metadata: AttentionMetadata, cache: Cache, silent: Tensor | None = None) -> Tensor:
+        """inputs [T, lanes of the inputs] -> what all heads attended to, [T, heads * value_dim].
+
+        `silent`, bool [T], marks tokens whose first value is 0, so that they add nothing to the first output.
         """
-        count, shape = x.shape[0], self.shape
-        qkv = mix(torch.addcmul(linear(x, self.qkv), metadata.positions.unsqueeze(1), self.position))
+        count, shape = inputs.shape[0], self.shape
+        qkv = mix(torch.addcmul(linear(inputs, self.qkv), metadata.positions.unsqueeze(1), self.position))
         queries, keys = shape.heads * shape.key_dim, shape.kv_heads * shape.key_dim
         if silent is not None:
             qkv[:, queries + keys].masked_fill_(silent, 0)
         q = (qkv[:, :queries] * self.gate).view(count, shape.heads, shape.key_dim)
         k = qkv[:, queries : queries + keys].view(count, shape.kv_heads, shape.key_dim)
         v = qkv[:, queries + keys :].view(count, shape.kv_heads, shape.value_dim)
-        attended = cache.attend(self._order, q, k, v, metadata, 1.0)
-        x = x + mix(linear(attended.view(count, -1), self.o))
-        return x + mix(linear(x, self.mlp)), attended[:, 0, 0]
+        return cache.attend(self._order, q, k, v, metadata, 1.0).view(count, -1)
+
+    def output(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Residual x [T, lanes] and what was attended to -> x [T, lanes]."""
+        x = x + mix(linear(attended, self.o))
+        return x + mix(linear(x, self.mlp))
 
 
 class ProbeTarget:

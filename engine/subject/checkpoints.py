@@ -16,6 +16,7 @@ from draftproof.engine.models.base import Block, Chain, Head, NgramSettings, Tar
 from draftproof.engine.models.checkpoint import Tensors, open_tensors
 from draftproof.engine.models.config_fields import draft_fields, fingerprint, target_fields
 from draftproof.engine.models.dflash import load_dflash
+from draftproof.engine.models.eagle3_head import load_eagle3
 from draftproof.engine.models.eagle_head import EagleHead, load_head
 from draftproof.engine.models.layers import LayerSizes
 from draftproof.engine.models.mtp_chain import FirstLayer
@@ -86,6 +87,11 @@ def _dflash(source: Source) -> Block:
     return load_dflash(_directory(source.draft), target, source.device, target.hidden_dtype)
 
 
+def _eagle3(source: Source) -> Head:
+    target = source.target
+    return load_eagle3(_directory(source.draft), target, source.device, target.hidden_dtype)
+
+
 def _standalone(source: Source) -> Target:
     """Read a language model of its own, of the target's vocabulary and without states."""
     path, target = _directory(source.draft), source.target
@@ -102,6 +108,7 @@ _BUILD: dict[str, Callable[[Source], Head | Chain | Block | Target]] = {
     "mtp": _mtp,
     "dflash": _dflash,
     "standalone": _standalone,
+    "eagle3": _eagle3,
 }
 
 

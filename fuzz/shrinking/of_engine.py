@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import all_requests, at_once, fewer, lowered
 from draftproof.properties.strategies.drafts import with_steps
-from draftproof.properties.values.drafts import DFlash
+from draftproof.properties.values.drafts import DFlash, Eagle3
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
 
@@ -109,7 +109,7 @@ def _with_layers(scenario: Scenario, types: tuple[str, ...], count: int) -> Scen
     made = put(put(scenario, "model.layers", count), "model.layer_types", types)
     if types and "linear_attention" not in types:
         made = _dense(made)
-    if not isinstance(made.draft, DFlash):
+    if not isinstance(made.draft, DFlash | Eagle3):
         return made
     return put(made, "draft.features", tuple(layer for layer in made.draft.features if layer < count) or (count - 1,))
 

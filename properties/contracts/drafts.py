@@ -95,8 +95,15 @@ CONTRACTS = (
     equals("draft.needs", "config.draft", cites="S-HEAD-1"),
     equals("draft.positions", "draft.step.positions", cites="S-EAGLE-3, S-STANDALONE-2", minimum="draft_steps"),
     equals("draft.ids", "draft.step.ids", cites="S-EAGLE-3, S-STANDALONE-2", minimum="draft_steps"),
-    equals("draft.hidden", "draft.step.hidden_in", cites="S-EAGLE-3", minimum="draft_steps second_draft_steps"),
-    equals("draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-STANDALONE-2", minimum="draft_steps"),
+    equals(
+        "draft.hidden",
+        "draft.step.hidden_in",
+        cites="S-EAGLE-3, S-EAGLE-9",
+        minimum="draft_steps second_draft_steps",
+    ),
+    equals(
+        "draft.proposal", "draft.step.proposal", cites="S-EAGLE-3, S-EAGLE-11, S-STANDALONE-2", minimum="draft_steps"
+    ),
     equals("block.ids", "draft.block.ids", cites="S-DFLASH-2", minimum=_BLOCKS),
     equals("block.positions", "draft.block.positions", cites="S-DFLASH-2", minimum=_BLOCKS),
     equals("block.visible", "draft.block.visible", cites="S-DFLASH-2", minimum=_BLOCKS),
@@ -115,18 +122,18 @@ CONTRACTS = (
     equals(
         "extend.hidden",
         "extend.hidden_in",
-        cites="S-EAGLE-2, S-EAGLE-4, S-HEAD-6, S-DFLASH-3",
+        cites="S-EAGLE-2, S-EAGLE-4, S-EAGLE-8, S-HEAD-6, S-DFLASH-3",
         minimum=f"{_PARTIAL} states_taken_before_norm",
         explain=_feature,
     ),
     equals(
         "extend.kv",
-        cites="S-EAGLE-5, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3",
+        cites="S-EAGLE-5, S-EAGLE-10, S-MTP-5, S-HEAD-7, S-HEAD-9, S-DFLASH-3, S-STANDALONE-3",
         minimum="decode_rounds all_accepted_then_draft own_embeddings first_embeddings_masked",
     ),
     equals(
         "extend.proposal",
-        cites="S-EAGLE-4, S-MTP-4, S-HEAD-7, S-HEAD-8",
+        cites="S-EAGLE-4, S-EAGLE-11, S-MTP-4, S-HEAD-7, S-HEAD-8",
         minimum=f"{_PARTIAL} own_heads own_vocabularies",
     ),
 )

@@ -170,6 +170,7 @@ _ROUNDS: Table[RoundSample] = {
     "no_matches": lambda round_: round_.found == 0,
     "matches_after_partial": lambda round_: bool(round_.found) and round_.before == "partial",
     "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
+    "out_of_vocabulary": lambda round_: round_.lacks,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
 
@@ -251,6 +252,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()
         names.update({"layers_unchained"}, _OF_TWO.split() if form.layers == 1 else {*long, "chains_of_one"})
+    if real or "out_of_vocabulary" not in form.kind.minimum:
+        names.add("out_of_vocabulary")
     if real:
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {

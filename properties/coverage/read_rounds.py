@@ -13,8 +13,10 @@ from draftproof.properties.coverage.read_requests import read_requests, read_run
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample, Samples
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
-from draftproof.properties.values.scenario import round_plan
+from draftproof.properties.values.probe import draft_vocabulary
+from draftproof.properties.values.scenario import ProbeModel, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
@@ -109,6 +111,7 @@ def _rounds(
                 found=found,
                 is_fewer_found=row is not None and found is not None and found < allowed,
                 pending=pending,
+                lacks=_lacks(evidence, solved),
             )
             before = accept
 
@@ -119,6 +122,14 @@ def _accept(solved: RoundScript) -> str:
     if not solved.correct_len:
         return "none"
     return "all" if solved.correct_len == solved.drafts else "partial"
+
+
+def _lacks(evidence: Evidence, solved: RoundScript) -> bool:
+    draft, model, place = evidence.scenario.draft, evidence.scenario.model, solved.correct_len
+    if not isinstance(draft, Eagle3) or not isinstance(model, ProbeModel) or solved.forced is not None:
+        return False
+    right = solved.emitted[place : place + 1] if place < solved.drafts else ()
+    return bool(right) and right[0] not in draft_vocabulary(draft, model)
 
 
 def _stage(number: int, last: int) -> str:

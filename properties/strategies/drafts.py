@@ -63,7 +63,9 @@ def _turn(options: Sequence[T], turn: int) -> T:
 
 def _value(field: str, kind: DraftKind, scenario: Scenario, turn: int) -> Any:
     """Return the value of a field of a draft's specification: the EAGLE draft's, unless a turn says it."""
-    make = _layers_for_drafts if field == "layers" and kind.layer_a_draft else _FIELDS.get(field)
+    is_wide_head = kind.hidden == "layers" and kind.proposes == "steps"
+    make = (_FIELDS | _OF_WIDE_HEADS if is_wide_head else _FIELDS).get(field)
+    make = _layers_for_drafts if field == "layers" and kind.layer_a_draft else make
     return getattr(scenario.draft, field) if make is None else make(scenario, turn)
 
 
@@ -71,6 +73,20 @@ def _layers_for_drafts(scenario: Scenario, turn: int) -> int:
     """Return a layer a draft, sometimes with layers to spare. A single step mostly has a single layer."""
     more = _turn(_MORE_LAYERS, turn) if scenario.steps > 1 else _turn((0, 0, 0, 1), turn // _ONE_STEP)
     return min(scenario.steps + more, _MOST_LAYERS)
+
+
+def _lanes(scenario: Scenario, turn: int) -> int:
+    """Return the EAGLE draft's width, or at times that of the target or of the features: only there does it show what
+    goes by width alone.
+    """
+    own, target = scenario.draft.lanes, scenario.model.lanes  # type: ignore[union-attr]  # a probe's
+    return _turn((own, own, target, own, target * len(_features(scenario, turn))), turn)
+
+
+def _head_vocab(scenario: Scenario, turn: int) -> int:
+    """Return three quarters of the target's tokens, half of them, or 0 for all."""
+    vocab = scenario.model.vocab
+    return _turn((vocab * 3 // 4, 0, vocab // 2, vocab * 3 // 4), turn)
 
 
 def _features(scenario: Scenario, turn: int) -> tuple[int, ...]:
@@ -92,6 +108,8 @@ _FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
     "match": lambda _, turn: "latest" if turn % 5 == 2 else "earliest",
     "min_n": lambda _, turn: 1 if turn % 3 else 1 + turn // 3 % _turn(_LONGEST, turn),
 }
+# Those of a head on features that it has as an EAGLE draft does, and others.
+_OF_WIDE_HEADS: dict[str, Callable[[Scenario, int], Any]] = {"lanes": _lanes, "head_vocab": _head_vocab}
 
 
 def _of_few_tokens(scenario: Scenario, turn: int) -> Scenario:

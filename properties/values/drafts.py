@@ -2,8 +2,9 @@
 
 A new draft is a specification and a row of `KINDS`; everything that generates, runs, measures or judges drafts reads
 that row. The engine finds the algorithm in engine/drafts/, the reference in reference/drafts/, both under its name.
-Sources: EAGLE, Li et al. (2024); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3 (2024); DFlash, sgl-project/
-sglang#25029; n-gram, Saxena, "Prompt Lookup Decoding" (2023); standalone, Leviathan et al. (2023).
+Sources: EAGLE, Li et al. (2024); EAGLE-3, Li et al. (2025); chained MTP, sgl-project/sglang#22041 and DeepSeek-V3
+(2024); DFlash, sgl-project/sglang#25029; n-gram, Saxena, "Prompt Lookup Decoding" (2023); standalone, Leviathan et al.
+(2023).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Small = Annotated[int, Meta(ge=1, le=64)]
 Lanes = Annotated[int, Meta(ge=2, le=64)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Layers = Annotated[int, Meta(ge=1, le=16)]
-Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone"]
+Features = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone", "eagle3"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
 Proposes = Literal["steps", "block", "chain", "lookup"]
 StateOf = Literal["after_norm", "before_norm"]
@@ -84,13 +86,29 @@ class Mtp(_OfEntries, frozen=True, kw_only=True, tag="mtp", tag_field="kind"):
         return fc | {f"mtp.out.{layer}": (lanes, self.lanes) for layer in range(self.layers)}
 
 
+class Eagle3(_Sized, frozen=True, kw_only=True, tag="eagle3", tag_field="kind"):
+    """An EAGLE-3 head of a probe: one layer of its own width, over (token, features) and then over its own states.
+
+    Features are the outputs of the target's layers `features`, side by side in that order. It proposes `head_vocab` of
+    the target's tokens (0: all of them), and embeds tokens itself if `own_embedding`.
+    """
+
+    features: Features
+    head_vocab: Annotated[int, Meta(ge=0)] = 0
+    own_embedding: bool = False
+
+    def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
+        """Return the weights beside those of the layer, of the embedding and of the head: fc over the features."""
+        return {"eagle3.fc": (self.lanes, lanes * len(self.features))}
+
+
 class DFlash(_Layered, frozen=True, kw_only=True, tag="dflash", tag_field="kind"):
     """A block of masked tokens, proposed in one pass over features of the context.
 
     These are the outputs of the target's layers `features`, side by side in that order.
     """
 
-    features: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+    features: Features
 
     def shapes(self, lanes: int) -> dict[str, tuple[int, ...]]:
         """Return the weights beside those of layers: in, mask (the embedding of a masked token), out."""
@@ -119,17 +137,18 @@ class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     again, as "mtp" all of them, chained.
     """
 
-    algorithm: Literal["eagle", "mtp", "dflash", "standalone"] = "eagle"
+    algorithm: Literal["eagle", "mtp", "dflash", "standalone", "eagle3"] = "eagle"
     path: str = ""
     seed: Seed = 0
     built_in: bool = False
 
 
-ProbeDraft = Eagle | Mtp | DFlash | Standalone
-Draft = Eagle | Mtp | DFlash | Standalone | Ngram | CheckpointDraft
+ProbeDraft = Eagle | Mtp | DFlash | Standalone | Eagle3
+Draft = Eagle | Mtp | DFlash | Standalone | Eagle3 | Ngram | CheckpointDraft
 
 _ENTRIES = frozenset({"extend.positions", "extend.slots", "extend.kv"})
 _STEPS = frozenset({f"draft.step.{name}" for name in ("ids", "positions", "slots", "proposal")})
+_HEAD = frozenset({"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "extend.proposal"})
 _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slots", "visible", "proposal")})
 
 
@@ -164,7 +183,7 @@ KINDS: tuple[DraftKind, ...] = (
         "eagle",
         "last",
         "steps",
-        _STEPS | _ENTRIES | {"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "extend.proposal"},
+        _STEPS | _ENTRIES | _HEAD,
         ("second_draft_steps", "all_accepted_then_draft", "zero_tails"),
         proposes_at_extend=True,
         checkpoint="directory or seed",
@@ -203,6 +222,15 @@ KINDS: tuple[DraftKind, ...] = (
         "steps",
         _STEPS | _ENTRIES | {"extend.ids"},
         ("second_draft_steps", "all_accepted_then_draft"),
+        checkpoint="directory",
+    ),
+    DraftKind(
+        "eagle3",
+        "layers",
+        "steps",
+        _STEPS | _ENTRIES | _HEAD,
+        ("second_draft_steps", "all_accepted_then_draft", "zero_tails", "out_of_vocabulary"),
+        proposes_at_extend=True,
         checkpoint="directory",
     ),
 )

@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from draftproof.properties.values.drafts import DFlash, Eagle, Mtp, Ngram, ProbeDraft, Standalone
+from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Linear, ProbeModel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -34,11 +34,12 @@ def draw(seed: int, name: str, *shape: int) -> np.ndarray:
     return (splitmix(base + count * GOLDEN) | np.uint64(1)).reshape(shape)
 
 
-def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft) -> dict[str, np.ndarray]:
+def _layer(seed: int, prefix: str, spec: ProbeModel | ProbeDraft, inputs: int = 0) -> dict[str, np.ndarray]:
+    """Return an attention layer, whose queries, keys and values are of `inputs` lanes (0: as many as the layer has)."""
     sizes = (spec.heads * spec.key_dim, spec.kv_heads * spec.key_dim, spec.kv_heads * spec.value_dim)
     weights: dict[str, np.ndarray] = {}
     for name, size in zip("qkv", sizes, strict=True):
-        weights[f"{prefix}.{name}.weight"] = draw(seed, f"{prefix}.{name}", size, spec.lanes)
+        weights[f"{prefix}.{name}.weight"] = draw(seed, f"{prefix}.{name}", size, inputs or spec.lanes)
         weights[f"{prefix}.{name}.position"] = draw(seed, f"{prefix}.{name}.p", size)
     weights[f"{prefix}.o.weight"] = draw(seed, f"{prefix}.o", spec.lanes, spec.heads * spec.value_dim)
     weights[f"{prefix}.mlp.weight"] = draw(seed, f"{prefix}.mlp", spec.lanes, spec.lanes)
@@ -117,10 +118,13 @@ def draft_weights(draft: ProbeDraft | Ngram, target: ProbeModel) -> dict[str, np
 
     They are those that its specification lists (`shapes`), layers.i.* of its attention layers, and of its target embed,
     unembed and carry.position [1]. A standalone draft is a model of its own. A block draft has over Df = D *
-    len(features) lanes of context layers.i.{k,v}.context [.., Df] besides; a draft of entries what `_own` lists.
+    len(features) lanes of context layers.i.{k,v}.context [.., Df] besides; a draft of entries what `_own` lists. For an
+    EAGLE-3 head see `_eagle3_weights`.
     """
     if isinstance(draft, Standalone):
         return _standalone_weights(draft, target)
+    if isinstance(draft, Eagle3):
+        return _eagle3_weights(draft, target)
     if isinstance(draft, Ngram):
         return {}
     shared = target_weights(target)
@@ -168,6 +172,43 @@ def _with_context(weights: dict[str, np.ndarray], draft: DFlash, target: ProbeMo
     weights["layers.0.v.context"][0] = _unit(lanes)
     weights["layers.0.v.position"][:1] = _constant(target)
     return weights
+
+
+def _eagle3_weights(draft: Eagle3, target: ProbeModel) -> dict[str, np.ndarray]:
+    """Return the weights of an EAGLE-3 head of Vd tokens, whose embedding has E lanes: the target's or its own Dd.
+
+    They are fc [Dd, D * len(features)], embed [V, E], layers.0.* over E + Dd lanes, unembed [Vd, Dd], carry.position
+    [1], and for a vocabulary of its own d2t [Vd]: the offset from its id of a token to the target's.
+
+    Lane 0 of embed is the target's. Lane 1 of what fc gives is lane 0 of the first feature, which is the embedding's.
+    The first query head is gated to zero, and its first value copies that lane with the target's constant: what it sums
+    up is the carry.
+    """
+    shared, kept = target_weights(target), draft_vocabulary(draft, target)
+    embed = shared["embed"]
+    if draft.own_embedding:
+        embed = draw(draft.seed, "eagle3.embed", target.vocab, draft.lanes)
+        embed[:, 0] = shared["embed"][:, 0]
+    weights = {"embed": embed, "carry.position": _constant(target)}
+    weights["unembed"] = draw(draft.seed, "eagle3.unembed", len(kept), draft.lanes)
+    for name, shape in draft.shapes(target.lanes).items():
+        weights[name.partition(".")[2]] = draw(draft.seed, name, *shape)
+    if draft.head_vocab:
+        weights["d2t"] = (np.array(kept) - np.arange(len(kept))).astype(np.uint64)
+    lanes = embed.shape[1]
+    weights |= _layer(draft.seed, "layers.0", draft, lanes + draft.lanes)
+    weights["fc"][1] = _unit(target.lanes * len(draft.features))
+    weights["layers.0.q.gate"][: draft.key_dim] = 0
+    weights["layers.0.v.weight"][0] = np.roll(_unit(lanes + draft.lanes), lanes + 1)
+    weights["layers.0.v.position"][:1] = _constant(target)
+    return weights
+
+
+@lru_cache(maxsize=64)
+def draft_vocabulary(draft: Eagle3, target: ProbeModel) -> tuple[int, ...]:
+    """Return the target's ids of the tokens that a draft can choose, ascending: that is their order in the draft."""
+    order = np.argsort(draw(draft.seed, "eagle3.vocabulary", target.vocab))
+    return tuple(sorted(order[: draft.head_vocab or target.vocab].tolist()))
 
 
 def standalone_model(draft: Standalone, target: ProbeModel) -> ProbeModel:

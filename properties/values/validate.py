@@ -12,6 +12,7 @@ from draftproof.properties.values.drafts import (
     CheckpointDraft,
     DFlash,
     Eagle,
+    Eagle3,
     Mtp,
     Ngram,
     ProbeDraft,
@@ -79,14 +80,14 @@ def _draft(scenario: Scenario) -> None:
     if isinstance(draft, CheckpointDraft):
         raise InvalidScenarioError(f"invalid draft.kind {kind!r}: expected one of a probe, {', '.join(ALGORITHMS)}")
     _grouped("draft", draft)
-    if isinstance(draft, Eagle | Mtp):
+    if isinstance(draft, Eagle | Mtp | Eagle3):
         most = scenario.model.vocab
         fits = draft.head_vocab == 0 or 2 <= draft.head_vocab <= most
         _require(fits, "draft.head_vocab", draft.head_vocab, f"0 (all of them) or 2 .. model.vocab = {most}")
     if kind_of(draft).layer_a_draft:
         steps, layers = scenario.steps, getattr(draft, "layers", 1)
         _require(layers >= steps, "draft.layers", layers, f"at least steps = {steps}, a layer a proposal")
-    if isinstance(draft, DFlash):
+    if isinstance(draft, DFlash | Eagle3):
         top = scenario.model.layers - 1
         fits = len(set(draft.features)) == len(draft.features) and max(draft.features) <= top
         _require(fits, "draft.features", list(draft.features), f"distinct layers of the model, 0 .. {top}")

@@ -37,7 +37,7 @@ class ReferenceEagle:
         """See `ReferenceDraft`."""
         if not count:
             return ReferenceProposal((), ())
-        ids, hidden, said = tokens[1:], taken(self._head, whole), list[Said]()
+        ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
         entries = self._head.forward(ids, hidden)
         proposals = [choose(entries.logits[-1], self._head.ids).token]
         for k in range(1, count):
@@ -54,12 +54,20 @@ class ReferenceEagle:
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""
-        hidden, said = taken(self._head, whole), list[Said]()
-        entries = self._head.forward(tokens[1:], hidden)
-        for position in range(first, len(hidden)):
+        given, said = self._given(whole), list[Said]()
+        entries = self._head.forward(tokens[1:], self._states(given))
+        for position in range(first, len(given)):
             said.append(Said("extend.ids", tokens[position + 1], layer=0, row=position))
             said.append(Said("extend.positions", position, layer=0, row=position))
-            said.append(Said("extend.hidden_in", vector(hidden[position]), layer=0, row=position))
+            said.append(Said("extend.hidden_in", vector(given[position]), layer=0, row=position))
             said.append(Said("extend.kv", vector(entries.kv[0][position]), layer=0, row=position))
         choice = choose(entries.logits[-1], self._head.ids)
         return (*said, Said("extend.proposal", (choice.token, choice.margin), layer=0))
+
+    def _given(self, whole: Pass) -> np.ndarray:
+        """What the target hands over of each position, [n, D]."""
+        return taken(self._head, whole)
+
+    def _states(self, given: np.ndarray) -> np.ndarray:
+        """The states that entries of it consume."""
+        return given

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.base import DecoderConfig
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.layers import KV, attend_causally, rms_norm, rotate_first
 from draftproof.reference.models.tensors import Shapes
 
 
-def head_size(config: LlamaConfig | DFlashConfig | Glm4MoeConfig) -> int:
+def head_size(config: LlamaConfig | DFlashConfig | Glm4MoeConfig | Eagle3Config) -> int:
     """Return the size of a head: by default heads share out the hidden size."""
     return config.hidden_size // config.num_attention_heads if config.head_dim is None else config.head_dim
 
@@ -26,12 +27,15 @@ def kv_head_count(config: DecoderConfig) -> int:
 
 
 def attention_shapes(
-    config: DecoderConfig, size: int, *, norms: bool, biases: bool = False, gated: bool = False
+    config: DecoderConfig, size: int, *, norms: bool, biases: bool = False, gated: bool = False, inputs: int = 1
 ) -> Shapes:
-    """Return name and shape of every tensor; gated, the rows of `q_proj` are, by head, of the query and of its gate."""
+    """Return name and shape of every tensor, of as many inputs side by side.
+
+    Gated, the rows of `q_proj` are, by head, of the query and of its gate.
+    """
     d, queries, keys = config.hidden_size, config.num_attention_heads * size, kv_head_count(config) * size
     rows = {"q_proj": 2 * queries if gated else queries, "k_proj": keys, "v_proj": keys}
-    shapes: Shapes = {f"{name}.weight": (count, d) for name, count in rows.items()}
+    shapes: Shapes = {f"{name}.weight": (count, inputs * d) for name, count in rows.items()}
     shapes["o_proj.weight"] = (d, queries)
     if biases:
         shapes |= {f"{name}.bias": (count,) for name, count in rows.items()}
@@ -40,7 +44,9 @@ def attention_shapes(
     return {f"self_attn.{name}": shape for name, shape in shapes.items()}
 
 
-def attention(x: Tensor, weights: Mapping[str, Tensor], config: LlamaConfig | Glm4MoeConfig) -> tuple[Tensor, KV]:
+def attention(
+    x: Tensor, weights: Mapping[str, Tensor], config: LlamaConfig | Glm4MoeConfig | Eagle3Config
+) -> tuple[Tensor, KV]:
     """Causal self-attention over x [n, D], positions 0 .. n-1; RoPE turns the first components of a head.
 
     Returns the output [n, D] and (k, v), each [n, N, H], k after RoPE: what a KV cache holds.

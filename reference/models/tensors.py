@@ -21,6 +21,8 @@ FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_WHOLE = {"d2t": (torch.int64, torch.int32), "t2d": (torch.bool,)}
+"""Tensors that are no floats, by name."""
 
 
 def read_tensors(
@@ -53,6 +55,11 @@ def read_tensors(
     for path in sorted(set(wanted.values())):
         tensors |= _read_file(path, [name for name, where in wanted.items() if where == path], expected)
     return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+
+
+def tensor_names(directory: str | Path) -> frozenset[str]:
+    """Return the names of all tensors of a checkpoint directory. Raises CheckpointError."""
+    return frozenset(_locate(Path(directory)))
 
 
 def _locate(directory: Path) -> dict[str, Path]:
@@ -95,9 +102,12 @@ def _read_file(path: Path, names: list[str], expected: Mapping[str, tuple[int, .
 def _widened(tensor: torch.Tensor, name: str, shape: tuple[int, ...], path: Path) -> torch.Tensor:
     if tuple(tensor.shape) != shape:
         raise CheckpointError(f"{path}: tensor {name} has shape {tuple(tensor.shape)}; config.json asks for {shape}")
-    if tensor.dtype not in _DTYPES:
-        allowed = ", ".join(str(dtype) for dtype in _DTYPES)
+    dtypes = _WHOLE.get(name, _DTYPES)
+    if tensor.dtype not in dtypes:
+        allowed = ", ".join(str(dtype) for dtype in dtypes)
         raise CheckpointError(f"{path}: tensor {name} has dtype {tensor.dtype}: expected {allowed}")
+    if name in _WHOLE:
+        return tensor
     widened = tensor.to(torch.float64)
     if not torch.isfinite(widened).all():
         raise CheckpointError(f"{path}: tensor {name} holds NaN or infinity: expected finite values")

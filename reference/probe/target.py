@@ -53,7 +53,7 @@ class LayerMatrices:
         start = len(past)
         q, kv = self.project(x, start)
         kv = np.concatenate((past, kv)) if start else kv
-        o = self.attend(q, kv, _visible(len(kv))[start:])
+        o = self.attend(q, kv, visible(len(kv))[start:])
         return self.output(x, o), kv, o[:, 0]
 
     def project(self, x: np.ndarray, start: int) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,7 @@ def joined(known: Pass, new: Pass) -> Pass:
 
 
 @lru_cache(maxsize=256)
-def _visible(seen: int) -> np.ndarray:
+def visible(seen: int) -> np.ndarray:
     """[J, J]: 1 where row (query) sees column (entry), which is every position up to its own."""
     visible = np.tri(seen, dtype=np.uint64)
     visible.setflags(write=False)

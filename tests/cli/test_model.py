@@ -144,7 +144,7 @@ def test_all_means_every_draft_that_the_directories_allow(llama, tmp_path, monke
     assert list(report_of("--model", str(llama), *both)["drafts"]) == ["eagle", "ngram"]
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("drafts: "))
     assert line.startswith("drafts: eagle (made up from the seed), ngram (")
-    assert all(f"; no {name} (" in line for name in ("mtp", "dflash", "standalone"))
+    assert all(f"; no {name} (" in line for name in ("mtp", "dflash", "standalone", "eagle3"))
     target, folder = tiny_glm4_moe(tmp_path / "glm"), tiny_dflash(tmp_path / "dflash")
     report = report_of("--model", str(target), "--draft-model", str(folder), *both)
     assert list(report["drafts"]) == ["eagle", "mtp", "dflash", "ngram"]
@@ -158,8 +158,11 @@ def test_all_means_every_draft_that_the_directories_allow(llama, tmp_path, monke
         (("--model", "x", "--mtp", "--draft", "mtp"), "expected --draft eagle"),
         (("--model", "x", "--draft", "dflash"), "invalid --draft 'dflash': expected --draft-model"),
         (("--model", "x", "--draft", "standalone"), "invalid --draft 'standalone': expected --draft-model"),
-        (("--model", "x", "--draft", "ngram", "--draft-model", "y"), "--draft eagle, dflash, standalone or all"),
-        (("--model", "x", "--draft", "mtp", "--draft-model", "y"), "--draft eagle, dflash, standalone or all"),
+        (
+            ("--model", "x", "--draft", "ngram", "--draft-model", "y"),
+            "--draft eagle, dflash, standalone, eagle3 or all",
+        ),
+        (("--model", "x", "--draft", "mtp", "--draft-model", "y"), "--draft eagle, dflash, standalone, eagle3 or all"),
     ],
 )
 def test_options_that_do_not_go_together_are_2_and_named(more: tuple[str, ...], named: str, capsys):

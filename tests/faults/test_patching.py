@@ -133,7 +133,9 @@ def test_front_matter_names_the_draft_whose_scenarios_a_fault_meets(draft: str, 
 def test_an_unknown_draft_is_refused_with_those_that_are_known(draft: str, tmp_path: Path):
     path = tmp_path / "bad.patch"
     path.write_text(f'+++\nid = "bad"\ndraft = {draft}\n+++\n' + TRIPLE)
-    with pytest.raises(PatchError, match=r"invalid draft .*: expected eagle, mtp, dflash, ngram, standalone, all"):
+    with pytest.raises(
+        PatchError, match=r"invalid draft .*: expected eagle, mtp, dflash, ngram, standalone, eagle3, all"
+    ):
         read_fault(path)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
+from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (
     Adaptive,
     Graphs,
@@ -108,6 +108,7 @@ CHAIN = drafting(Mtp(**_SIZES, layers=3))
 UNCHAINED = drafting(Mtp(**_SIZES, layers=4, chain=False))
 BLOCK = drafting(DFlash(**_SIZES, layers=2, features=(2, 0)))
 STANDALONE = drafting(Standalone(**_SIZES, layers=2))
+WIDE = drafting(Eagle3(**_SIZES, features=(2, 0), head_vocab=4, own_embedding=True))
 # A small vocabulary, so that whatever a target says has been said before.
 NGRAM = drafting(
     Ngram(max_n=3),
@@ -122,7 +123,7 @@ NGRAM = drafting(
         ),
     ),
 )
-_OWN = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE}
+_OWN = {"eagle": STATIC, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": STANDALONE, "eagle3": WIDE}
 OF_DRAFTS = {name: _OWN[name] if name in _OWN else with_draft(STATIC, name, 0) for name in ALGORITHMS}
 """One scenario of each algorithm."""
 CHANGING = msgspec.structs.replace(

@@ -17,6 +17,7 @@ _TOLD = {
     "dflash": {*BLOCK, "extend.positions", "extend.hidden_in", "extend.kv"},
     "ngram": {"propose.match"},
     "standalone": {*STEPS, "extend.ids", "extend.positions", "extend.kv"},
+    "eagle3": {*STEPS, "draft.step.hidden_in", *ENTRIES, "extend.proposal"},
 }
 # Of a draft that has no row, what its kind says; slots are the subject's.
 TOLD = {
@@ -50,9 +51,9 @@ def draft_keys(made: Scenario, index: int, number: int, round_: RoundScript) -> 
     """Of a round's proposal."""
     kind, k = algorithm(made.draft), round_.drafts
     keys = [("propose.tokens", Key(index, number))]
-    if kind in ("eagle", "standalone"):
+    if kind in ("eagle", "standalone", "eagle3"):
         steps = range(1, k + (kind == "standalone"))
-        names = [*STEPS] + ["draft.step.hidden_in"] * (kind == "eagle")
+        names = [*STEPS] + ["draft.step.hidden_in"] * (kind != "standalone")
         keys += [(name, Key(index, number, step=step)) for name in names for step in steps]
     if kind == "dflash" and k:
         keys += [(name, Key(index, number, row=row)) for name in BLOCK for row in range(k + 1)]

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Mtp, Ngram, Standalone
+from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
 from draftproof.properties.values.scenario import (
     Graphs,
     LayerType,
@@ -32,7 +32,15 @@ BLOCK = DFlash(seed=7, layers=2, features=(0,), **_SIZES | {"heads": 4, "kv_head
 SMALL = Standalone(seed=8, layers=2, **_SIZES)
 NGRAM = Ngram(max_n=3)
 MATCHES: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
-DRAFTS: dict[str, Draft] = {"eagle": HEAD, "mtp": CHAIN, "dflash": BLOCK, "ngram": NGRAM, "standalone": SMALL}
+WIDE = Eagle3(seed=9, features=(0,), **_SIZES)
+DRAFTS: dict[str, Draft] = {
+    "eagle": HEAD,
+    "mtp": CHAIN,
+    "dflash": BLOCK,
+    "ngram": NGRAM,
+    "standalone": SMALL,
+    "eagle3": WIDE,
+}
 LINEAR = Linear(key_heads=1, value_heads=2, key_dim=3, value_dim=2, conv=3, start=True)
 
 
@@ -97,6 +105,10 @@ def drawn_draft(rng: random.Random, layers: int, vocab: int, *kinds: str) -> Dra
     if kind == "dflash":
         features = tuple(rng.sample(range(layers), rng.randint(1, layers)))
         return msgspec.structs.replace(BLOCK, layers=rng.randint(1, 2), features=features)
+    if kind == "eagle3":
+        features = tuple(rng.sample(range(layers), rng.randint(1, layers)))
+        own, kept = rng.random() < 0.5, rng.choice([0, 2, vocab // 2 + 1])
+        return msgspec.structs.replace(WIDE, features=features, own_embedding=own, head_vocab=kept)
     if kind == "ngram":
         return Ngram(max_n=(most := rng.randint(1, 3)), min_n=rng.randint(1, most), match=rng.choice(MATCHES))
     return DRAFTS[kind]

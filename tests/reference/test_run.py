@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -29,7 +29,7 @@ def test_the_drawn_scenarios_reach_what_matters() -> None:
     """Each joint condition comes up at least five times, or the tests below would check less than they say."""
     times: Counter[str] = Counter()
 
-    @BRIEF
+    @settings(BRIEF, max_examples=150)
     @given(scenarios())
     def draw(made: Scenario) -> None:
         for solved in solve(made).requests:

@@ -89,7 +89,12 @@ def page(tmp_path_factory) -> Page:
 def test_a_report_tells_what_ran_and_what_was_found(page):
     whole = " ".join(page.whole.split())
     assert "2 findings (1 CRASH, 1 FAIL) in 2,000 scenarios in 10 min." in whole
-    for fact in ("cuda", "eagle, mtp, dflash, ngram, standalone", "guided by coverage", "10 min, ended by time"):
+    for fact in (
+        "cuda",
+        "eagle, mtp, dflash, ngram, standalone, eagle3",
+        "guided by coverage",
+        "10 min, ended by time",
+    ):
         assert fact in whole
     assert "2,000 (1,950 PASS, 50 FAIL)" in whole
     assert "100 % of 60 second runs" in whole

@@ -16,6 +16,7 @@ from draftproof.errors import CheckpointError
 from draftproof.properties.values.base import explain
 from draftproof.properties.values.checkpoint_config.base import DecoderConfig, TargetConfig, invalid
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
+from draftproof.properties.values.checkpoint_config.eagle3 import SAFEAILAB, Eagle3Config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, Qwen3Config
 from draftproof.properties.values.checkpoint_config.qwen3_next import Qwen3_5Config, Qwen3_5MoeConfig, Qwen3NextConfig
 from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config, Glm4MoeConfig
@@ -33,6 +34,9 @@ CONFIGS: dict[str, type[DecoderConfig]] = {
     "Glm4MoeForCausalLM": Glm4MoeConfig,
     "DeepseekV3ForCausalLM": DeepseekV3Config,
     "MuseGlimmerAssistantModel": DFlashConfig,
+    SAFEAILAB: Eagle3Config,
+    "Eagle3Speculator": Eagle3Config,
+    "Eagle3DraftModel": Eagle3Config,
 }
 # A configuration object in memory may name its model type only.
 _MODEL_TYPES = {
@@ -94,7 +98,7 @@ def parse_config(fields: dict[str, Any], *, source: str = ...) -> TargetConfig: 
 def parse_config(fields: dict[str, Any], kind: type[C], source: str = ...) -> C: ...
 def parse_config(fields: dict[str, Any], kind: type[Any] = TargetConfig, source: str = "config.json") -> Any:
     """Check the fields of a configuration of some `kind`; null means left out. Raises CheckpointError."""
-    fields = text_fields(fields, source)
+    fields = kind.flattened(text_fields(fields, source), source)
     architecture = _architecture(fields, kind, source)
     config = CONFIGS[architecture]
     for name, supported in config.unsupported.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from draftproof.properties.values.checkpoint_config.base import (
     Count,
@@ -14,6 +14,28 @@ from draftproof.properties.values.checkpoint_config.base import (
     TargetConfig,
     invalid,
 )
+
+
+class LlamaHeads(Protocol):
+    """The fields that heads of Llama and their RoPE depend on."""
+
+    hidden_size: int
+    num_attention_heads: int
+    head_dim: int | None
+    rope_parameters: RopeParameters | Llama3RopeParameters
+
+    def check_rotates_all(self, source: str) -> None: ...
+
+
+def check_heads(config: LlamaHeads, source: str) -> None:
+    """Raise CheckpointError for heads that RoPE cannot turn."""
+    config.check_rotates_all(source)
+    rope = config.rope_parameters
+    if isinstance(rope, Llama3RopeParameters) and rope.high_freq_factor <= rope.low_freq_factor:
+        expected = f"above low_freq_factor ({rope.low_freq_factor})"
+        raise invalid(source, "high_freq_factor", rope.high_freq_factor, expected)
+    if config.head_dim is None and config.hidden_size // config.num_attention_heads % 2:
+        raise invalid(source, "head_dim", config.hidden_size // config.num_attention_heads, "an even number")
 
 
 class LlamaConfig(TargetConfig, frozen=True, kw_only=True):
@@ -34,13 +56,7 @@ class LlamaConfig(TargetConfig, frozen=True, kw_only=True):
 
     def check(self, source: str) -> None:
         super().check(source)
-        self.check_rotates_all(source)
-        rope = self.rope_parameters
-        if isinstance(rope, Llama3RopeParameters) and rope.high_freq_factor <= rope.low_freq_factor:
-            expected = f"above low_freq_factor ({rope.low_freq_factor})"
-            raise invalid(source, "high_freq_factor", rope.high_freq_factor, expected)
-        if self.head_dim is None and self.hidden_size // self.num_attention_heads % 2:
-            raise invalid(source, "head_dim", self.hidden_size // self.num_attention_heads, "an even number")
+        check_heads(self, source)
 
 
 class Qwen3Config(LlamaConfig, frozen=True, kw_only=True):

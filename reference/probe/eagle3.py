@@ -1,0 +1,89 @@
+"""The EAGLE-3 head of probe models, in numpy uint64 modulo 2^64.
+
+Shapes: `T` new rows, `J` all rows so far, `Df` lanes of features, `Dd` lanes of the head, `E` lanes of its embedding,
+`V` tokens, of which it has `Vd`. Definitions: docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from draftproof.properties.values.drafts import Eagle3
+from draftproof.properties.values.probe import draft_weights
+from draftproof.properties.values.scenario import ProbeModel
+from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.probe.ring import mix, turned
+from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembedding, empty, joined, visible
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Weights; `embed` [V, E], `fc` [Df, Dd], `layer` over E + Dd lanes; `nothing` is a pass over no entries."""
+
+    name: Hashable
+    embed: np.ndarray
+    fc: np.ndarray
+    layer: LayerMatrices
+    unembed: ReferenceUnembedding
+    carry: np.uint64
+    nothing: Pass
+
+
+class ProbeEagle3Head:
+    """The EAGLE-3 head of a probe scenario: entry i is at position i and consumes the token of position i + 1."""
+
+    def __init__(self, spec: Eagle3, target: ProbeModel, memo: Memo) -> None:
+        self._parts = _parts(spec, target)
+        self._known, self.features = memo.of(self._parts.name), spec.features
+        self.width, self.ids = target.lanes * len(spec.features), tuple(self._parts.unembed.ids.tolist())
+
+    def join(self, features: np.ndarray) -> np.ndarray:
+        """Features [T, Df] -> states [T, Dd]."""
+        return features @ self._parts.fc
+
+    def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
+        """The causal pass over entries 0, 1, ..: tokens [J] and states [J, Dd]; `hidden` of it is handed on."""
+        raw, size = hidden.tobytes(), hidden.shape[1] * hidden.itemsize
+        inputs = tuple((token, raw[i * size : (i + 1) * size]) for i, token in enumerate(tokens))
+        known = self._known.longest(inputs, self._parts.nothing)
+        start = len(known.hidden)
+        if start == len(tokens):
+            return known
+        whole = joined(known, self._run(tokens[start:], hidden[start:], known.kv[0]))
+        self._known.keep(inputs, whole, start)
+        return whole
+
+    def _run(self, tokens: tuple[int, ...], x: np.ndarray, past: np.ndarray) -> Pass:
+        """The entries [T] behind those of `past` [J-T, entry]."""
+        parts, start = self._parts, len(past)
+        embedding, normed = parts.embed[list(tokens)], mix(x)
+        normed[:, 1] = x[:, 1]
+        q, new = parts.layer.project(np.concatenate((mix(embedding), normed), axis=1), start)
+        kv = np.concatenate((past, new))
+        o = parts.layer.attend(q, kv, visible(len(kv))[start:])
+        g = parts.layer.output(x, o)
+        positions = np.arange(start, start + len(tokens), dtype=np.uint64) + np.uint64(1)
+        g[:, 0] = o[:, 0] + mix(embedding[:, 0] + positions * parts.carry)
+        g[:, 1] = embedding[:, 0]
+        states = mix(g)
+        states[:, 0] = g[:, 0]
+        return Pass(g, parts.unembed(states, agreement=256), (kv,))
+
+
+@lru_cache(maxsize=64)
+def _parts(spec: Eagle3, target: ProbeModel) -> _Parts:
+    weights = draft_weights(spec, target)
+    ids = np.arange(len(weights["unembed"]), dtype=np.uint64) + weights.get("d2t", np.uint64(0))
+    return _Parts(
+        name=(spec, target),
+        embed=weights["embed"],
+        fc=turned(weights["fc"]),
+        layer=LayerMatrices.of(weights, "layers.0", spec),
+        unembed=ReferenceUnembedding(turned(weights["unembed"]), target.logit_bits, ids, target.vocab),
+        carry=weights["carry.position"][0],
+        nothing=empty(spec.lanes, spec, 1, len(weights["unembed"])),
+    )

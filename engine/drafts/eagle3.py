@@ -7,8 +7,6 @@ docs/semantics.md.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from draftproof.engine.drafts.base import Needs
@@ -38,9 +36,9 @@ class Eagle3Draft(EagleDraft):
         return self.model.forward(ids, self.model.join(hidden_states), metadata, self.cache)
 
 
-def probe(spec: Any, parts: ProbeParts) -> ProbeEagle3:
-    """Return the model of a probe's draft, built from its specification."""
-    return ProbeEagle3(parts.weights, parts.shape, parts.logit_bits, spec.features)
+def probe(parts: ProbeParts) -> ProbeEagle3:
+    """Return the model of a probe's draft."""
+    return ProbeEagle3(parts)
 
 
 ALGORITHM = Eagle3Draft

@@ -6,13 +6,11 @@ embedding, `V` tokens, of which the head has `Vd`; all int64.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from draftproof.engine.models.base import AttentionMetadata, Cache
-from draftproof.engine.models.probe import ProbeLayer, ProbeShape
+from draftproof.engine.models.probe import ProbeLayer, ProbeParts
 from draftproof.engine.models.probe_ops import Unembedding, linear, mix, mixed
 
 CARRY, TOKEN = 0, 1
@@ -27,13 +25,12 @@ class ProbeEagle3:
 
     takes = "layers"
 
-    def __init__(
-        self, weights: Mapping[str, Tensor], shape: ProbeShape, logit_bits: int, features: tuple[int, ...]
-    ) -> None:
-        self.features, d2t = features, weights.get("d2t")
+    def __init__(self, parts: ProbeParts) -> None:
+        weights, shape, logit_bits = parts.weights, parts.shape, parts.logit_bits
+        self.features, d2t = tuple(parts.own.features), weights.get("d2t")
         self.target_ids = None if d2t is None else torch.arange(len(d2t), device=d2t.device) + d2t
         self.embed, self.fc, self.carry = weights["embed"], weights["fc"], weights["carry.position"]
-        self.width, self.cache_shape = self.fc.shape[0], shape.cache(1)
+        self.width, self.cache_shape = self.fc.shape[0], shape.cache(parts.layers)
         self._layer = ProbeLayer(weights, 0, 0, shape)
         self._unembed = Unembedding(weights["unembed"], logit_bits, 256, self.target_ids, self.embed.shape[0])
 

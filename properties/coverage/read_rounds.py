@@ -125,11 +125,10 @@ def _accept(solved: RoundScript) -> str:
 
 
 def _lacks(evidence: Evidence, solved: RoundScript) -> bool:
-    draft, model, place = evidence.scenario.draft, evidence.scenario.model, solved.correct_len
-    if not isinstance(draft, Eagle3) or not isinstance(model, ProbeModel) or solved.forced is not None:
+    draft, model = evidence.scenario.draft, evidence.scenario.model
+    if not isinstance(draft, Eagle3) or not isinstance(model, ProbeModel) or not solved.drafts:
         return False
-    right = solved.emitted[place : place + 1] if place < solved.drafts else ()
-    return bool(right) and right[0] not in draft_vocabulary(draft, model)
+    return solved.emitted[0] not in draft_vocabulary(draft, model)
 
 
 def _stage(number: int, last: int) -> str:

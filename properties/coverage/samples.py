@@ -109,8 +109,8 @@ class RoundSample(NamedTuple):
     """One decode round. `is_reported`: the subject said how many drafts were right.
 
     `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
-    the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the draft's own
-    proposal was wrong, and the right token is none that it can propose.
+    the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
+    token for the first draft is none that the draft can propose.
     """
 
     request: RequestSample

@@ -100,7 +100,8 @@ def softmax_shares(x: Tensor, router: Tensor, config: GatedDeltaNetConfig) -> tu
 
     Of equally likely experts those of lower number are chosen. The second is how close the choice was.
     """
-    probabilities = torch.softmax(x @ router.T, dim=-1)
+    logits = x @ router.T
+    probabilities = torch.softmax(logits, dim=-1)
     shares = torch.where(largest(probabilities, config.num_experts_per_tok), probabilities, 0.0)
-    closest = gap(probabilities, config.num_experts_per_tok)
+    closest = gap(logits, config.num_experts_per_tok)
     return (shares / shares.sum(-1, keepdim=True) if config.norm_topk_prob else shares), closest

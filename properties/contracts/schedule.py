@@ -11,6 +11,7 @@ from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus, off_by
+from draftproof.properties.values.scenario import pages_needed
 from draftproof.properties.values.trace import Key
 
 
@@ -23,6 +24,7 @@ def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
     for (_, phase), rows in evidence.schedule.batches.items():
         yield from _batch(evidence, phase, rows)
     yield from _live(evidence)
+    yield from _admitted(evidence)
 
 
 def _key(row: Row) -> Key:
@@ -95,12 +97,28 @@ def _live(evidence: Evidence) -> Iterator[Mismatch]:
             yield _place(row, f"at most {slots} live requests", f"{live} live requests", off_by(slots, live))
 
 
+def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that nobody is admitted while one who came earlier, and would have fit in that place, still waits."""
+    scenario, spans = evidence.scenario, evidence.schedule.spans
+    needs = [pages_needed(scenario, request) for request in scenario.requests]
+    order = sorted(range(len(needs)), key=lambda request: (scenario.requests[request].arrival, request))
+    for place, later in enumerate(order):
+        step = spans[later][0] if later in spans else -1
+        beside = [one for one, (first, last) in spans.items() if one != later and first <= step <= last]
+        free = scenario.memory.pages - sum(needs[one] for one in beside)
+        for earlier in order[:place]:
+            waits = earlier in spans and step < spans[earlier][0]
+            if waits and later in spans and len(beside) < scenario.memory.request_slots and needs[earlier] <= free:
+                key = Key(later, 0, step=0)
+                yield Mismatch("round.rows", key, f"request {earlier} first", f"request {later}", OutOfOrder())
+
+
 CONTRACTS = (
     listed(
         "schedule.legal",
         _illegal,
         ("round.rows",),
-        cites="S-ROUND-8, S-LIMIT-4",
-        minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills",
+        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1",
+        minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills admitted_before_others",
     ),
 )

@@ -65,6 +65,7 @@ _REQUESTS: Table[RequestSample] = {
     "rounds": lambda request: request.is_prefilled,
     "tokens_emitted": lambda request: request.tokens,
     "chunked_prefills": lambda request: request.is_chunked,
+    "admitted_before_others": lambda request: request.is_admitted_before_others,
     "slot_reuses": lambda request: request.reuses,
     "slot_reuses_by_shorter": lambda request: request.shorter_reuses,
     "state_slot_reuses": lambda request: request.state not in (None, "fresh"),
@@ -261,6 +262,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
             "unfound_beside_found",
             "by_batch_scenarios",
             "batches_without_steps",
+            "admitted_before_others",
             "steps_after_none",
         }
     return frozenset(names)

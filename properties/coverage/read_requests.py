@@ -83,6 +83,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 stopped_by=_stopped_by(script.tokens, script.stop),
                 joined="beside decode" if index in joined else "alone",
                 waited="yes" if first > request.arrival else "no",
+                is_admitted_before_others=first > request.arrival and _is_before_others(evidence, index),
                 reuses=len(before),
                 shorter_reuses=sum(lengths[index] < lengths[one] for one in before),
                 is_prefilled=Key(index, 0) in emitted,
@@ -121,6 +122,17 @@ def _stopped_by(tokens: Sequence[int], stop: Sequence[int]) -> str | None:
     if not tokens or tokens[-1] not in stop:
         return None
     return "only one" if len(stop) == 1 else "lowest" if tokens[-1] == min(stop) else "higher"
+
+
+def _is_before_others(evidence: Evidence, index: int) -> bool:
+    """Return whether one who came later waited as well when a request was admitted."""
+    spans, first = evidence.schedule.spans, evidence.schedule.spans.get(index, (-1, -1))[0]
+    requests = evidence.scenario.requests
+    return any(
+        requests[other].arrival <= first < spans[other][0]
+        for other in spans
+        if (requests[other].arrival, other) > (requests[index].arrival, index)
+    )
 
 
 def _changed(evidence: Evidence) -> str:

@@ -67,6 +67,7 @@ class RequestSample(NamedTuple):
     stops: str
     stopped_by: str | None
 
+    is_admitted_before_others: bool
     reuses: int
     shorter_reuses: int
     is_prefilled: bool

@@ -27,12 +27,12 @@ def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
             candidates=candidates,
             down=draw(st.sampled_from((0.0, -0.25, 0.5))),
             up=draw(st.sampled_from((0.0, -0.25, 0.25))),
-            ceiling=draw(st.sampled_from((0.0, 0.5, 1.0))),
+            ceiling=draw(st.sampled_from((0.5, 0.0, 1.0, 0.5))),
         )
         for batch, candidates in table
     )
     return AdaptiveByBatch(
-        initial=draw(st.sampled_from((0, 4, 0, 3, 1))),
+        initial=draw(st.sampled_from((0, 4, 0, 3, 0, 1))),
         slots=slots,
         alpha=draw(st.sampled_from((0.5, 0.75))),
         interval=draw(st.sampled_from((1, 1, 2))),

@@ -1,0 +1,94 @@
+"""First come, first served among what fits: schedules made by hand, judged by `schedule.legal` alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.contracts.registry import find
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.values.observed import BatchRow
+from draftproof.properties.values.relations import OutOfOrder
+from draftproof.properties.values.scenario import Memory, Scenario, Schedule
+from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.validate import validate
+from tests.properties.evidence import STATIC, request, with_observations
+from tests.properties.ideal import IdealSubject
+
+# One at a time; request 1 needs seven pages, the others two and three.
+REQUESTS = (request(0, 3, 3, "0/0"), request(1, 18, 3, "0/0"), request(1, 3, 3, "0/0"), request(2, 3, 4, "0/0"))
+QUEUE = validate(
+    msgspec.structs.replace(
+        STATIC,
+        memory=Memory(page_size=4, pages=7, request_slots=2, max_len=30),
+        schedule=Schedule(max_batch=2, chunk=20),
+        requests=REQUESTS,
+    )
+)
+
+
+def served(scenario: Scenario, order: tuple[int, ...]) -> Evidence:
+    """A run that serves the requests one after the other, each in steps of its own."""
+    of, step, steps = evidence(IdealSubject(), scenario), 2, {}
+    rows = dict(of.subject.typed("round.rows", BatchRow))
+    for one in order:
+        for key in sorted(key for key in rows if key.request == one):
+            steps[key], step = step, step + 1
+    changed: list[Observation] = []
+    for said in of.subject.observations:
+        if said.channel == "round.rows":
+            row = msgspec.structs.replace(rows[said.key], step=steps[said.key], place=0)
+            said = said._replace(value=row)
+        changed.append(said)
+    return with_observations(of, changed)
+
+
+def overtaken(of: Evidence) -> list[str]:
+    """Who was admitted before whom, by the contract; nothing else is wrong."""
+    found = find("schedule.legal").check(of)
+    assert all(isinstance(one.relation, OutOfOrder) for one in found)
+    return [f"{one.expected}, not {one.got}" for one in found]
+
+
+@pytest.mark.parametrize(
+    ("order", "wrong"),
+    [
+        ((0, 1, 2, 3), []),
+        ((0, 1, 3, 2), ["request 2 first, not request 3"]),
+        ((1, 0, 2, 3), ["request 0 first, not request 1"]),
+        ((0, 2, 1, 3), ["request 1 first, not request 2"]),
+        ((3, 2, 1, 0), ["request 0 first, not request 1"]),
+    ],
+)
+def test_nobody_is_served_before_one_who_came_earlier_and_fits(order: tuple[int, ...], wrong: list[str]) -> None:
+    assert overtaken(served(QUEUE, order)) == wrong
+
+
+def test_whoever_does_not_fit_may_be_overtaken() -> None:
+    """Request 1 needs all pages. While request 0 runs, request 2 fits beside it, and 1 does not."""
+    of = served(QUEUE, (0, 2, 1, 3))
+    rows = of.subject.typed("round.rows", BatchRow)
+    last = max(row.step for key, row in rows.items() if key.request == 0)
+    first = min(row.step for key, row in rows.items() if key.request == 2)
+    sooner = [
+        said._replace(value=msgspec.structs.replace(said.value, step=said.value.step - first + last))
+        if said.channel == "round.rows" and said.key.request == 2 and said.key.round == 0
+        else said
+        for said in of.subject.observations
+    ]
+    beside = with_observations(of, sooner)
+    assert beside.schedule.spans[2][0] == beside.schedule.spans[0][1]
+    assert overtaken(beside) == []
+    roomy = replace(
+        beside,
+        scenario=msgspec.structs.replace(QUEUE, memory=Memory(page_size=4, pages=14, request_slots=2, max_len=30)),
+    )
+    assert overtaken(roomy) == ["request 1 first, not request 2"]
+
+
+def test_a_queue_of_several_is_counted() -> None:
+    assert counts(evidence(IdealSubject(), QUEUE))["admitted_before_others"] > 0

@@ -28,6 +28,7 @@ WHAT = {
     "verify.slots": "the KV slot of a verify row",
     "verify.hidden": "the target's hidden state of a verify row",
     "verify.choice": "the target's choice after a verify row",
+    "verify.discarded": "the surplus columns and padding rows of a verify launch",
     "accept.correct_len": "the number of accepted drafts",
     "accept.index": "the verify rows of the accepted drafts",
     "accept.bonus": "the token that the target adds to the accepted drafts",

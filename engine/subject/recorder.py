@@ -95,6 +95,7 @@ class TraceRecorder(Probes):
         elif kind == LaunchKind.VERIFY:
             self._decode_rows(self._plan.decode, launch.size)
             self._tapped.report_verify(self._plan.decode, tapped, launch.width)
+            self._tapped.report_discarded(key, self._plan.decode, tapped, launch.width)
             if self._states:
                 self._states.report_intermediate(self._plan.decode)
         elif kind == LaunchKind.EXTEND:

@@ -13,7 +13,7 @@ import torch
 from draftproof.engine.stages import Commit, DecodeRow, PrefillRow
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.taps import Tapped
-from draftproof.properties.values.observed import Choice, Datum
+from draftproof.properties.values.observed import Choice, Datum, DiscardedRow
 from draftproof.properties.values.trace import Key
 
 Columns = dict[str, list[Any]]
@@ -68,6 +68,20 @@ class TapRecorder:
         for index, row in enumerate(batch):
             for place in range(row.num_drafts + 1):
                 self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
+
+    def report_discarded(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        """Report the rows of a verify launch that are surplus or padding, if there are any."""
+        if not tapped:
+            return
+        positions, slots = (tapped[f"verify.{name}", -1].flatten().tolist() for name in ("positions", "slots"))
+        live = [row.num_drafts for row in batch]
+        discarded = []
+        for at, (position, slot) in enumerate(zip(positions, slots, strict=True)):
+            place, column = divmod(at, width)
+            if place >= len(live) or column > live[place]:
+                discarded.append(DiscardedRow(place, column, position, slot))
+        if discarded:
+            self._log.add("verify.discarded", key, tuple(discarded))
 
     def hold_extend(self, tapped: Tapped, width: int, layer: int) -> None:
         """Keep what an extend launch recorded until all layers have run and its requests are known."""

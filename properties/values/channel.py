@@ -45,7 +45,7 @@ class Channel:
     @property
     def is_of_launches(self) -> bool:
         """Return whether it reports each launch of an engine step."""
-        return self.scope == "engine" and self.phase in ("commit", "graph")
+        return self.scope == "engine" and self.phase in ("verify", "commit", "graph")
 
     @property
     def is_float(self) -> bool:

@@ -30,6 +30,7 @@ _TABLE = (
     Channel("verify.slots", "verify", 3, ("row",), int, "KV slot"),
     Channel("verify.hidden", "verify", 5, ("row",), observed.Vector, "-"),
     Channel("verify.choice", "verify", 6, ("row",), observed.Choice, "id, logit"),
+    Channel("verify.discarded", "verify", 7, ("step",), observed.DiscardedRows, "slots", scope="engine"),
     Channel("accept.correct_len", "accept", 1, (), int, "tokens"),
     Channel("accept.index", "accept", 2, (), tuple[int, ...], "row"),
     Channel("accept.bonus", "accept", 3, (), int, "id"),

@@ -104,6 +104,22 @@ WriteSet = tuple[WrittenPlace, ...]
 """What one launch changed: places once each, ascending."""
 
 
+class DiscardedRow(Observed, frozen=True):
+    """One row of a verify launch whose results are thrown away, in channel verify.discarded.
+
+    `place` in the launch, `column` of the verify width, and the position and KV slot that it ran with.
+    """
+
+    place: int
+    column: int
+    position: int
+    slot: int
+
+
+DiscardedRows = tuple[DiscardedRow, ...]
+"""The surplus columns and padding of one launch, by place and column."""
+
+
 class Owner(Observed, frozen=True):
     """The request that owns a page or a state slot."""
 

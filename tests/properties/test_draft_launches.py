@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
-from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WriteSet, WrittenPlace
+from draftproof.properties.values.observed import (
+    DiscardedRows,
+    LaunchKind,
+    LaunchRecord,
+    MemoryRegion,
+    WriteSet,
+    WrittenPlace,
+)
 from draftproof.properties.values.relations import Missing, OffBy, OutOfRange, SlotOf
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
@@ -129,3 +137,22 @@ def test_a_draft_without_memory_writes_none() -> None:
     astray = rewritten(of, of.schedule.launches[0], lambda places: places | {WrittenPlace(MemoryRegion.DRAFT, 0)})
     assert failure("memory.written", astray).got == "draft slot 0"
     assert failure("memory.bounds", astray).relation == OutOfRange()
+
+
+def test_rows_that_are_thrown_away_stay_within_their_bounds() -> None:
+    of = evidence(scenario=STATIC)
+    last, batches = of.scenario.memory.max_len - 1, of.schedule.batches
+    key, rows, at = next(
+        (key, rows, at)
+        for key, rows in of.subject.typed("verify.discarded", DiscardedRows).items()
+        for at, row in enumerate(rows)
+        if row.place >= len(batches[key.round, 1])
+    )
+    wrong = {"position": (-1, 1, last + 1), "slot": (1, -1)}
+    for field, values in wrong.items():
+        for value in values:
+            bad = (*rows[:at], replace(rows[at], **{field: value}), *rows[at + 1 :])
+            one = Observation("verify.discarded", key, bad)
+            found = failure("launch.discarded", changed(of, lambda o, one=one: one if o[:2] == one[:2] else o))
+            assert (found.channel, found.relation) == ("verify.discarded", OutOfRange())
+    assert failure("launch.discarded", changed(of, lambda o: None if o[:2] == ("verify.discarded", key) else o))

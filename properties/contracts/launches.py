@@ -161,7 +161,9 @@ def _discarded(evidence: Evidence) -> Iterator[Mismatch]:
             continue
         key = Key(-1, launch.step, step=launch.number)
         live = {row.place: row.count for row in evidence.schedule.batches.get((launch.step, 1), ())}
-        columns = itertools.product(range(launch.size or launch.rows), range(launch.width))
+        # What is captured at a size is padded to it when it runs eagerly, too.
+        size = next((size for size in evidence.scenario.graphs.sizes if size >= launch.rows), launch.rows)
+        columns = itertools.product(range(size), range(launch.width))
         expected = [at for at in columns if at[1] > live.get(at[0], -1)]
         rows = reported.pop(key, ())
         found = [(row.place, row.column) for row in rows]

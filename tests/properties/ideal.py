@@ -190,9 +190,10 @@ class _Play:
             "commit.written", key, tuple(WrittenPlace(MemoryRegion(region), place) for region, place in sorted(written))
         )
 
-    def discarded(self, counts: list[int], size: int, width: int) -> None:
+    def discarded(self, counts: list[int], width: int) -> None:
         """Say where surplus columns, all at the last position there is, and padding of the last launch ran."""
         last = self.scenario.memory.max_len - 1
+        size = next((size for size in self.scenario.graphs.sizes if size >= len(counts)), len(counts))
         surplus = [(place, column) for place, count in enumerate(counts) for column in range(count + 1, width)]
         padding = [(place, column) for place in range(len(counts), size) for column in range(width)]
         rows = (*(DiscardedRow(*at, last, 0) for at in surplus), *(DiscardedRow(*at, 0, 0) for at in padding))
@@ -270,7 +271,7 @@ class _Play:
         if any(counts) and self.drafts_in_launch:
             self.launch(LaunchKind.DRAFT, len(batch), drafted, width)
         self.launch(LaunchKind.VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
-        self.discarded(counts, size or len(batch), width)
+        self.discarded(counts, width)
         if self.hybrid:
             self.launch(LaunchKind.COMMIT, len(batch), kept)
         self.finish(ended)

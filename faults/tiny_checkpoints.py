@@ -12,6 +12,7 @@
 | deepseek-lite | DeepseekV3ForCausalLM, whose queries have no latent | none |
 | qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
 | qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are stored as one tensor | 1, as `mtp.*` |
+| mimo | MiMoForCausalLM, a Qwen2 model | 2, as `model.mtp_layers.*` |
 | qwen3 | Qwen3ForCausalLM | none |
 | llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
@@ -28,6 +29,7 @@ bases and scales that no architecture has by default, tables as long as the cont
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 from pathlib import Path
@@ -109,6 +111,7 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
         target = write(_model(architecture, fields), directory / name, shared)
         one = _model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
         add_mtp_of_qwen(target, one, shared)
+    add_mtp_of_mimo(write(_model("Qwen2ForCausalLM", SIZES), directory / "mimo", shared), shared, 2)
     write(_model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
     write(_model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
     write(_model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
@@ -153,6 +156,31 @@ def add_mtp_of_qwen(directory: Path, layer: PreTrainedModel, shared: dict[str, T
     names = [f"mtp.{name}.weight" for name in ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")]
     joint = _joint(names, shared["model.norm.weight"])
     _add(directory, {**tensors, **{name: x - 1 if x.dim() == 1 else x for name, x in joint.items()}})
+
+
+def add_mtp_of_mimo(directory: Path, shared: dict[str, Tensor], count: int) -> None:
+    """Make a Qwen2 checkpoint one of MiMo: add MTP layers, whose projection takes the hidden state first."""
+    layers = _model("Qwen2ForCausalLM", SIZES, num_hidden_layers=count)
+    found = _tensors(layers, directory / "mtp", shared)
+    tensors = {
+        name.replace("model.layers.", "model.mtp_layers."): x
+        for name, x in found.items()
+        if name.startswith("model.layers.")
+    }
+    for i in range(count):
+        names = ("input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm")
+        joint = _joint([f"model.mtp_layers.{i}.{name}.weight" for name in names], shared["model.norm.weight"])
+        projection = joint[f"model.mtp_layers.{i}.input_proj.weight"]
+        tensors |= joint | {f"model.mtp_layers.{i}.input_proj.weight": projection.roll(len(projection), dims=1)}
+    _add(directory, tensors)
+    own = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": True}
+    _rewrite(directory, own | {"num_nextn_predict_layers": count})
+
+
+def _rewrite(directory: Path, fields: dict[str, Any]) -> None:
+    """Change fields of config.json: of architectures that transformers has no class for."""
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}, indent=2))
 
 
 def _shared(seed: int) -> dict[str, Tensor]:

@@ -127,9 +127,17 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
         if BY_NAME[chosen.name].proposes == "lookup":
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
-        made = _exchange(made, model, chosen.draft, variant)
+        made = _exchange(made, model, _form(chosen, turn // len(drafts)), variant)
         scenarios.append(_with_states(made, turn, turn // len(drafts)) if hybrid else made)
     return scenarios
+
+
+def _form(chosen: RealDraft, turn: int) -> Draft:
+    """Every third scenario of a chain of several layers runs them unchained, as some engines do."""
+    draft = chosen.draft
+    if isinstance(draft, CheckpointDraft) and BY_NAME[chosen.name].layer_a_draft and chosen.steps > 1:
+        return msgspec.structs.replace(draft, chain=turn % 3 != 1)
+    return draft
 
 
 def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:

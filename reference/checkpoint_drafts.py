@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from draftproof.properties.values.drafts import StateOf
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
@@ -26,11 +25,11 @@ class Named(NamedTuple):
 class CheckpointHead:
     """An EAGLE-1 head on a checkpoint, or an MTP layer of the checkpoint itself; see `ReferenceHead`."""
 
-    takes: StateOf = "after_norm"
     ids = None
 
     def __init__(self, head: DraftLayer, width: int, name: Hashable, memo: Memo) -> None:
-        self._head, self._memo, self._known, self.width = head, memo, memo.of(name), width
+        self._head, self._memo, self._known = head, memo, memo.of(name)
+        self.width, self.takes = width, head.takes
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
@@ -57,14 +56,12 @@ class CheckpointWideHead(CheckpointHead):
 
 
 class CheckpointChain:
-    """The MTP layers of a checkpoint, each of which hands on the state that its logits are of; see `ReferenceChain`."""
+    """The MTP layers of a checkpoint, chained or not; see `ReferenceChain`."""
 
-    chain = True
-    takes: StateOf = "after_norm"
     ids = None
 
-    def __init__(self, layers: Sequence[DraftLayer], width: int, name: Named, memo: Memo) -> None:
-        self.width, self.layers = width, len(layers)
+    def __init__(self, layers: Sequence[DraftLayer], width: int, name: Named, memo: Memo, *, chain: bool) -> None:
+        self.width, self.layers, self.chain, self.takes = width, len(layers), chain, layers[0].takes
         self._heads = [CheckpointHead(layer, width, (name, index), memo) for index, layer in enumerate(layers)]
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:

@@ -115,7 +115,8 @@ def _eagle(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo)
 
 def _mtp(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:
     _no_path(draft)
-    chain = CheckpointChain(target.mtp_layers(model.path), target.config.hidden_size, Named(draft, model), memo)
+    layers, name = target.mtp_layers(model.path), Named(draft, model)
+    chain = CheckpointChain(layers, target.config.hidden_size, name, memo, chain=draft.chain)
     return mtp.ReferenceMtp(chain), ()
 
 

@@ -61,7 +61,9 @@ class GroupedTarget(CheckpointTarget[G]):
             return Layer(before, attention, after, read_grouped_moe(config, tensors, f"{prefix}.mlp"))
         return Layer(before, attention, after, read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate_size))
 
-    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
+    def built_in_draft(
+        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
+    ) -> Chain:
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), type(self.config))
         own.check_mtp("config.json")
@@ -69,7 +71,7 @@ class GroupedTarget(CheckpointTarget[G]):
         layers = [self._read_mtp(own, tensors, prefix, j) for j, prefix in enumerate(prefixes)]
         if isinstance(tensors, Tensors):
             tensors.refuse_unread_of(*prefixes)
-        return MtpChain(self, layers, own.rms_norm_eps, self.entries(own, len(layers), self.hidden_dtype))
+        return MtpChain(self, layers, own.rms_norm_eps, self.entries(own, len(layers), self.hidden_dtype), chain=chain)
 
     def _read_mtp(self, config: G, tensors: Mapping[str, Tensor], prefix: str, index: int) -> NextTokenLayer:
         """Take an MTP layer, which may repeat embedding and lm_head of the target."""

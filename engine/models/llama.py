@@ -52,11 +52,12 @@ def read_layers(
     """Take the layers `prefix`.0, `prefix`.1, .. Raises CheckpointError."""
     sizes = LayerSizes.of(config)
     width, inner = sizes.hidden_size, sizes.intermediate_size
+    biased = isinstance(config, LlamaConfig) and config.biased
     inv_freq = inverse_frequencies(config.rope_parameters, sizes.head_dim)
     return tuple(
         LlamaLayer(
             norm=take(tensors, f"{prefix}.{i}.input_layernorm.weight", width),
-            mixer=read_attention(sizes, tensors, f"{prefix}.{i}.self_attn", i, inv_freq),
+            mixer=read_attention(sizes, tensors, f"{prefix}.{i}.self_attn", i, inv_freq, biased=biased),
             mlp_norm=take(tensors, f"{prefix}.{i}.post_attention_layernorm.weight", width),
             mlp=read_mlp(tensors, f"{prefix}.{i}.mlp", width, inner),
         )
@@ -86,7 +87,7 @@ class Llama(CheckpointTarget[LlamaConfig]):
     ) -> Tensor:
         """Return hidden states [T, D] after the final norm; `layer_outputs` is told of the output of every layer."""
         residual, eps = F.embedding(ids, self.embedding), self.sizes.rms_norm_eps
-        if is_narrow(residual, self.sizes):
+        if is_narrow(residual, self.sizes) and not self.config.biased:
             return self._narrow(residual, metadata, cache, layer_outputs)
         return run_layers(self.layers, self.norm, residual, metadata, cache, eps, layer_outputs)
 

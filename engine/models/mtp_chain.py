@@ -1,7 +1,7 @@
-"""The multi-token prediction layers that checkpoints of GLM-4-MoE, DeepSeek-V3, Qwen3-Next and Qwen3.5 bring along.
+"""The multi-token prediction layers that checkpoints bring along.
 
 Layer j: x = projection(norm of the embedding of token i + 1 + j, norm of hidden), embedding first; one decoder layer; a
-final norm, whose output is handed on and read by the target's lm_head. The embedding is the target's too.
+final norm, whose output an lm_head reads, the layer's own or the target's. The embedding is the target's.
 `T` packed tokens, `D` hidden width, `V` vocabulary.
 """
 
@@ -22,50 +22,75 @@ from draftproof.engine.models.target import LanguageModel
 
 @dataclass(frozen=True)
 class NextTokenLayer:
-    """projection [D, 2D], the norms [D] of its two inputs, the decoder layer, the norm [D] of its output."""
+    """projection [D, 2D], the norms [D] of its two inputs, the decoder layer, the norm [D] of its output.
+
+    lm_head [V, D] is its own, if it has one.
+    """
 
     projection: Tensor
     embedding_norm: Tensor
     hidden_norm: Tensor
     layer: Layer
     norm: Tensor
+    lm_head: Tensor | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return (self.projection, self.embedding_norm, self.hidden_norm, *self.layer.tensors(), self.norm)
+        own = () if self.lm_head is None else (self.lm_head,)
+        return (self.projection, self.embedding_norm, self.hidden_norm, *self.layer.tensors(), self.norm, *own)
+
+
+@dataclass(frozen=True)
+class ChainForm:
+    """What MTP layers take of the target and hand on, and whether the embedding at position 0 is zero."""
+
+    takes: str = "after_norm"
+    handed: str = "after_norm"
+    masks_first: bool = False
 
 
 class MtpChain(LanguageModel):
     """A `Chain` of the first MTP layers of the target's checkpoint."""
 
-    chain = True
-    takes = "after_norm"
     target_ids: Tensor | None = None
 
     def __init__(
-        self, target: LanguageModel, layers: Sequence[NextTokenLayer], eps: float, cache_shape: CacheShape
+        self,
+        target: LanguageModel,
+        layers: Sequence[NextTokenLayer],
+        eps: float,
+        cache_shape: CacheShape,
+        *,
+        chain: bool = True,
+        form: ChainForm | None = None,
     ) -> None:
         self.layers, self._eps, self.cache_shape = layers, eps, cache_shape
+        self.chain, self._form = chain, form or ChainForm()
+        self.takes = self._form.takes
         self.lm_head, self.embedding = target.lm_head, target.embedding
 
     def forward(
         self, layer: int, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata, cache: Cache
     ) -> tuple[Tensor, Tensor]:
-        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), the same [T, D].
+        """ids [T], hidden_states [T, D] -> (states that logits are of, states handed on), both [T, D].
 
         Raises IndexError for a layer beyond the last.
         """
         if layer >= len(self.layers):
             raise IndexError(f"invalid layer {layer}: expected at most {len(self.layers) - 1}, the last of the chain")
         eps, weights = self._eps, self.layers[layer]
-        embedded = rms_norm(F.embedding(ids, self.embedding), weights.embedding_norm, eps)
+        embedded = F.embedding(ids, self.embedding)
+        if self._form.masks_first:
+            embedded = embedded.masked_fill((metadata.positions == 0).unsqueeze(1), 0)
+        embedded = rms_norm(embedded, weights.embedding_norm, eps)
         concatenated = torch.cat((embedded, rms_norm(hidden_states, weights.hidden_norm, eps)), dim=1)
         residual = F.linear(concatenated, weights.projection)
         states = run_layers((weights.layer,), weights.norm, residual, metadata, cache, eps)
-        return states, states
+        return states, residual if self._form.handed == "before_norm" else states
 
     def layer_logits(self, layer: int, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        return self.logits(hidden_states)
+        own = self.layers[layer].lm_head
+        return self.logits(hidden_states) if own is None else F.linear(hidden_states, own)
 
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(tensor for layer in self.layers for tensor in layer.tensors())

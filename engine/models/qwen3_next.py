@@ -44,7 +44,9 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         inner = config.moe_intermediate_size if config.num_experts else config.intermediate_size
         return eagle_layer(config, config.num_key_value_heads, config.head_dim, inner)
 
-    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
+    def built_in_draft(
+        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
+    ) -> Chain:
         """Return the one MTP layer. Raises CheckpointError."""
         own = parse_config(draft_fields(config), GatedDeltaNetConfig)
         own.check_mtp("config.json")
@@ -55,7 +57,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
             layer=read_layers(own, tensors, "mtp.layers")[0],
             norm=read_norm(tensors, "mtp.norm.weight", self.width),
         )
-        return MtpChain(self, (layer,), own.rms_norm_eps, cache_shape(own, self.hidden_dtype))
+        return MtpChain(self, (layer,), own.rms_norm_eps, cache_shape(own, self.hidden_dtype), chain=chain)
 
     def unread_prefixes(self) -> tuple[str, ...]:
         """Return those of the vision part and of the MTP layer."""

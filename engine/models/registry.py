@@ -14,6 +14,7 @@ from draftproof.engine.models.config_fields import target_fields
 from draftproof.engine.models.deepseek_v3 import DeepseekV3
 from draftproof.engine.models.glm4_moe import Glm4Moe
 from draftproof.engine.models.llama import Llama
+from draftproof.engine.models.mimo import Mimo
 from draftproof.engine.models.qwen3_next import Qwen3Next
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.properties.values.checkpoint_config import parse_config, read_fields
@@ -22,6 +23,7 @@ from draftproof.properties.values.checkpoint_config.base import invalid
 MODELS: dict[str, type[CheckpointTarget[Any]]] = {
     "LlamaForCausalLM": Llama,
     "Qwen3ForCausalLM": Llama,
+    "MiMoForCausalLM": Mimo,
     "Qwen3NextForCausalLM": Qwen3Next,
     "Qwen3_5ForCausalLM": Qwen3Next,
     "Qwen3_5ForConditionalGeneration": Qwen3Next,

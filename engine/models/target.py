@@ -76,10 +76,12 @@ class CheckpointTarget(LanguageModel, Generic[C]):
     def eagle_config(config: C) -> LlamaConfig:
         """Return the configuration of an EAGLE head of the target's own sizes. Raises CheckpointError."""
 
-    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None) -> Chain:
+    def built_in_draft(
+        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
+    ) -> Chain:
         """Return the first `count` MTP layers of the checkpoint, or all, of a configuration object that is only read.
 
-        Raises CheckpointError if it has none.
+        Without `chain` each takes the target's hidden states. Raises CheckpointError if it has none.
         """
         raise CheckpointError(f"invalid built_in True: expected False, {self.config.architecture} has no MTP layers")
 

@@ -114,7 +114,7 @@ _BUILD: dict[str, Callable[[Source], Head | Chain | Block | Target]] = {
 
 def _built_in(source: Source, count: int | None) -> Chain:
     """Return the first `count` MTP layers of the target's checkpoint, or all. Raises CheckpointError if it has none."""
-    return source.target.built_in_draft(source.config, source.tensors, count)
+    return source.target.built_in_draft(source.config, source.tensors, count, chain=source.draft.chain)
 
 
 def _directory(draft: CheckpointDraft) -> str:

@@ -243,7 +243,7 @@ def unreachable(evidence: Evidence) -> frozenset[str]:
 
 
 def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
-    """Return the counts that no scenario of a draft can reach; a real chain is never without what chains it."""
+    """Return the counts that no scenario of a draft can reach."""
     names = {f"{name}_scenarios" for name in ALGORITHMS if name != form.kind.name}
     counted = {"steps": _STEPS, "chain": _CHAINS, "block": _BLOCKS, "lookup": _MATCHES}
     names.update(*(own for proposes, own in counted.items() if proposes != form.proposes))
@@ -252,7 +252,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real and form.proposes == "chain":
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()
-        names.update({"layers_unchained"}, _OF_TWO.split() if form.layers == 1 else {*long, "chains_of_one"})
+        names.update({"layers_unchained", *_OF_TWO.split()} if form.layers == 1 else {*long, "chains_of_one"})
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
     if real:

@@ -134,13 +134,14 @@ class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     """A draft of a real architecture: a directory, or "" for an EAGLE head made from `seed`.
 
     `built_in`: the MTP layers that the target's own checkpoint brings; as "eagle" the first of them, run again and
-    again, as "mtp" all of them, chained.
+    again, as "mtp" all of them, chained or, without `chain`, each on the target's hidden states.
     """
 
     algorithm: Literal["eagle", "mtp", "dflash", "standalone", "eagle3"] = "eagle"
     path: str = ""
     seed: Seed = 0
     built_in: bool = False
+    chain: bool = True
 
 
 ProbeDraft = Eagle | Mtp | DFlash | Standalone | Eagle3

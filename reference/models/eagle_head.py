@@ -27,6 +27,7 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, check_head_fits
+from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.models.attention import attention, head_size, kv_head_count
 from draftproof.reference.models.layers import look_up, mlp, rms_norm, with_prefix
@@ -41,6 +42,8 @@ LAYER = "layers.0."
 
 class ReferenceEagleHead:
     """An EAGLE-1 head on a target. Its config is the target's, save for what its own config.json changes."""
+
+    takes: StateOf = "after_norm"
 
     def __init__(
         self, target: ReferenceCheckpointTarget[Any], tensors: Mapping[str, Tensor], config: LlamaConfig | None = None

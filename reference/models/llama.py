@@ -33,5 +33,7 @@ class ReferenceLlama(ReferenceCheckpointTarget[LlamaConfig]):
 
 def dense_shapes(config: LlamaConfig | DFlashConfig) -> Shapes:
     """Return name and shape of every tensor of a layer."""
-    d, attended = config.hidden_size, attention_shapes(config, head_size(config), norms=config.qk_norm)
+    biased = isinstance(config, LlamaConfig) and config.biased
+    d, size = config.hidden_size, head_size(config)
+    attended = attention_shapes(config, size, norms=config.qk_norm, biases=biased)
     return attended | mlp_shapes("mlp.", config.intermediate_size, d) | norm_shapes(d)

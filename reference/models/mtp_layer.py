@@ -17,21 +17,34 @@ vLLM `qwen3_next_mtp.py` and SGLang, which run it so; transformers ignores these
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from draftproof.properties.values.drafts import StateOf
 from draftproof.reference.models.layers import look_up
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes
 
 
+class MtpForm(NamedTuple):
+    """How an architecture's MTP layers differ from those of GLM-4-MoE (S-HEAD-6, S-HEAD-9)."""
+
+    takes: StateOf = "after_norm"
+    handed: StateOf = "after_norm"
+    masks_first: bool = False
+    hidden_first: bool = False
+
+
 class MtpLayer:
     """One MTP layer of a target; `tensors` by their names in GLM-4-MoE, without `model.layers.{number}.`."""
 
-    def __init__(self, target: ReferenceCheckpointTarget[Any], tensors: Mapping[str, Tensor]) -> None:
-        self.target, self.tensors = target, tensors
+    def __init__(
+        self, target: ReferenceCheckpointTarget[Any], tensors: Mapping[str, Tensor], form: MtpForm | None = None
+    ) -> None:
+        self.target, self.tensors, self.form = target, tensors, form or MtpForm()
+        self.takes = self.form.takes
 
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass:
         """Run one causal pass over entries 0 .. n-1.
@@ -41,12 +54,16 @@ class MtpLayer:
         """
         target, tensors = self.target, self.tensors
         check_inputs(tokens, hidden, target.config.hidden_size)
-        embedded = target.norm(look_up(target.embedding, tokens), tensors["enorm.weight"])
-        joined = torch.cat((embedded, target.norm(hidden, tensors["hnorm.weight"])), dim=-1)
+        embedded = look_up(target.embedding, tokens)
+        if self.form.masks_first:
+            embedded[0] = 0
+        parts = [target.norm(embedded, tensors["enorm.weight"]), target.norm(hidden, tensors["hnorm.weight"])]
+        joined = torch.cat(parts[::-1] if self.form.hidden_first else parts, dim=-1)
         x, entry, gap = target.run_layer(joined @ tensors["eh_proj.weight"].T, tensors)
         assert not isinstance(entry, Tensor)  # full attention
         g = target.norm(x, tensors["shared_head.norm.weight"])
-        return HeadPass(g=g, logits=g @ target.lm_head.T, kv=(entry,), gap=gap)
+        head = tensors.get("shared_head.head.weight", target.lm_head)
+        return HeadPass(g=x if self.form.handed == "before_norm" else g, logits=g @ head.T, kv=(entry,), gap=gap)
 
 
 def joint_shapes(hidden_size: int) -> Shapes:

@@ -10,12 +10,14 @@ from draftproof.properties.values.checkpoint_config.base import invalid
 from draftproof.reference.models.deepseek_v3 import ReferenceDeepseekV3
 from draftproof.reference.models.glm4_moe import ReferenceGlm4Moe
 from draftproof.reference.models.llama import ReferenceLlama
+from draftproof.reference.models.mimo import ReferenceMimo
 from draftproof.reference.models.qwen3_next import ReferenceQwen3Next
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 
 MODELS: dict[str, type[ReferenceCheckpointTarget[Any]]] = {
     "LlamaForCausalLM": ReferenceLlama,
     "Qwen3ForCausalLM": ReferenceLlama,
+    "MiMoForCausalLM": ReferenceMimo,
     "Qwen3NextForCausalLM": ReferenceQwen3Next,
     "Qwen3_5ForCausalLM": ReferenceQwen3Next,
     "Qwen3_5MoeForCausalLM": ReferenceQwen3Next,

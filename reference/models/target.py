@@ -19,6 +19,7 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.base import TargetConfig, invalid
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.layers import KV, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.tensors import EMBEDDING, FINAL_NORM, LM_HEAD, Shapes, read_tensors
@@ -71,7 +72,10 @@ class LayerPass(NamedTuple):
 
 
 class DraftLayer(Protocol):
-    """A draft's layer that runs one pass over tokens and vectors."""
+    """A draft's layer that runs one pass over tokens and vectors; it `takes` the target's states before or after its
+    norm, if these are what it is fed with."""
+
+    takes: StateOf
 
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass: ...
 

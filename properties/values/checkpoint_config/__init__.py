@@ -17,7 +17,7 @@ from draftproof.properties.values.base import explain
 from draftproof.properties.values.checkpoint_config.base import DecoderConfig, TargetConfig, invalid
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.eagle3 import SAFEAILAB, Eagle3Config
-from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, Qwen3Config
+from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, Qwen3Config
 from draftproof.properties.values.checkpoint_config.qwen3_next import Qwen3_5Config, Qwen3_5MoeConfig, Qwen3NextConfig
 from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config, Glm4MoeConfig
 
@@ -26,6 +26,7 @@ C = TypeVar("C", bound=DecoderConfig)
 CONFIGS: dict[str, type[DecoderConfig]] = {
     "LlamaForCausalLM": LlamaConfig,
     "Qwen3ForCausalLM": Qwen3Config,
+    "MiMoForCausalLM": MimoConfig,
     "Qwen3NextForCausalLM": Qwen3NextConfig,
     "Qwen3_5ForCausalLM": Qwen3_5Config,
     "Qwen3_5ForConditionalGeneration": Qwen3_5Config,
@@ -40,6 +41,7 @@ CONFIGS: dict[str, type[DecoderConfig]] = {
 }
 # A configuration object in memory may name its model type only.
 _MODEL_TYPES = {
+    "mimo": "MiMoForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "qwen3_5_text": "Qwen3_5ForCausalLM",

@@ -12,6 +12,7 @@ from draftproof.properties.values.checkpoint_config.base import (
     Llama3RopeParameters,
     RopeParameters,
     TargetConfig,
+    Whole,
     invalid,
 )
 
@@ -49,6 +50,8 @@ class LlamaConfig(TargetConfig, frozen=True, kw_only=True):
     }
     qk_norm: ClassVar[bool] = False
     """True if each query and key head has a norm of its own."""
+    biased: ClassVar[bool] = False
+    """True if queries, keys and values have a bias."""
 
     intermediate_size: Count
     head_dim: Even | None = None
@@ -66,6 +69,20 @@ class Qwen3Config(LlamaConfig, frozen=True, kw_only=True):
 
     num_key_value_heads: Count
     head_dim: Even
+
+
+class MimoConfig(LlamaConfig, frozen=True, kw_only=True):
+    """MiMoForCausalLM: a Qwen2 model with biases, and with MTP layers."""
+
+    unsupported: ClassVar[Mapping[str, Any]] = {**LlamaConfig.unsupported, "attention_bias": True, "use_mrope": False}
+    biased: ClassVar[bool] = True
+
+    num_nextn_predict_layers: Whole = 0
+
+    def check_mtp(self, source: str) -> None:
+        """Raise CheckpointError if the checkpoint has no draft of its own."""
+        if not self.num_nextn_predict_layers:
+            raise self.invalid(source, "num_nextn_predict_layers", "at least 1 for the built-in draft")
 
 
 def eagle_layer(

@@ -13,6 +13,7 @@
 | qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
 | qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are stored as one tensor | 1, as `mtp.*` |
 | mimo | MiMoForCausalLM, a Qwen2 model | 2, as `model.mtp_layers.*` |
+| step3p5 | Step3p5ForCausalLM, of full attention | 3, with an embedding and a head of their own |
 | qwen3 | Qwen3ForCausalLM | none |
 | llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
@@ -86,6 +87,22 @@ DFLASH = {**SIZES, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2
 DFLASH |= {"block_size": 8, "mask_token_id": VOCAB - 1}
 del DFLASH["vocab_size"], DFLASH["tie_word_embeddings"]
 
+STEP: dict[str, Any] = {
+    **SIZES,
+    "rope_parameters": {"full_attention": {**ROPE, "partial_rotary_factor": 0.5}},
+    "moe_intermediate_size": 20,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 4,
+    "share_expert_dim": 24,
+    "moe_router_scaling_factor": 1.5,
+    "pad_token_id": 0,
+}
+# Of config.json, transformers' names and the published ones; then of tensors.
+RENAMED_OF_STEP = {"n_routed_experts": "moe_num_experts", "num_experts_per_tok": "moe_top_k"}
+RENAMED_OF_STEP |= {"num_key_value_heads": "num_attention_groups"}
+PUBLISHED_OF_STEP = {"mlp.experts.down_proj": "moe.down_proj.weight", "mlp.gate.weight": "moe.gate.weight"}
+PUBLISHED_OF_STEP |= {"mlp.gate.e_score_correction_bias": "moe.router_bias", "mlp.shared_experts.": "share_expert."}
+
 # What a layer adds, against what it would add if all states were to have unit size.
 _GAIN = 0.12
 _SMALL = 0.03
@@ -112,6 +129,7 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
         one = _model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
         add_mtp_of_qwen(target, one, shared)
     add_mtp_of_mimo(write(_model("Qwen2ForCausalLM", SIZES), directory / "mimo", shared), shared, 2)
+    write_step(directory / "step3p5", shared, 3)
     write(_model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
     write(_model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
     write(_model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
@@ -125,7 +143,7 @@ def _model(architecture: str, fields: dict[str, Any], **changes: Any) -> PreTrai
 def write(model: PreTrainedModel, directory: Path, shared: dict[str, Tensor]) -> Path:
     """Draw the weights of `model` and write it in float32. Returns `directory`."""
     source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
-    one_plus = model.config.model_type in ("qwen3_next", "qwen3_5_moe_text")
+    one_plus = model.config.model_type in ("qwen3_next", "qwen3_5_moe_text", "step3p5")
     with torch.no_grad():
         for name, weight in (*model.named_parameters(), *model.named_buffers()):
             if weight.is_floating_point() and "inv_freq" not in name:
@@ -175,6 +193,49 @@ def add_mtp_of_mimo(directory: Path, shared: dict[str, Tensor], count: int) -> N
     _add(directory, tensors)
     own = {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "attention_bias": True}
     _rewrite(directory, own | {"num_nextn_predict_layers": count})
+
+
+def write_step(directory: Path, shared: dict[str, Tensor], count: int) -> None:
+    """Write a checkpoint of Step-3.5 in its published layout, from the text model that transformers has of Step-3.7."""
+    layers = STEP["num_hidden_layers"]
+    names = {"mlp_layer_types": ["dense"] + ["sparse"] * (layers - 1) + ["dense"] * count}
+    text = transformers.Step3p7TextConfig(**{**STEP, **names, "num_hidden_layers": layers + count})
+    model = transformers.models.step3p7.modeling_step3p7.Step3p7TextModel(text)
+    write(model, directory, shared)
+    stored = load_file(directory / "model.safetensors")
+    tensors = {"lm_head.weight": shared["lm_head.weight"].clone()}
+    for name, x in stored.items():
+        tensors |= {f"model.{published}": part for published, part in _as_published(name, x).items()}
+    source = torch.Generator().manual_seed(count)
+    for i in range(layers, layers + count):
+        prefix = f"model.layers.{i}."
+        names_of_joint = ("eh_proj", "enorm", "hnorm", "transformer.shared_head.norm")
+        joint = _joint([f"{prefix}{name}.weight" for name in names_of_joint], shared["model.norm.weight"])
+        tensors |= {name: x - 1 if x.dim() == 1 else x for name, x in joint.items()}
+        for name, original in (("embed_tokens", "embed_tokens"), ("transformer.shared_head.output", "lm_head")):
+            table = shared[f"{original}.weight"]
+            tensors[f"{prefix}{name}.weight"] = table + 0.1 * table.std() * torch.randn(table.shape, generator=source)
+    whole = {name: x.contiguous() for name, x in tensors.items()}
+    save_file(whole, directory / "model.safetensors", metadata={"format": "pt"})
+    own = {name: value for name, value in STEP.items() if name not in RENAMED_OF_STEP}
+    own |= {new: STEP[old] for old, new in RENAMED_OF_STEP.items()}
+    own |= {"architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "num_nextn_predict_layers": count}
+    own |= {"rope_theta": [ROPE["rope_theta"]] * (layers + count), "partial_rotary_factors": [0.5] * (layers + count)}
+    own |= {"layer_types": ["full_attention"] * (layers + count)}
+    own |= {"moe_layers_enum": ",".join(map(str, range(1, layers))), "rope_scaling": None}
+    del own["rope_parameters"]
+    (directory / "config.json").write_text(json.dumps(own, indent=2))
+
+
+def _as_published(name: str, x: Tensor) -> dict[str, Tensor]:
+    """Return what a tensor of transformers' Step-3.7 is stored as."""
+    if name.endswith("mlp.experts.gate_up_proj"):
+        gate, up = x.chunk(2, dim=1)
+        prefix = name.replace("mlp.experts.gate_up_proj", "moe.")
+        return {f"{prefix}gate_proj.weight": gate, f"{prefix}up_proj.weight": up}
+    for ours, published in PUBLISHED_OF_STEP.items():
+        name = name.replace(ours, published)
+    return {name: x}
 
 
 def _rewrite(directory: Path, fields: dict[str, Any]) -> None:

@@ -50,6 +50,9 @@ def layer_types(fields: Mapping[str, Any]) -> tuple[str, ...]:
     layers, listed = fields.get("num_hidden_layers"), fields.get("layer_types")
     if not isinstance(layers, int) or layers < 1:
         raise CheckpointError(f"invalid num_hidden_layers {layers!r}: expected a positive integer")
+    if isinstance(listed, list) and len(listed) == layers + (fields.get("num_nextn_predict_layers") or 0):
+        # Step-3.5 lists its MTP layers, too.
+        listed = listed[:layers]
     interval = 4 if fields.get("full_attention_interval") is None else fields["full_attention_interval"]
     return list_layer_types(layers, listed, interval if "linear_num_value_heads" in fields else 1)
 

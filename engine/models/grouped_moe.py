@@ -16,6 +16,7 @@ from draftproof.engine.models.checkpoint import take, take_wide
 from draftproof.engine.models.layers import Mlp, read_mlp
 from draftproof.engine.models.moe import in_blocks, read_experts, run_experts
 from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
 
 # What transformers adds to the sum that shares are divided by.
 _NORM_EPS = 1e-20
@@ -25,7 +26,7 @@ _NORM_EPS = 1e-20
 class GroupedMoe:
     """router [X, D] and correction [X] in float32 at least, gate_up [X, 2F, D], down [X, D, F]; the shared experts."""
 
-    config: GroupedMoeConfig
+    config: GroupedMoeConfig | Step3p5Config
     router: Tensor
     correction: Tensor
     gate_up: Tensor

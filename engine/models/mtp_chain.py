@@ -1,7 +1,7 @@
 """The multi-token prediction layers that checkpoints bring along.
 
 Layer j: x = projection(norm of the embedding of token i + 1 + j, norm of hidden), embedding first; one decoder layer; a
-final norm, whose output an lm_head reads, the layer's own or the target's. The embedding is the target's.
+final norm, whose output an lm_head reads. Embedding and lm_head are the layer's own or the target's.
 `T` packed tokens, `D` hidden width, `V` vocabulary.
 """
 
@@ -24,7 +24,7 @@ from draftproof.engine.models.target import LanguageModel
 class NextTokenLayer:
     """projection [D, 2D], the norms [D] of its two inputs, the decoder layer, the norm [D] of its output.
 
-    lm_head [V, D] is its own, if it has one.
+    lm_head and embedding [V, D] are its own, if it has them.
     """
 
     projection: Tensor
@@ -33,9 +33,10 @@ class NextTokenLayer:
     layer: Layer
     norm: Tensor
     lm_head: Tensor | None = None
+    embedding: Tensor | None = None
 
     def tensors(self) -> tuple[Tensor, ...]:
-        own = () if self.lm_head is None else (self.lm_head,)
+        own = tuple(tensor for tensor in (self.lm_head, self.embedding) if tensor is not None)
         return (self.projection, self.embedding_norm, self.hidden_norm, *self.layer.tensors(), self.norm, *own)
 
 
@@ -78,7 +79,7 @@ class MtpChain(LanguageModel):
         if layer >= len(self.layers):
             raise IndexError(f"invalid layer {layer}: expected at most {len(self.layers) - 1}, the last of the chain")
         eps, weights = self._eps, self.layers[layer]
-        embedded = F.embedding(ids, self.embedding)
+        embedded = F.embedding(ids, self.embedding if weights.embedding is None else weights.embedding)
         if self._form.masks_first:
             embedded = embedded.masked_fill((metadata.positions == 0).unsqueeze(1), 0)
         embedded = rms_norm(embedded, weights.embedding_norm, eps)

@@ -16,6 +16,7 @@ from draftproof.engine.models.glm4_moe import Glm4Moe
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.mimo import Mimo
 from draftproof.engine.models.qwen3_next import Qwen3Next
+from draftproof.engine.models.step3p5 import Step3p5
 from draftproof.engine.models.target import CheckpointTarget
 from draftproof.properties.values.checkpoint_config import parse_config, read_fields
 from draftproof.properties.values.checkpoint_config.base import invalid
@@ -24,6 +25,7 @@ MODELS: dict[str, type[CheckpointTarget[Any]]] = {
     "LlamaForCausalLM": Llama,
     "Qwen3ForCausalLM": Llama,
     "MiMoForCausalLM": Mimo,
+    "Step3p5ForCausalLM": Step3p5,
     "Qwen3NextForCausalLM": Qwen3Next,
     "Qwen3_5ForCausalLM": Qwen3Next,
     "Qwen3_5ForConditionalGeneration": Qwen3Next,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig
 from draftproof.properties.values.checkpoint_config.sparse import GroupedMoeConfig
+from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
 from draftproof.reference.models.layers import mlp, mlp_shapes
 from draftproof.reference.models.target import FedForward
 from draftproof.reference.models.tensors import Shapes
@@ -55,7 +56,9 @@ def expert_shapes(count: int, inner: int, hidden_size: int) -> Shapes:
     return shapes
 
 
-def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> FedForward:
+def grouped_experts(
+    x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config
+) -> FedForward:
     """The MLP or the experts of x [n, D]."""
     if ROUTER not in weights:
         return FedForward(mlp(x, weights))
@@ -63,8 +66,10 @@ def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoe
     return FedForward(add_experts(mlp(x, weights, "mlp.shared_experts."), x, weights, shares), closest)
 
 
-def grouped_shares(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig) -> tuple[Tensor, float]:
-    """Each expert's weight [n, X], zero but for the chosen ones, and how close the choice was."""
+def grouped_experts(
+    x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config
+) -> FedForward:
+    """The MLP or the experts of x [n, D]."""
     scores = torch.sigmoid(x @ weights[ROUTER].T)
     judged = scores + weights[BIAS]
     by_group = judged.reshape(x.shape[0], config.n_group, -1)

@@ -54,7 +54,7 @@ class MtpLayer:
         """
         target, tensors = self.target, self.tensors
         check_inputs(tokens, hidden, target.config.hidden_size)
-        embedded = look_up(target.embedding, tokens)
+        embedded = look_up(tensors.get("embed_tokens.weight", target.embedding), tokens)
         if self.form.masks_first:
             embedded[0] = 0
         parts = [target.norm(embedded, tensors["enorm.weight"]), target.norm(hidden, tensors["hnorm.weight"])]

@@ -12,12 +12,14 @@ from draftproof.reference.models.glm4_moe import ReferenceGlm4Moe
 from draftproof.reference.models.llama import ReferenceLlama
 from draftproof.reference.models.mimo import ReferenceMimo
 from draftproof.reference.models.qwen3_next import ReferenceQwen3Next
+from draftproof.reference.models.step3p5 import ReferenceStep3p5
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 
 MODELS: dict[str, type[ReferenceCheckpointTarget[Any]]] = {
     "LlamaForCausalLM": ReferenceLlama,
     "Qwen3ForCausalLM": ReferenceLlama,
     "MiMoForCausalLM": ReferenceMimo,
+    "Step3p5ForCausalLM": ReferenceStep3p5,
     "Qwen3NextForCausalLM": ReferenceQwen3Next,
     "Qwen3_5ForCausalLM": ReferenceQwen3Next,
     "Qwen3_5MoeForCausalLM": ReferenceQwen3Next,

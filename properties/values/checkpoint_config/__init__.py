@@ -20,6 +20,7 @@ from draftproof.properties.values.checkpoint_config.eagle3 import SAFEAILAB, Eag
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, MimoConfig, Qwen3Config
 from draftproof.properties.values.checkpoint_config.qwen3_next import Qwen3_5Config, Qwen3_5MoeConfig, Qwen3NextConfig
 from draftproof.properties.values.checkpoint_config.sparse import DeepseekV3Config, Glm4MoeConfig
+from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
 
 C = TypeVar("C", bound=DecoderConfig)
 
@@ -27,6 +28,7 @@ CONFIGS: dict[str, type[DecoderConfig]] = {
     "LlamaForCausalLM": LlamaConfig,
     "Qwen3ForCausalLM": Qwen3Config,
     "MiMoForCausalLM": MimoConfig,
+    "Step3p5ForCausalLM": Step3p5Config,
     "Qwen3NextForCausalLM": Qwen3NextConfig,
     "Qwen3_5ForCausalLM": Qwen3_5Config,
     "Qwen3_5ForConditionalGeneration": Qwen3_5Config,
@@ -42,6 +44,7 @@ CONFIGS: dict[str, type[DecoderConfig]] = {
 # A configuration object in memory may name its model type only.
 _MODEL_TYPES = {
     "mimo": "MiMoForCausalLM",
+    "step3p5": "Step3p5ForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
@@ -103,6 +106,7 @@ def parse_config(fields: dict[str, Any], kind: type[Any] = TargetConfig, source:
     fields = kind.flattened(text_fields(fields, source), source)
     architecture = _architecture(fields, kind, source)
     config = CONFIGS[architecture]
+    fields = config.adapted(fields, source)
     for name, supported in config.unsupported.items():
         if fields.get(name, supported) not in (supported, None):
             raise invalid(source, name, fields[name], f"{supported!r}, the only supported value")

@@ -77,6 +77,11 @@ class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return the fields of a file side by side, where it has them in parts. Raises CheckpointError."""
         return fields
 
+    @classmethod
+    def adapted(cls, fields: dict[str, Any], source: str) -> dict[str, Any]:
+        """Return the fields of a file of this architecture in the form of the struct. Raises CheckpointError."""
+        return fields
+
     @property
     def architecture(self) -> str:
         """The name under which both sides register the model."""

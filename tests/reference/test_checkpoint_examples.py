@@ -21,6 +21,8 @@ LAYERS = {
     "deepseek-lite": 0,
     "qwen3-next": 1,
     "qwen3.5-moe": 1,
+    "mimo": 2,
+    "step3p5": 3,
     "qwen3": 0,
     "llama": 0,
 }

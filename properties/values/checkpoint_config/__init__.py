@@ -44,7 +44,6 @@ CONFIGS: dict[str, type[DecoderConfig]] = {
 # A configuration object in memory may name its model type only.
 _MODEL_TYPES = {
     "mimo": "MiMoForCausalLM",
-    "step3p5": "Step3p5ForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "qwen3_5_text": "Qwen3_5ForCausalLM",

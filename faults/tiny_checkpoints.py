@@ -212,9 +212,12 @@ def write_step(directory: Path, shared: dict[str, Tensor], count: int) -> None:
         names_of_joint = ("eh_proj", "enorm", "hnorm", "transformer.shared_head.norm")
         joint = _joint([f"{prefix}{name}.weight" for name in names_of_joint], shared["model.norm.weight"])
         tensors |= {name: x - 1 if x.dim() == 1 else x for name, x in joint.items()}
-        for name, original in (("embed_tokens", "embed_tokens"), ("transformer.shared_head.output", "lm_head")):
+        # A head that is not the target's chooses otherwise at times, an embedding gives other entries.
+        own = {"embed_tokens": ("embed_tokens", 0.1), "transformer.shared_head.output": ("lm_head", 0.4)}
+        for name, (original, share) in own.items():
             table = shared[f"{original}.weight"]
-            tensors[f"{prefix}{name}.weight"] = table + 0.1 * table.std() * torch.randn(table.shape, generator=source)
+            noise = table.std() * torch.randn(table.shape, generator=source)
+            tensors[f"{prefix}{name}.weight"] = table + share * noise
     whole = {name: x.contiguous() for name, x in tensors.items()}
     save_file(whole, directory / "model.safetensors", metadata={"format": "pt"})
     own = {name: value for name, value in STEP.items() if name not in RENAMED_OF_STEP}

@@ -56,9 +56,7 @@ def expert_shapes(count: int, inner: int, hidden_size: int) -> Shapes:
     return shapes
 
 
-def grouped_experts(
-    x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config
-) -> FedForward:
+def grouped_experts(x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config) -> FedForward:
     """The MLP or the experts of x [n, D]."""
     if ROUTER not in weights:
         return FedForward(mlp(x, weights))
@@ -66,10 +64,10 @@ def grouped_experts(
     return FedForward(add_experts(mlp(x, weights, "mlp.shared_experts."), x, weights, shares), closest)
 
 
-def grouped_experts(
+def grouped_shares(
     x: Tensor, weights: Mapping[str, Tensor], config: GroupedMoeConfig | Step3p5Config
-) -> FedForward:
-    """The MLP or the experts of x [n, D]."""
+) -> tuple[Tensor, float]:
+    """Each expert's weight [n, X], zero but for the chosen ones, and how close the choice was."""
     scores = torch.sigmoid(x @ weights[ROUTER].T)
     judged = scores + weights[BIAS]
     by_group = judged.reshape(x.shape[0], config.n_group, -1)
@@ -83,7 +81,7 @@ def grouped_experts(
     return shares * config.routed_scaling_factor, closest
 
 
-def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
+def grouped_shapes(config: GroupedMoeConfig | Step3p5Config) -> Shapes:
     """Return name and shape of every tensor of a layer's experts."""
     d, count, inner = config.hidden_size, config.n_routed_experts, config.moe_intermediate_size
     shared = mlp_shapes("mlp.shared_experts.", inner * config.n_shared_experts, d)

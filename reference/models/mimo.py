@@ -48,12 +48,11 @@ class ReferenceMimo(ReferenceLlama):
         prefixes = [f"{PREFIX}{layer}." for layer in range(config.num_nextn_predict_layers)]
         shapes = {prefix + name: shape for prefix in prefixes for name, shape in one.items()}
         ignored = ("model.embed_tokens.", "model.layers.", "model.norm.", LM_HEAD)
-        tensors, form = (
-            read_tensors(directory, shapes, ignored_prefixes=ignored),
-            MtpForm("after_norm", "after_norm", True, True),
+        tensors = read_tensors(directory, shapes, ignored_prefixes=ignored, dtype=self.dtype)
+        form, layers = (
+            MtpForm(masks_first=True, hidden_first=True),
+            [with_prefix(tensors, prefix) for prefix in prefixes],
         )
-        layers = [with_prefix(tensors, prefix) for prefix in prefixes]
-        named = [
-            layer | {f"{name}.weight": layer[f"{stored}.weight"] for name, stored in JOINT.items()} for layer in layers
-        ]
-        return tuple(MtpLayer(self, layer, form) for layer in named)
+        for layer in layers:
+            layer |= {f"{name}.weight": layer[f"{stored}.weight"] for name, stored in JOINT.items()}
+        return tuple(MtpLayer(self, layer, form) for layer in layers)

@@ -20,7 +20,7 @@ from draftproof.reference.models.experts import BIAS, ROUTER, grouped_experts
 from draftproof.reference.models.layers import KV, attend_causally, mlp_shapes, norm_shapes, rotate_first
 from draftproof.reference.models.mtp_layer import MtpForm, MtpLayer, joint_shapes
 from draftproof.reference.models.qwen3_next_layer import centred_norm
-from draftproof.reference.models.target import DraftLayer, ReferenceCheckpointTarget
+from draftproof.reference.models.target import DraftLayer, FedForward, ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import EMBEDDING, FINAL_NORM, LM_HEAD, Shapes, read_tensors, tensor_names
 
 
@@ -67,7 +67,7 @@ class ReferenceStep3p5(ReferenceCheckpointTarget[Step3p5Config]):
         attended = attend_causally(q, k, v).unflatten(-1, (-1, size)) * gates[..., None]
         return project(attended.flatten(1), weights, "o_proj"), (k, v)
 
-    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:
         """See ReferenceCheckpointTarget."""
         return grouped_experts(x, weights, self.config)
 
@@ -89,8 +89,8 @@ class ReferenceStep3p5(ReferenceCheckpointTarget[Step3p5Config]):
                 one["embed_tokens.weight"] = table
             places.append({name: place[name] for name in one})
             shapes |= {place[name]: shape for name, shape in one.items()}
-        own = tuple(f"model.layers.{i}." for i in range(config.num_hidden_layers))
-        tensors = read_tensors(directory, shapes, ignored_prefixes=(EMBEDDING, FINAL_NORM, LM_HEAD, *own))
+        own = (EMBEDDING, FINAL_NORM, LM_HEAD, *(f"model.layers.{i}." for i in range(config.num_hidden_layers)))
+        tensors = read_tensors(directory, shapes, ignored_prefixes=own, dtype=self.dtype)
         layers = [renamed({name: tensors[at] for name, at in place.items()}) for place in places]
         form = MtpForm(takes="before_norm", handed="before_norm")
         return tuple(MtpLayer(self, layer, form) for layer in layers)

@@ -6,11 +6,9 @@ written out here. The engine's side is held to the reference by scenarios of the
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
 import msgspec
 import pytest
@@ -23,6 +21,7 @@ from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.errors import CheckpointError
+from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.harness.checkpoint_scenarios import one_draft, real_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
@@ -32,30 +31,19 @@ from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.models.registry import load_target
 from tests.widen import Widen
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny_checkpoints.py"
 TOKENS = tuple((i * i * 7 + 3 * i + 5) % 67 for i in range(23))
 BOUND = 1e-12
 
 
 @pytest.fixture(scope="module")
-def tiny() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("tiny_checkpoints", EXAMPLE)
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def mimo(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, shared = tmp_path_factory.mktemp("tiny") / "mimo", tiny._shared(2)
     tiny.add_mtp_of_mimo(tiny.write(tiny._model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
     return path
 
 
 @pytest.fixture(scope="module")
-def step(tiny: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny") / "step3p5"
     tiny.write_step(path, tiny._shared(2), 3)
     return path
@@ -99,7 +87,7 @@ def qwen2(path: Path, prefix: str, layers: int) -> Witness:
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weight
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + tiny.SIZES["rms_norm_eps"]) * weight
 
 
 def close(ours: Tensor, theirs: Tensor) -> bool:
@@ -135,7 +123,7 @@ def test_mimo_joins_the_hidden_state_first_and_sees_no_first_embedding(mimo: Pat
         hidden = expected
 
 
-def step3p7(path: Path, tiny: ModuleType) -> tuple[Witness, dict[str, Tensor]]:
+def step3p7(path: Path) -> tuple[Witness, dict[str, Tensor]]:
     """The four layers of the target and the three MTP layers as one model of transformers, and the stored tensors."""
     found, state = tensors_of(path), {}
     kinds = ["dense", *["sparse"] * 3, *["dense"] * 3]
@@ -155,8 +143,8 @@ def step3p7(path: Path, tiny: ModuleType) -> tuple[Witness, dict[str, Tensor]]:
     return Witness(Step3p7TextModel(config), state), found
 
 
-def test_a_step_target_is_the_text_part_of_step_3_7(step: Path, tiny: ModuleType) -> None:
-    (witness, found), done = step3p7(step, tiny), load_target(step).forward(TOKENS)
+def test_a_step_target_is_the_text_part_of_step_3_7(step: Path) -> None:
+    (witness, found), done = step3p7(step), load_target(step).forward(TOKENS)
     x = found["model.embed_tokens.weight"][list(TOKENS)]
     for number in range(4):
         x = witness.layer(number, x, "full_attention")
@@ -166,8 +154,8 @@ def test_a_step_target_is_the_text_part_of_step_3_7(step: Path, tiny: ModuleType
     assert close(done.logits, normed @ found["lm_head.weight"].T)
 
 
-def test_step_takes_and_hands_on_what_no_norm_has_seen_and_has_a_head_of_its_own(step: Path, tiny: ModuleType) -> None:
-    (witness, found), target = step3p7(step, tiny), load_target(step)
+def test_step_takes_and_hands_on_what_no_norm_has_seen_and_has_a_head_of_its_own(step: Path) -> None:
+    (witness, found), target = step3p7(step), load_target(step)
     x, layers = target.forward(TOKENS[:-3]).layers[-1], target.mtp_layers(step)
     assert [layer.takes for layer in layers] == ["before_norm"] * 3
     for number, layer in enumerate(layers):

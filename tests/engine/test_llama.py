@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from draftproof.engine.models import llama as llama_module
-from draftproof.engine.models.base import BEFORE_NORM, AttentionMetadata, LayerOutputs
+from draftproof.engine.models.base import AttentionMetadata, LayerOutputs
 from draftproof.engine.models.eagle_head import EagleHead
 from draftproof.engine.models.llama import Llama
 from draftproof.engine.models.registry import load_target

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from draftproof.properties.values.drafts import StateOf
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.models.dflash import ReferenceDFlashModel
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.layers import KV
-from draftproof.reference.models.target import DraftLayer
+from draftproof.reference.models.target import DraftLayer, PassLayer
 
 
 class Named(NamedTuple):
@@ -27,9 +28,8 @@ class CheckpointHead:
 
     ids = None
 
-    def __init__(self, head: DraftLayer, width: int, name: Hashable, memo: Memo) -> None:
-        self._head, self._memo, self._known = head, memo, memo.of(name)
-        self.width, self.takes = width, head.takes
+    def __init__(self, head: PassLayer, width: int, name: Hashable, memo: Memo, takes: StateOf = "after_norm") -> None:
+        self._head, self._memo, self._known, self.width, self.takes = head, memo, memo.of(name), width, takes
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..; entry i has the token of position i + 1."""
@@ -62,7 +62,7 @@ class CheckpointChain:
 
     def __init__(self, layers: Sequence[DraftLayer], width: int, name: Named, memo: Memo, *, chain: bool) -> None:
         self.width, self.layers, self.chain, self.takes = width, len(layers), chain, layers[0].takes
-        self._heads = [CheckpointHead(layer, width, (name, index), memo) for index, layer in enumerate(layers)]
+        self._heads = [CheckpointHead(x, width, (name, i), memo) for i, x in enumerate(layers)]
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """One layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer.

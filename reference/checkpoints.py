@@ -110,7 +110,8 @@ def _eagle(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo)
         head = ReferenceEagleHead.load(target, draft.path)
     else:
         head = ReferenceEagleHead.random(target, draft.seed)
-    return eagle.ReferenceEagle(CheckpointHead(head, target.config.hidden_size, Named(draft, model), memo)), ()
+    name, width = Named(draft, model), target.config.hidden_size
+    return eagle.ReferenceEagle(CheckpointHead(head, width, name, memo, head.takes)), ()
 
 
 def _mtp(target: Model, model: Checkpoint, draft: CheckpointDraft, memo: Memo) -> _Made:

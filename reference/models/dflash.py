@@ -26,7 +26,6 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
-from draftproof.properties.values.drafts import StateOf
 from draftproof.reference.models.attention import project_heads
 from draftproof.reference.models.layers import (
     KV,
@@ -45,8 +44,6 @@ from draftproof.reference.models.tensors import Shapes, read_tensors
 
 class ReferenceDFlashModel:
     """A DFlash draft on a target, whose embedding and head it shares."""
-
-    takes: StateOf = "after_norm"
 
     def __init__(
         self,

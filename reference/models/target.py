@@ -71,13 +71,16 @@ class LayerPass(NamedTuple):
     gap: float
 
 
-class DraftLayer(Protocol):
-    """A draft's layer that runs one pass over tokens and vectors; it `takes` the target's states before or after its
-    norm, if these are what it is fed with."""
-
-    takes: StateOf
+class PassLayer(Protocol):
+    """A draft's layer that runs one pass over tokens and vectors."""
 
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass: ...
+
+
+class DraftLayer(PassLayer, Protocol):
+    """A layer that is fed with the target's last states, which it `takes` before or after the final norm."""
+
+    takes: StateOf
 
 
 class ReferenceCheckpointTarget(ABC, Generic[C]):

@@ -14,9 +14,14 @@ from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, KINDS, SPEC
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
-# Its own files, and the readers of checkpoints, one function an algorithm.
+# Its own files, and the readers and writers of checkpoints, one function an algorithm.
 OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/")
-READERS = ("engine/subject/checkpoints.py", "reference/checkpoints.py")
+READERS = (
+    "engine/subject/checkpoints.py",
+    "reference/checkpoints.py",
+    "faults/checkpoints.py",
+    "faults/tiny_checkpoints.py",
+)
 
 
 def named(source: str) -> list[str]:

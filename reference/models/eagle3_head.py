@@ -61,7 +61,7 @@ class ReferenceEagle3Head:
         shapes = eagle3_shapes(config, prefix, features * target.config.hidden_size)
         optional: Shapes = {EMBEDDING: (config.vocab_size, config.hidden_size)}
         optional |= {"d2t": (_vocab(config),), "t2d": (config.vocab_size,)}
-        return cls(target, config, read_tensors(directory, shapes, optional), source)
+        return cls(target, config, read_tensors(directory, shapes, optional, dtype=target.dtype), source)
 
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass:
         """Run one causal pass over entries 0 .. n-1: `tokens[i]` is t_{i+1}, `hidden` [n, D] has x_i in row i.

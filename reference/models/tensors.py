@@ -54,7 +54,7 @@ def read_tensors(
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted(set(wanted.values())):
         tensors |= _read_file(path, [name for name, where in wanted.items() if where == path], expected)
-    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    return {name: tensor if name in _WHOLE else tensor.to(dtype) for name, tensor in tensors.items()}
 
 
 def tensor_names(directory: str | Path) -> frozenset[str]:

@@ -230,7 +230,7 @@ def _hold(executor: Executor, scenario: Scenario) -> Failure | None:
 def _kept(found: Failure, scenario: Scenario, cases: Path) -> Failure:
     """Write the case file, one for each identity and draft: with Hypothesis the last one, which is the smallest."""
     case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
-    draft = algorithm(scenario.draft)
+    draft: str = algorithm(scenario.draft)
     if isinstance(scenario.model, Checkpoint):
         draft = f"{draft}-{fingerprint(scenario.model)}-{fingerprint(scenario.draft)}"
     path = cases / f"{found.identity.slug}-{draft}.json"

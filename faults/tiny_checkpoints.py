@@ -48,7 +48,12 @@ SIZES: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 48, "intermediate_s
 SIZES |= {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512}
 SIZES |= {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": None, "tie_word_embeddings": False}
 SIZES |= {"rms_norm_eps": 3e-3, "rope_parameters": ROPE}
-EXPERTS = {"moe_intermediate_size": 20, "n_routed_experts": 12, "num_experts_per_tok": 4, "n_shared_experts": 1}
+EXPERTS: dict[str, Any] = {
+    "moe_intermediate_size": 20,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 4,
+    "n_shared_experts": 1,
+}
 EXPERTS |= {"n_group": 3, "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7}
 LATENTS = {"q_lora_rank": 28, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10}
 GLM4_MOE: dict[str, Any] = {
@@ -220,14 +225,17 @@ def write_step(directory: Path, shared: dict[str, Tensor], count: int) -> None:
             tensors[f"{prefix}{name}.weight"] = table + share * noise
     whole = {name: x.contiguous() for name, x in tensors.items()}
     save_file(whole, directory / "model.safetensors", metadata={"format": "pt"})
-    own = {name: value for name, value in STEP.items() if name not in RENAMED_OF_STEP}
-    own |= {new: STEP[old] for old, new in RENAMED_OF_STEP.items()}
-    own |= {"architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "num_nextn_predict_layers": count}
-    own |= {"rope_theta": [ROPE["rope_theta"]] * (layers + count), "partial_rotary_factors": [0.5] * (layers + count)}
-    own |= {"layer_types": ["full_attention"] * (layers + count)}
-    own |= {"moe_layers_enum": ",".join(map(str, range(1, layers))), "rope_scaling": None}
-    del own["rope_parameters"]
-    (directory / "config.json").write_text(json.dumps(own, indent=2))
+    fields: dict[str, Any] = {name: value for name, value in STEP.items() if name not in RENAMED_OF_STEP}
+    fields |= {new: STEP[old] for old, new in RENAMED_OF_STEP.items()}
+    fields |= {"architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "num_nextn_predict_layers": count}
+    fields |= {
+        "rope_theta": [ROPE["rope_theta"]] * (layers + count),
+        "partial_rotary_factors": [0.5] * (layers + count),
+    }
+    fields |= {"layer_types": ["full_attention"] * (layers + count)}
+    fields |= {"moe_layers_enum": ",".join(map(str, range(1, layers))), "rope_scaling": None}
+    del fields["rope_parameters"]
+    (directory / "config.json").write_text(json.dumps(fields, indent=2))
 
 
 def _as_published(name: str, x: Tensor) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ class Named(NamedTuple):
 class CheckpointHead:
     """An EAGLE-1 head on a checkpoint, or an MTP layer of the checkpoint itself; see `ReferenceHead`."""
 
-    ids = None
+    ids: tuple[int, ...] | None = None
 
     def __init__(self, head: PassLayer, width: int, name: Hashable, memo: Memo, takes: StateOf = "after_norm") -> None:
         self._head, self._memo, self._known, self.width, self.takes = head, memo, memo.of(name), width, takes
@@ -58,7 +58,7 @@ class CheckpointWideHead(CheckpointHead):
 class CheckpointChain:
     """The MTP layers of a checkpoint, chained or not; see `ReferenceChain`."""
 
-    ids = None
+    ids: tuple[int, ...] | None = None
 
     def __init__(self, layers: Sequence[DraftLayer], width: int, name: Named, memo: Memo, *, chain: bool) -> None:
         self.width, self.layers, self.chain, self.takes = width, len(layers), chain, layers[0].takes

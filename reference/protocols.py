@@ -54,7 +54,9 @@ class ReferenceWideHead(Protocol):
 
     width: int
     features: tuple[int, ...]
-    ids: tuple[int, ...] | None
+
+    @property
+    def ids(self) -> tuple[int, ...] | None: ...
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """As that of `ReferenceHead`, over states of the head's own width."""

@@ -165,7 +165,9 @@ def _entries(scenario: Scenario, wanted: Wanted) -> Scenario:
     ids = {"target's": 0, "other order": vocab, "reduced": max(vocab - vocab // 8, 2)}
     fields = {name: wanted[name] for name in ("takes", "handed") if name in wanted}
     has = {"embedding": "own_embedding", "head": "own_head", "first embedding": "masks_first"}
-    changes = {name: wanted[point] in ("own", "masked") for point, name in has.items() if point in wanted}
+    changes: dict[str, object] = {
+        name: wanted[point] in ("own", "masked") for point, name in has.items() if point in wanted
+    }
     if "vocabulary" in wanted:
         changes["head_vocab"] = ids[wanted["vocabulary"]]
     return put_in(scenario, "draft", **fields, **changes) if fields or changes else scenario

@@ -81,7 +81,7 @@ def grouped_shares(
     return shares * config.routed_scaling_factor, closest
 
 
-def grouped_shapes(config: GroupedMoeConfig | Step3p5Config) -> Shapes:
+def grouped_shapes(config: GroupedMoeConfig) -> Shapes:
     """Return name and shape of every tensor of a layer's experts."""
     d, count, inner = config.hidden_size, config.n_routed_experts, config.moe_intermediate_size
     shared = mlp_shapes("mlp.shared_experts.", inner * config.n_shared_experts, d)

@@ -20,10 +20,14 @@ from draftproof.properties.values.checkpoint_config.base import (
 class LlamaHeads(Protocol):
     """The fields that heads of Llama and their RoPE depend on."""
 
-    hidden_size: int
-    num_attention_heads: int
-    head_dim: int | None
-    rope_parameters: RopeParameters | Llama3RopeParameters
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def num_attention_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int | None: ...
+    @property
+    def rope_parameters(self) -> RopeParameters | Llama3RopeParameters: ...
 
     def check_rotates_all(self, source: str) -> None: ...
 

@@ -175,7 +175,9 @@ def paged_attention(
     entry = power_of_two(k_width) + power_of_two(v_width)
     # Large blocks serve latency; once there are programs enough, small ones let more of them run at once.
     most = 128 if tokens * kv_heads <= _PROGRAMS else 64
-    block = _RING_BLOCK_C if ring else min(most, max(16, _BLOCK_BYTES // (entry * out.element_size())))
+    fitting = max(16, _BLOCK_BYTES // (entry * out.element_size()))
+    # A power of two, which `entry` need not be.
+    block = _RING_BLOCK_C if ring else min(most, 1 << fitting.bit_length() - 1)
     splits = 1 if capacity <= _ONE_SPLIT and not ring else _splits(tokens, kv_heads, capacity, block)
     # tl.dot wants sides of 16 or more.
     least = 1 if ring else 16

@@ -55,7 +55,7 @@ def scenario_file(folder: Path, change: Callable[[Raw], object]) -> str:
             ["invalid variant 'mirrored': expected one of", "graph_vs_eager, none"],
         ),
         (lambda raw: raw["memory"].update(page=3), ["invalid memory.page 3: expected one of page_size, pages"]),
-        (lambda raw: raw.update(version=7), ["invalid version 7", "expected 3"]),
+        (lambda raw: raw.update(version=7), ["invalid version 7", "expected 4"]),
         (lambda raw: raw["memory"].update(page_size=-2), ["invalid memory.page_size -2: expected `int` >= 1"]),
         (
             lambda raw: raw["schedule"].update(max_batch=64),

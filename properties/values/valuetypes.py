@@ -61,7 +61,8 @@ def _fits(kind: Any, value: Any) -> bool:
         kinds = items[:1] * len(value) if items[1:] == (...,) else items
         return len(kinds) == len(value) and all(map(_fits, kinds, value))
     if issubclass(kind, Observed):
-        return type(value) is kind and all(_fits(of, getattr(value, name)) for name, of in _fields(kind))
+        fields = _fields(kind)
+        return type(value) is kind and all(_fits(of, getattr(value, name)) for name, of in fields)
     if issubclass(kind, IntEnum):
         return type(value) is kind
     return isinstance(value, kind) and not isinstance(value, bool)

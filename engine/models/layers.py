@@ -20,6 +20,7 @@ from draftproof.engine.models.checkpoint import take
 from draftproof.properties.values.checkpoint_config.base import Llama3RopeParameters, RopeParameters
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class LayerSizes:
     qk_norm: bool
 
     @classmethod
-    def of(cls, config: LlamaConfig | DFlashConfig) -> LayerSizes:
+    def of(cls, config: LlamaConfig | DFlashConfig | Glm4MoeConfig) -> LayerSizes:
         """Return the sizes of a configuration: heads that share out the hidden size, a kv head for each, by default."""
         return cls(
             hidden_size=config.hidden_size,

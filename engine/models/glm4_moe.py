@@ -20,30 +20,17 @@ class Glm4Moe(GroupedTarget[Glm4MoeConfig]):
     @staticmethod
     def eagle_config(config: Glm4MoeConfig) -> LlamaConfig:
         """Return the configuration of an EAGLE head: with an MLP as the dense layers'."""
-        sizes = layer_sizes(config)
+        sizes = LayerSizes.of(config)
         return eagle_layer(config, sizes.num_key_value_heads, sizes.head_dim, sizes.intermediate_size)
 
     @staticmethod
     def entries(config: Glm4MoeConfig, layers: int, dtype: torch.dtype) -> CacheShape:
         """Return what `layers` layers keep per token."""
-        return layer_sizes(config).cache_shape(layers, dtype)
+        return LayerSizes.of(config).cache_shape(layers, dtype)
 
     @staticmethod
     def read_attention(config: Glm4MoeConfig, tensors: Mapping[str, Tensor], prefix: str, index: int) -> SelfAttention:
         """Take the tensors below `prefix` and fuse them. Raises CheckpointError."""
-        sizes, rope = layer_sizes(config), config.rope_parameters
+        sizes, rope = LayerSizes.of(config), config.rope_parameters
         inv_freq = inverse_frequencies(rope, int(sizes.head_dim * rope.partial_rotary_factor))
         return read_attention(sizes, tensors, prefix, index, inv_freq, biased=config.attention_bias)
-
-
-def layer_sizes(config: Glm4MoeConfig) -> LayerSizes:
-    """Return the sizes of a layer without experts; by default heads share out the hidden size."""
-    return LayerSizes(
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_attention_heads=config.num_attention_heads,
-        num_key_value_heads=config.num_key_value_heads,
-        head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
-        rms_norm_eps=config.rms_norm_eps,
-        qk_norm=config.use_qk_norm,
-    )

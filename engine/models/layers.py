@@ -21,6 +21,7 @@ from draftproof.properties.values.checkpoint_config.base import Llama3RopeParame
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
+from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class LayerSizes:
     qk_norm: bool
 
     @classmethod
-    def of(cls, config: LlamaConfig | DFlashConfig | Eagle3Config) -> LayerSizes:
+    def of(cls, config: LlamaConfig | DFlashConfig | Eagle3Config | Glm4MoeConfig) -> LayerSizes:
         """Return the sizes of a configuration: heads that share out the hidden size, a kv head for each, by default."""
         return cls(
             hidden_size=config.hidden_size,

@@ -71,6 +71,11 @@ class Glm4MoeConfig(GroupedMoeConfig, frozen=True, kw_only=True):
     first_k_dense_replace: Whole = 1
     routed_scaling_factor: Positive = 1.0
 
+    @property
+    def qk_norm(self) -> bool:
+        """Return `use_qk_norm`, by the name that the class of other configurations gives it."""
+        return self.use_qk_norm
+
     def check(self, source: str) -> None:
         super().check(source)
         self.check_rotary_width(self.head_dim or self.hidden_size // self.num_attention_heads, source)

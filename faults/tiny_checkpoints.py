@@ -17,11 +17,13 @@
 | qwen3 | Qwen3ForCausalLM | none |
 | llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
+| eagle3 | an EAGLE-3 head as SafeAILab writes it, of a width, an embedding and a vocabulary of its own | |
+| eagle3-speculators | an EAGLE-3 head as `speculators` writes it: a Qwen3 layer, the target's width and embedding | |
 
-Every draft goes with every target, but for dflash with llama, which has no third layer. All targets share one
-embedding, one final norm and one head, and what a layer adds is small beside them: so the best token is best by far,
-and MTP layers and the smaller model often agree with a target. A DFlash draft, whose masked rows know nothing of the
-tokens before them, rarely does.
+Every draft goes with every target, but for dflash and EAGLE-3 with llama, which has no third layer. All targets share
+one embedding, one final norm and one head, and what a layer adds is small beside them: so the best token is best by
+far, and MTP layers and the smaller model often agree with a target. A DFlash draft, whose masked rows know nothing of
+the tokens before them, rarely does.
 
 Every constant of a config.json is one that shows if another is used in its place: epsilons that matter beside a state,
 bases and scales that no architecture has by default, tables as long as the contexts.
@@ -91,6 +93,10 @@ LLAMA = {**SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
 DFLASH = {**SIZES, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "target_layer_ids": [0, 2]}
 DFLASH |= {"block_size": 8, "mask_token_id": VOCAB - 1}
 del DFLASH["vocab_size"], DFLASH["tie_word_embeddings"]
+EAGLE3: dict[str, Any] = {name: SIZES[name] for name in ("vocab_size", "intermediate_size", "rms_norm_eps")}
+EAGLE3 |= {"num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16}
+EAGLE3 |= {"rope_parameters": SIZES["rope_parameters"]}
+EAGLE3_VOCAB, EAGLE3_WIDTH = 50, 40
 
 STEP: dict[str, Any] = {
     **SIZES,
@@ -138,6 +144,13 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     write(_model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
     write(_model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
     write(_model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
+    head = {"draft_vocab_size": EAGLE3_VOCAB, "target_hidden_size": SIZES["hidden_size"]}
+    ours = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 0]}, "hidden_size": EAGLE3_WIDTH}
+    write_eagle3({"architectures": ["LlamaForCausalLM"], **EAGLE3, **head, **ours}, directory / "eagle3", shared)
+    layer = {**EAGLE3, "hidden_size": SIZES["hidden_size"], "model_type": "qwen3"}
+    theirs = {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "norm_before_residual": True}
+    theirs |= {"eagle_aux_hidden_state_layer_ids": [3, 1], "transformer_layer_config": layer}
+    write_eagle3({**head, **theirs}, directory / "eagle3-speculators", shared)
 
 
 def _model(architecture: str, fields: dict[str, Any], **changes: Any) -> PreTrainedModel:
@@ -253,6 +266,38 @@ def _rewrite(directory: Path, fields: dict[str, Any]) -> None:
     """Change fields of config.json: of architectures that transformers has no class for."""
     path = directory / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}, indent=2))
+
+
+def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tensor]) -> None:
+    """Write an EAGLE-3 head, whose attention mostly passes on the embedding of the entry's own token."""
+    source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
+    d, target = config.get("hidden_size", SIZES["hidden_size"]), SIZES["hidden_size"]
+    layer, inner = "midlayer" if "eagle_config" in config else "layers.0", EAGLE3["intermediate_size"]
+    narrow = torch.linalg.qr(torch.randn(target, target, generator=source)).Q[:, :d] if d < target else torch.eye(d)
+    passed, kept = torch.eye(target, 2 * d), torch.randperm(VOCAB, generator=source)[:EAGLE3_VOCAB].sort().values
+    passed[d:] = 0
+    tensors = {
+        "fc.weight": 0.1 * torch.randn(d, 2 * target, generator=source) / target**0.5,
+        "norm.weight": torch.ones(d),
+        "lm_head.weight": (shared["lm_head.weight"] * shared["model.norm.weight"])[kept] @ narrow,
+        "d2t": kept - torch.arange(EAGLE3_VOCAB),
+        "t2d": torch.isin(torch.arange(VOCAB), kept),
+        f"{layer}.self_attn.q_proj.weight": 2 * passed,
+        f"{layer}.self_attn.k_proj.weight": 2 * passed,
+        f"{layer}.self_attn.v_proj.weight": passed,
+        f"{layer}.self_attn.o_proj.weight": torch.eye(d, target),
+        **{f"{layer}.{name}.weight": torch.ones(d) for name in ("input_layernorm", "hidden_norm")},
+        f"{layer}.post_attention_layernorm.weight": 1 + 0.3 * torch.randn(d, generator=source),
+        **{f"{layer}.mlp.{x}_proj.weight": torch.randn(inner, d, generator=source) / d**0.5 for x in ("gate", "up")},
+        f"{layer}.mlp.down_proj.weight": _GAIN * torch.randn(d, inner, generator=source) / inner**0.5,
+    }
+    if d < target:
+        tensors["embed_tokens.weight"] = shared["embed_tokens.weight"] @ narrow
+    else:
+        tensors |= {f"{layer}.self_attn.{x}_norm.weight": 3 * torch.ones(EAGLE3["head_dim"]) for x in "qk"}
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    save_file({name: x.contiguous() for name, x in tensors.items()}, directory / "model.safetensors")
 
 
 def _shared(seed: int) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """EAGLE-3 with topk = 1: a head on the outputs of several layers of the target, with a width and tokens of its own.
 
 Only entries of what was committed are made of the target's states, which `fc` joins; draft steps take the head's own.
-`B` rows of a launch, `D` width of the features, `Dd` that of the head. Source: Li et al., "EAGLE-3" (2025);
+`B` rows of a launch, `D` width of the features, `Dd` width of the head. Source: Li et al., "EAGLE-3" (2025);
 docs/semantics.md.
 """
 

@@ -1,7 +1,7 @@
 """The EAGLE-3 head of a probe (docs/semantics.md, "Probe models").
 
-`T` packed tokens, `D` lanes of the target, `Df` lanes of the features, `Dd` lanes of the head, `E` lanes of its
-embedding, `V` tokens, of which the head has `Vd`; all int64.
+`T` packed tokens, `D` lanes of the target, `Df` lanes of the features, `Dd` lanes of the head, `De` lanes of its
+embedding, `V` vocabulary, `Vd` vocabulary of the head; all int64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CARRY, TOKEN = 0, 1
 class ProbeEagle3:
     """An `Eagle3Head`; weights as `properties.values.probe.draft_weights` names them, as int64 tensors.
 
-    embed [V, E], fc [Dd, Df], layers.0.* over (embedding, state), unembed [Vd, Dd], d2t [Vd] if Vd < V.
+    embed [V, De], fc [Dd, Df], layers.0.* over (embedding, state), unembed [Vd, Dd], d2t [Vd] if Vd < V.
     """
 
     takes = "layers"

@@ -134,7 +134,8 @@ def fewer_choices(scenario: Scenario) -> Iterator[Scenario]:
     )
     for chosen in chain(fewer(scenario, "adaptive.candidates"), fewer(scenario, "adaptive.slots"), of_slots):
         assert chosen.adaptive is not None
-        yield with_steps(chosen, max(chosen.adaptive.steps))
+        if most := max(chosen.adaptive.steps):
+            yield with_steps(chosen, most)
 
 
 def smaller_draft(scenario: Scenario) -> Iterator[Scenario]:

@@ -14,7 +14,7 @@ from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
 Draw = st.DrawFn
 Wanted = Mapping[str, str]
-BATCHES = frozenset({"rows", "bucket", "batch", "beside", "joined", "waited", "pages", "state"})
+BATCHES = frozenset({"rows", "bucket", "batch", "beside", "joined", "waited", "pages", "state", "captured"})
 # Batches of several rows, whatever else there is to be.
 _SEVERAL = {
     "mix": ("equal", "unequal", "zero among"),
@@ -81,7 +81,8 @@ def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Sc
     """Draw captured sizes for batches of up to `most` rows."""
     rows, bucket = wanted.get("rows"), wanted.get("bucket", "")
     if rows is None and not bucket:
-        return scenario
+        least = {"to 15": 7, "16 and more": 16}.get(wanted.get("captured", ""))
+        return scenario if least is None else replace(scenario, graphs=Graphs(sizes=(max(most, least),)))
     every = tuple(range(1, most + 1))
     moved = bucket in ("smaller", "larger")
     sizes: dict[str, tuple[tuple[int, ...], ...]] = {

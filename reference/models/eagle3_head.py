@@ -10,7 +10,8 @@ token t_{i+1} and a state x_i, which is fc f_i, or what the entry before handed 
 
 Source: Li et al., EAGLE-3 (2025), SafeAILab/EAGLE `eagle/model/cnets.py`, vllm-project/speculators
 `src/speculators/models/eagle3/`, whose tensor names are used.
-Shapes: `n` entries, `D` hidden size of the head, `Df` width of the features, `V` tokens, of which the head has `Vd`.
+Shapes: `n` entries, `D` hidden size of the head, `Df` width of the features, `V` vocabulary,
+`Vd` that part of the vocabulary that the head has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The EAGLE-3 head of probe models, in numpy uint64 modulo 2^64.
 
-Shapes: `T` new rows, `J` all rows so far, `Df` lanes of features, `Dd` lanes of the head, `E` lanes of its embedding,
-`V` tokens, of which it has `Vd`. Definitions: docs/semantics.md.
+Shapes: `T` new rows, `J` all rows so far, `Df` lanes of features, `Dd` lanes of the head, `De` lanes of its embedding,
+`V` vocabulary, `Vd` that part of the vocabulary that it has. Definitions: docs/semantics.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from draftproof.reference.probe.target import LayerMatrices, ReferenceUnembeddin
 
 @dataclass(frozen=True)
 class _Parts:
-    """Weights; `embed` [V, E], `fc` [Df, Dd], `layer` over E + Dd lanes; `nothing` is a pass over no entries."""
+    """Weights; `embed` [V, De], `fc` [Df, Dd], `layer` over De + Dd lanes; `nothing` is a pass over no entries."""
 
     name: Hashable
     embed: np.ndarray

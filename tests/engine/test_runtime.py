@@ -13,14 +13,14 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.harness.lockstep import solved
 from draftproof.properties.judge import judge
-from draftproof.properties.values.observed import GRAPHED, LaunchKind, LaunchRecord, WriteSet
+from draftproof.properties.values.observed import GRAPHED, DiscardedRows, LaunchKind, LaunchRecord, WriteSet
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.trace import Trace
 from tests.properties.evidence import ADAPTIVE, STATIC
 
 SIZES = (1, 2, 3)
 RUNS = {"snapshot": STATIC, "replay and adaptive steps": ADAPTIVE}
-OF_LAUNCHES = ("graph.replay", "commit.written")
+OF_LAUNCHES = ("graph.replay", "commit.written", "verify.discarded")
 
 
 def graphs(scenario: Scenario) -> Scenario:
@@ -50,6 +50,12 @@ def launches(ran: Trace) -> list[tuple[int, LaunchRecord, WriteSet]]:
     return [(key.round, records[key], written[key]) for key in of_batches]
 
 
+def discarded(ran: Trace) -> list[tuple[int, DiscardedRows]]:
+    """Return engine step and discarded rows of every verify launch that has some, in order."""
+    found = ran.typed("verify.discarded", tuple)
+    return [(key.round, rows) for key, rows in sorted(found.items())]
+
+
 def captures(ran: Trace) -> list[tuple[int, int, int]]:
     """Engine step, size and width of every capture, in order."""
     found = sorted(ran.typed("graph.replay", LaunchRecord).items())
@@ -66,6 +72,7 @@ def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, reques
     for channel in at_once.channels.difference(OF_LAUNCHES):
         assert at_once.channel(channel) == lazily.channel(channel), channel
     assert launches(at_once) == launches(lazily)
+    assert discarded(at_once) == discarded(lazily)
     assert any(record.size for _, record, _ in launches(lazily))
 
 

@@ -31,6 +31,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from tests.harness.worker_subjects import ORDERS_IN
+from tests.scenarios import rejects
 
 HERE = Path(__file__).parent
 SUBJECT = SubjectSpec(factory="worker_subjects:Acting")
@@ -39,8 +40,8 @@ SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    """A small one without a variant run."""
-    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 8)]
+    """A small one with drafts, without a variant run."""
+    drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 12) if rejects(one)]
     return min(drawn, key=lambda one: sum(len(request.prompt) + request.budget for request in one.requests))
 
 

@@ -17,6 +17,7 @@ ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "f
 # Its own files, and the readers and writers of checkpoints, one function an algorithm.
 OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/")
 READERS = (
+    "properties/values/checkpoint_config/eagle3.py",
     "engine/subject/checkpoints.py",
     "reference/checkpoints.py",
     "faults/checkpoints.py",

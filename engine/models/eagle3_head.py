@@ -2,7 +2,7 @@
 
 Its one layer attends with [norm of the embedding of token i + 1, norm of the state], and adds to the state. That is fc
 of several layers of the target, or what the head itself handed on.
-`T` packed tokens, `D` width of the head, `Df` of the features, `V` vocabulary of the target, `Vd` vocabulary of the head.
+`T` packed tokens, `D` width of the head, `Df` of the features, `V` vocabulary of the target, `Vd` vocabulary of it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from draftproof.pytest_apart import has_options, pytest_cmdline_main, pytest_sessionfinish, pytest_sessionstart
 from draftproof.pytest_summary import summary, workflow_commands
 
+__all__ = ["pytest_cmdline_main", "pytest_sessionfinish", "pytest_sessionstart"]
 if TYPE_CHECKING:
     from draftproof.properties.subject import Subject
     from draftproof.properties.values.drafts import Algorithm
@@ -32,7 +34,6 @@ MARKERS = {
     "multigpu": "needs two CUDA devices",
     "slow": "runs with --draftproof-profile=nightly or campaign",
 }
-_OPTIONS = ("profile", "device", "subject", "seed", "examples", "time", "case")
 _SHARE = re.compile(r"-?share\d+of\d+-?|\[share\d+of\d+\]")
 
 
@@ -126,7 +127,7 @@ def _register_profiles(load: str | None) -> None:
 
 def _used(config: pytest.Config) -> bool:
     """Return whether this run asked for anything of ours."""
-    return config.getini("draftproof_markers") or any(_option(config, name) is not None for name in _OPTIONS)
+    return config.getini("draftproof_markers") or has_options(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -26,7 +26,7 @@ from draftproof.properties.judge import Judgement, judge
 from draftproof.properties.subject import Subject
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Script
+from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.values.verdict import Outcome
@@ -112,7 +112,7 @@ class Executor:
         script = self._solved(order.scenario).script
         self._enter("base")
         try:
-            trace = self._subject.run(order.scenario, script)
+            trace = self._subject.run(order.scenario, steering(script))
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -14,7 +14,7 @@ from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Finish, Script
+from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
@@ -131,7 +131,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
     try:
         with exits_noticed():
-            trace = subject.run(scenario, script)
+            trace = subject.run(scenario, steering(script))
         if not isinstance(trace, Trace):
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
         for again in trace.duplicates:

@@ -18,7 +18,7 @@ from draftproof.properties.values.channel import Channel
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Scenario
-from draftproof.properties.values.script import Finish, Script
+from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 
@@ -37,8 +37,9 @@ class Subject(Protocol):
         """Serve every request of the scenario and return what was observed on the way.
 
         `script.requests[i].rounds[r - 1].forced` are the drafts to verify in round r of request i in place of the
-        engine's own (None: its own; script.forced says it for dynamic scenarios). A run must be repeatable, must not
-        change its arguments, and may raise: the exception becomes a crash in the verdict, with its traceback.
+        engine's own (None: its own; script.forced says it for dynamic scenarios). What the run has to show, the script
+        does not say: see script.steering. A run must be repeatable, must not change its arguments, and may raise: the
+        exception becomes a crash in the verdict, with its traceback.
         """
         ...
 
@@ -59,7 +60,7 @@ def conformance(subject: Subject, scenario: Scenario, script: Script) -> list[st
     Channels must be declared and known, keys distinct and of the fields that the channel table gives, values of the
     channel's type, and a second run equal to the first.
     """
-    trace, again = subject.run(scenario, script), subject.run(scenario, script)
+    trace, again = (subject.run(scenario, steering(script)) for _ in range(2))
     problems = [*_form(subject, trace, len(scenario.requests)), *malformed(trace)]
     if not same(trace, again):
         problems.append("two runs of one scenario differ")

@@ -20,7 +20,7 @@ from draftproof.reference.decode import Limits, Verification, verify
 from draftproof.reference.drafts.base import ReferenceDraft, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.solve import resolve
+from draftproof.reference.solve import resolve, solve
 
 _ALWAYS = frozenset(
     {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
@@ -83,9 +83,9 @@ class ReferenceSubject:
     channels = CHANNELS
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """See `run`. In a dynamic scenario every round gets the drafts that it plans."""
+        """See `run`; solves the scenario itself. In a dynamic scenario every round gets the drafts that it plans."""
         memo = Memo()
-        return run(scenario, resolve(scenario, script, {}, memo), memo)
+        return run(scenario, resolve(scenario, solve(scenario, memo), {}, memo), memo)
 
 
 class Span(NamedTuple):

@@ -18,6 +18,7 @@ from draftproof import plugin
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.process import CRASHED
 from draftproof.pytest_checks import make_subject
 
 pytest_plugins = ["pytester"]
@@ -202,6 +203,21 @@ def test_crashes_and_empty_traces_fail(project):
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ("leave(0)", CRASHED, "CRASH: the process of the command ended (exit 0) before there was a verdict"),
+        ("atexit.register(leave, 0)\n    assert False", pytest.ExitCode.TESTS_FAILED, ""),
+        ("pass", pytest.ExitCode.OK, ""),
+    ],
+)
+def test_a_session_that_ends_in_c_is_not_green(project, body, code, says):
+    project.makepyfile(f"import atexit, ctypes\nleave = ctypes.CDLL(None)._exit\ndef test_engine():\n    {body}")
+    (project.path / "conftest.py").unlink()
+    result = project.runpytest_subprocess(*loaded(), "-q", FEW)
+    assert (result.ret, result.stderr.str().strip()) == (code, says)
+
+
 def test_a_subject_of_ones_own_with_given(project):
     project.makepyfile(
         """
@@ -340,7 +356,7 @@ def test_who_does_not_use_it_pays_nothing(project):
         def test_nothing_of_ours_is_imported():
             ours = {name for name in sys.modules if name.startswith("draftproof.")}
             named = {f"draftproof.properties{part}" for part in ("", ".values", ".values.names")}
-            assert ours <= {"draftproof.plugin", "draftproof.pytest_summary"} | named
+            assert ours <= {"draftproof.plugin", "draftproof.pytest_apart", "draftproof.pytest_summary"} | named
             assert not {"torch", "numpy", "msgspec"} & set(sys.modules)
         """
     )

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from draftproof.cli import check, doctor, faults, fuzz, history, parts, replay, report, shrink
-from draftproof.cli.process import leave, run_apart
+from draftproof.process import leave, run_apart
 from draftproof.errors import DraftproofError
 
 USAGE = 2

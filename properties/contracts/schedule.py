@@ -25,6 +25,7 @@ def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
         yield from _batch(evidence, phase, rows)
     yield from _live(evidence)
     yield from _admitted(evidence)
+    yield from _waiting(evidence)
 
 
 def _key(row: Row) -> Key:
@@ -113,12 +114,25 @@ def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
                 yield Mismatch("round.rows", key, f"request {earlier} first", f"request {later}", OutOfOrder())
 
 
+def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that no decode batch has a row in the place of one that was admitted earlier, and waits."""
+    schedule, requests = evidence.schedule, evidence.scenario.requests
+    order = {one: (first, requests[one].arrival, one) for one, (first, _) in schedule.spans.items()}
+    prefilled = {row.request: row.step for row in schedule.rows if not row.phase}
+    for (step, phase), rows in schedule.batches.items():
+        running = {row.request for row in rows}
+        for waits in sorted(order.keys() - running) if phase else ():
+            ready = prefilled.get(waits, step) < step < schedule.spans[waits][1]
+            for row in (row for row in rows if ready and order[waits] < order[row.request]):
+                yield _place(row, f"request {waits} first", f"request {row.request}", OutOfOrder())
+
+
 CONTRACTS = (
     listed(
         "schedule.legal",
         _illegal,
         ("round.rows",),
-        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1",
+        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1, S-SCHED-3",
         minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills admitted_before_others",
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from draftproof.properties.values.base import Value
 
 Finish = Literal["cut", "uncut"]
@@ -51,3 +53,18 @@ def forced(script: RequestScript, round_: int, emitted: int, drafts: int) -> tup
         chain = chains[(round_ - 1) % len(chains)]
         return None if chain is None else chain[:drafts]
     return script.rounds[round_ - 1].forced if 0 < round_ <= len(script.rounds) else None
+
+
+def steering(script: Script) -> Script:
+    """Return what a subject is given of a script: stop ids and forced drafts, and nothing that it has to observe.
+
+    `tokens` and `emitted` are empty, `context`, `drafts` and `correct_len` -1.
+    """
+    return Script(requests=tuple(map(_steering, script.requests)))
+
+
+def _steering(script: RequestScript) -> RequestScript:
+    rounds = (
+        RoundScript(context=-1, drafts=-1, forced=one.forced, correct_len=-1, emitted=()) for one in script.rounds
+    )
+    return msgspec.structs.replace(script, tokens=(), rounds=tuple(rounds))

@@ -15,9 +15,12 @@ from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
+from draftproof.properties.values.script import steering
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.reference.run import ReferenceSubject
+from tests.harness.ending_subjects import Copying
 from tests.harness.subjects import Altered, as_it_is
+from tests.properties.evidence import STATIC
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = generate(5, 1)[0]
@@ -50,14 +53,14 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_only_what_a_command_says_is_its_exit_code(command: str, code: int, message: str):
-    done = ended(f"import atexit, os; from draftproof.cli.process import leave, run_apart; leave(run_apart({command}))")
+    done = ended(f"import atexit, os; from draftproof.process import leave, run_apart; leave(run_apart({command}))")
     assert (done.returncode, "all of it" in done.stdout) == (code, "all of it" in command)
     assert message in done.stderr
     assert bool(message) == bool(done.stderr)
 
 
 def test_the_crash_of_a_command_is_that_of_a_subject():
-    from draftproof.cli.process import CRASHED
+    from draftproof.process import CRASHED
 
     assert EXIT_CODES[Outcome.CRASH] == CRASHED
 
@@ -107,6 +110,17 @@ def test_a_worker_of_a_factory_that_leaves_does_not_start(tmp_path: Path, monkey
 def test_a_channel_that_is_declared_and_never_observed_is_named_by_replay(case: Path, capsys):
     assert run(["replay", str(case), "--subject", f"{SUBJECTS}:Mute"]) == 3
     assert "the trace has no observation of accept.correct_len, which its subject declares" in capsys.readouterr().out
+
+
+def test_a_subject_that_copies_the_script_fails(case: Path, capsys):
+    """It used to pass: the answers were in what it is given."""
+    assert run(["replay", str(case), "--subject", f"{SUBJECTS}:Copying"]) == 1
+    assert "FAIL output.lossless" in capsys.readouterr().out
+    known = solve_again(STATIC, None, "a case")
+    assert all(one.value for one in Copying().run(STATIC, known.script).observations)
+    for told, given in zip(known.script.requests, steering(known.script).requests, strict=True):
+        assert [one.forced for one in given.rounds] == [one.forced for one in told.rounds]
+        assert {given.tokens, *(one.emitted for one in given.rounds)} == {()}
 
 
 def test_a_replay_that_reaches_no_minimum_is_inconclusive(monkeypatch):

@@ -1,4 +1,4 @@
-"""Factories of subjects that end their process, or try to, or report next to nothing."""
+"""Factories of subjects that end their process, or try to, report next to nothing, or what they are told."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.run import ReferenceSubject
 
 
@@ -52,3 +52,20 @@ class Mute(ReferenceSubject):
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         return replace(super().run(scenario, script), channels=self.channels, observations=())
+
+
+class Copying:
+    """Emits what the script says, and runs nothing."""
+
+    name = "copying"
+    channels = frozenset({"accept.emitted"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        said = []
+        for number, request in enumerate(script.requests):
+            said.append(Observation("accept.emitted", Key(number, 0), request.tokens[:1]))
+            said += [
+                Observation("accept.emitted", Key(number, place), round_.emitted)
+                for place, round_ in enumerate(request.rounds, start=1)
+            ]
+        return Trace(self.name, self.channels, tuple(said))

@@ -35,7 +35,7 @@ from draftproof.reference.control import after, begin, observations, slot_of
 from draftproof.reference.drafts.ngram import ReferenceNgram
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
-from draftproof.reference.solve import resolve
+from draftproof.reference.solve import resolve, solve
 
 SHARED = frozenset(CHANNELS).difference(*(kind.tapped for kind in KINDS))
 
@@ -56,7 +56,7 @@ class IdealSubject:
         self.finish: Finish = finish
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        played = _Play(scenario, script, self.finish)
+        played = _Play(scenario, self.finish)
         played.serve()
         channels = channels_of(scenario)
         said = tuple(one for one in (*played.said, *played.computed()) if one.channel in channels)
@@ -79,8 +79,9 @@ class _Live:
 class _Play:
     """One run, step by step."""
 
-    def __init__(self, scenario: Scenario, script: Script, finish: Finish) -> None:
-        self.scenario, self.script, self.memo, self.finish_as = scenario, script, Memo(), finish
+    def __init__(self, scenario: Scenario, finish: Finish) -> None:
+        self.scenario, self.memo, self.finish_as = scenario, Memo(), finish
+        self.script = solve(scenario, self.memo)
         memory = scenario.memory
         self.free = list(range(1, memory.pages + 1))
         random.Random(memory.page_seed).shuffle(self.free)

@@ -92,3 +92,21 @@ def test_whoever_does_not_fit_may_be_overtaken() -> None:
 
 def test_a_queue_of_several_is_counted() -> None:
     assert counts(evidence(IdealSubject(), QUEUE))["admitted_before_others"] > 0
+
+
+def test_nobody_waits_for_a_row_that_was_admitted_later() -> None:
+    """Three requests, of which two may decode together: request 2 in the place of request 1 is one too early."""
+    three = (request(0, 3, 4, "0/0"), request(0, 3, 8, "0/0"), request(0, 3, 4, "0/0"))
+    memory = Memory(page_size=4, pages=14, request_slots=3, max_len=30)
+    crowded = validate(msgspec.structs.replace(QUEUE, memory=memory, requests=three))
+    of = evidence(IdealSubject(), crowded)
+    assert overtaken(of) == []
+    rows = of.subject.typed("round.rows", BatchRow)
+    other = {1: 2, 2: 1}
+    swapped = [
+        said._replace(value=rows[said.key._replace(request=other[said.key.request])])
+        if said.channel == "round.rows" and said.key.request and 0 < said.key.round < 4
+        else said
+        for said in of.subject.observations
+    ]
+    assert overtaken(with_observations(of, swapped)) == ["request 1 first, not request 2"]

@@ -15,10 +15,10 @@ import hypothesis
 import pytest
 
 from draftproof import plugin
+from draftproof.process import CRASHED
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
-from draftproof.process import CRASHED
 from draftproof.pytest_checks import make_subject
 
 pytest_plugins = ["pytester"]

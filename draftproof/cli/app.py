@@ -14,8 +14,8 @@ from typing import Any
 import typer
 
 from draftproof.cli import check, doctor, faults, fuzz, history, parts, replay, report, shrink
-from draftproof.process import leave, run_apart
 from draftproof.errors import DraftproofError
+from draftproof.process import leave, run_apart
 
 USAGE = 2
 APART = (["check"], ["replay"])

@@ -37,5 +37,5 @@ def test_graphs_and_the_same_shapes_run_eagerly_agree():
     eager = msgspec.structs.replace(case, graphs=Graphs(sizes=case.graphs.sizes, capture=False))
     graphs, plain = (EngineSubject("cuda").run(scenario, solve(scenario)) for scenario in (case, eager))
     assert max(value.replays for value in graphs.channel("graph.replay").values()) > 1
-    for channel in graphs.channels - {"graph.replay", "round.rows", "commit.written"}:
+    for channel in graphs.channels - {"graph.replay", "round.rows", "commit.written", "verify.discarded"}:
         assert graphs.channel(channel) == plain.channel(channel), channel

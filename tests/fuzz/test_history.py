@@ -29,7 +29,7 @@ from tests.fuzz.histories import example, git, repository
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("case") / "case.json"
-    path.write_text(encode(generate(0, 8)[7]))
+    path.write_text(encode(generate(0, 7)[6]))
     return path
 
 

@@ -13,6 +13,7 @@ from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.kernel_runs import cases, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
+from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -28,7 +29,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.files import write_whole
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 
 CASES = Path(".draftproof/cases")
@@ -65,7 +66,8 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
-    scenarios each value of a coverpoint came up. The same seed gives the same report.
+    scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. The same seed
+    gives the same report.
     """
 
     verdict: Outcome
@@ -76,10 +78,13 @@ class CheckReport(Value, frozen=True, kw_only=True):
     contracts: tuple[Verdict, ...]
     findings: tuple[CheckFinding, ...] = ()
     shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    weights: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @dataclass
 class _CheckTally:
+    guard: WeightGuard | None
+    number: int = 0
     judgements: list[Judgement] = field(default_factory=list)
     counts: list[dict[str, int]] = field(default_factory=list)
     findings: dict[Identity, CheckFinding] = field(default_factory=dict)
@@ -91,6 +96,8 @@ class _CheckTally:
         self.judgements.append(judged)
         self.counts.append(counts(ran))
         self.bins.update(bins(ran))
+        if self.guard and isinstance(ran.scenario.model, ProbeModel):
+            self.guard.perturb(self.number, ran)
 
     def is_known(self, identity: Identity) -> bool:
         return any(identity.is_same(other, "exact") for other in self.findings)
@@ -101,7 +108,8 @@ class Checker:
     """How scenarios are checked. `cases`: where failing ones are kept; `deadline`: seconds for one scenario.
 
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
-    draft must reach, beside what its kind asks for (None: nothing is asked of single drafts).
+    draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` weights of
+    probes are perturbed (S-VAC-1).
     """
 
     subject: Subject
@@ -111,10 +119,12 @@ class Checker:
     deadline: float = DEADLINE
     work: Sequence[str] = WORK
     each: Sequence[str] | None = COMMON
+    guarded: bool = True
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
-        tally = _CheckTally()
+        guard = WeightGuard(self.subject, seed) if self.guarded else None
+        tally = _CheckTally(guard)
         executor = Executor(
             self.subject,
             contracts=self.contracts,
@@ -123,6 +133,7 @@ class Checker:
             observe=tally.observe,
         )
         for number, scenario in enumerate(scenarios):
+            tally.number = number
             tally.drafts.add(algorithm(scenario.draft))
             answer = executor.examine(Order(number=number, scenario=scenario, measured=False))
             if answer.outcome not in (Outcome.PASS, Outcome.FAIL):
@@ -136,7 +147,7 @@ class Checker:
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
-        verdicts = (runs, *verdicts)
+        verdicts = (runs, *((guard.verdict(),) if guard else ()), *verdicts)
         return CheckReport(
             verdict=worst([verdict.verdict for verdict in verdicts]),
             seed=seed,
@@ -149,6 +160,7 @@ class Checker:
                 point: {value: tally.bins[name_of(point, (value,))] for value in values}
                 for point, values in POINTS.items()
             },
+            weights=dict(sorted(guard.tried.items())) if guard else {},
         )
 
     def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _CheckTally) -> None:
@@ -204,8 +216,8 @@ def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, rea
     Contracts that were asked for by name only have to reach their own minimum, and a real model runs less.
     """
     if named:
-        return Checker(subject, contracts, work=(), each=None)
-    return Checker(subject, contracts, each=REAL) if real else Checker(subject, contracts)
+        return Checker(subject, contracts, work=(), each=None, guarded=False)
+    return Checker(subject, contracts, each=REAL, guarded=False) if real else Checker(subject, contracts)
 
 
 def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:

@@ -5,19 +5,26 @@ from __future__ import annotations
 from importlib import import_module
 
 from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
-from draftproof.reference.probe.target import ReferenceProbeTarget
+from draftproof.reference.probe.target import Parts, ReferenceProbeTarget
 from draftproof.reference.protocols import ReferenceTarget
 
 
-def build(scenario: Scenario, memo: Memo) -> tuple[ReferenceTarget, ReferenceDraft]:
-    """Return the target and the draft of a scenario. Raises ValueError for a checkpoint that is bad or does not fit."""
+def build(
+    scenario: Scenario, memo: Memo, of_target: Weights | None = None, of_draft: Weights | None = None
+) -> tuple[ReferenceTarget, ReferenceDraft]:
+    """Return the target and the draft of a scenario; a probe with these weights in place of its own, where given.
+
+    Raises ValueError for a checkpoint that is bad or does not fit.
+    """
     model, draft = scenario.model, scenario.draft
     if isinstance(model, ProbeModel):
         module = import_module(f"draftproof.reference.drafts.{algorithm(draft)}")
-        return ReferenceProbeTarget(model, memo), module.probe(draft, model, memo)
+        parts = Parts.of(model, of_target, model) if of_target else None
+        return ReferenceProbeTarget(model, memo, parts), module.probe(draft, model, memo, of_draft)
     from draftproof.reference.checkpoints import load  # probes need no torch
 
     return load(model, draft, memo)

@@ -6,7 +6,7 @@ token zero, a draft's at its first entry, with true entries first and guesses af
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from draftproof.properties.values.drafts import KINDS, kind_of
@@ -34,6 +34,7 @@ _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
 _SLOTS = frozenset({"draft.step.slots", "draft.block.slots", "extend.slots"})
 _DRAFTS = frozenset().union(*(kind.tapped for kind in KINDS)) - _SLOTS
+Out = Callable[[Observation], None]
 CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
 
@@ -60,20 +61,24 @@ def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
     """See `run`; with the models of the scenario, or others like them."""
     if any(solved.chains and not solved.rounds for solved in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds: expected a resolved one (reference/solve.py)")
-    target, draft = models.target, models.draft
-    observations = [Observation("config.draft", Key(-1, 0), DraftNeeds(*draft.config()))]
-    observations += [
-        Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()])
-        for layer, kind in enumerate(target.layer_types)
-    ]
+    observations = list[Observation]()
+    gaps = observe(scenario, script, models, observations.append)
+    declared = channels(scenario, models.target.layer_types)
+    return Trace(subject="reference", channels=declared, observations=tuple(observations), gaps=gaps)
+
+
+def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> dict[tuple[int, int], float]:
+    """Hand every observation of a trace to `out`, in order; the result is its `gaps`."""
+    out(Observation("config.draft", Key(-1, 0), DraftNeeds(*models.draft.config())))
+    for layer, kind in enumerate(models.target.layer_types):
+        out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
     gaps = dict[tuple[int, int], float]()
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = Limits.of(request, scenario.memory.max_len, solved.stop)
-        one = _RequestTrace(index, request, limits, models, observations)
+        one = _RequestTrace(index, request, limits, models, out)
         one.run(solved)
         gaps |= {(index, number): gap for number, gap in enumerate(one.gaps)}
-    declared = channels(scenario, target.layer_types)
-    return Trace(subject="reference", channels=declared, observations=tuple(observations), gaps=gaps)
+    return gaps
 
 
 class ReferenceSubject:
@@ -111,7 +116,7 @@ class Models(NamedTuple):
 
 
 class _RequestTrace:
-    def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: list[Observation]) -> None:
+    def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: Out) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._target, self._draft, self._states, self._finish, self._memo = models
         self.gaps: list[float] = []
@@ -129,7 +134,7 @@ class _RequestTrace:
             self.gaps.append(self._memo.take_closest())
 
     def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
-        self._out.append(Observation(channel, Key(self._index, round_, step, layer, row), value))
+        self._out(Observation(channel, Key(self._index, round_, step, layer, row), value))
 
     def _report(self, round_: int, said: Iterable[Said]) -> None:
         for one in said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -87,11 +88,12 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
         screen.show_verdicts(report.contracts)
         screen.show_counts(report.counts)
         screen.show(("coverpoint", "in so many of 100 scenarios"), _shares(report))
+        screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
         screen.show(("contracts", "verdicts"), _groups(report.contracts))
         if exceptions := [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]:
             screen.show_verdicts(exceptions)
-        screen.line(f"\n{_main_counts(report.counts)}\n")
+        screen.line(f"\n{_main_counts(report)}\n")
     if report.drafts:
         drafts.show(report.drafts, with_counts=verbose)
     for verdict in report.contracts:
@@ -120,11 +122,20 @@ def _groups(verdicts: Iterable[Verdict]) -> Iterable[tuple[str, str]]:
         yield name, ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome if outcomes[outcome])
 
 
-def _main_counts(counts: dict[str, int]) -> str:
+def _weights(report: CheckReport) -> Iterable[tuple[str, str]]:
+    """Return a row for the target and each draft: how often a tensor of each kind was perturbed."""
+    rows = sorted((*kind.split(" ", 1), count) for kind, count in report.weights.items())
+    for model, of_model in itertools.groupby(rows, key=lambda row: row[0]):
+        yield str(model), ", ".join(f"{name} {count}" for _, name, count in of_model)
+
+
+def _main_counts(report: CheckReport) -> str:
     from draftproof.harness.check import WORK
 
-    shown = ", ".join(f"{name} {counts[name]}" for name in (*WORK, "kernel_calls") if name in counts)
-    return f"exercised: {shown}; all {len(counts)} counts with --verbose"
+    shown = [f"{name} {report.counts[name]}" for name in (*WORK, "kernel_calls") if name in report.counts]
+    if report.weights:
+        shown.append(f"weights perturbed {sum(report.weights.values())}")
+    return f"exercised: {', '.join(shown)}; all {len(report.counts)} counts with --verbose"
 
 
 def _show_finding(finding: CheckFinding) -> None:

@@ -8,6 +8,7 @@ Source of the generator: Steele, Lea, Flood, "Fast splittable pseudorandom numbe
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -16,6 +17,8 @@ import numpy as np
 from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, Ngram, ProbeDraft, Standalone
 from draftproof.properties.values.scenario import Linear, ProbeModel
 
+Weights = Mapping[str, np.ndarray]
+"""name -> tensor"""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
 from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
@@ -19,9 +20,9 @@ from draftproof.reference.probe.block import ReferenceProbeBlock
 from draftproof.reference.protocols import ReferenceBlock
 
 
-def probe(spec: DFlash, target: ProbeModel, memo: Memo) -> ReferenceDFlash:
+def probe(spec: DFlash, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceDFlash:
     """The draft of a probe scenario."""
-    return ReferenceDFlash(ReferenceProbeBlock(spec, target, memo))
+    return ReferenceDFlash(ReferenceProbeBlock(spec, target, memo, weights))
 
 
 class ReferenceDFlash:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
@@ -18,9 +19,9 @@ from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.protocols import ReferenceHead, taken
 
 
-def probe(spec: Eagle, target: ProbeModel, memo: Memo) -> ReferenceEagle:
+def probe(spec: Eagle, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceEagle:
     """The draft of a probe scenario."""
-    return ReferenceEagle(ProbeEagleHead(spec, target, memo))
+    return ReferenceEagle(ProbeEagleHead(spec, target, memo, weights))
 
 
 class ReferenceEagle:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from draftproof.properties.values.drafts import Mtp
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import Choice, choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
@@ -23,9 +24,9 @@ from draftproof.reference.probe.drafts import ReferenceProbeChain
 from draftproof.reference.protocols import ReferenceChain, taken
 
 
-def probe(spec: Mtp, target: ProbeModel, memo: Memo) -> ReferenceMtp:
+def probe(spec: Mtp, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceMtp:
     """The draft of a probe scenario."""
-    return ReferenceMtp(ReferenceProbeChain(spec, target, memo))
+    return ReferenceMtp(ReferenceProbeChain(spec, target, memo, weights))
 
 
 class _Layer(NamedTuple):

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.observed import NgramMatch
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import Checkpoint, ProbeModel
 from draftproof.reference.drafts.base import ReferenceProposal, Said
 from draftproof.reference.memo import Memo, Pass
 
 
-def probe(spec: Ngram, target: ProbeModel | Checkpoint, memo: Memo) -> ReferenceNgram:
+def probe(spec: Ngram, target: ProbeModel | Checkpoint, memo: Memo, weights: Weights | None = None) -> ReferenceNgram:
     """The draft of any scenario: it has no model."""
     return ReferenceNgram(spec)
 

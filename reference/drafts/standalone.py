@@ -9,6 +9,7 @@ Source: Leviathan et al., "Fast Inference from Transformers via Speculative Deco
 from __future__ import annotations
 
 from draftproof.properties.values.drafts import Standalone
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
 from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
@@ -17,9 +18,9 @@ from draftproof.reference.probe.drafts import standalone
 from draftproof.reference.protocols import ReferenceTarget
 
 
-def probe(spec: Standalone, target: ProbeModel, memo: Memo) -> ReferenceStandalone:
+def probe(spec: Standalone, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> ReferenceStandalone:
     """The draft of a probe scenario."""
-    return ReferenceStandalone(standalone(spec, target, memo))
+    return ReferenceStandalone(standalone(spec, target, memo, weights))
 
 
 class ReferenceStandalone:

@@ -7,12 +7,11 @@ the draft, `Hk` and `Hv` sizes of the keys and values of an entry, `V` vocabular
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from draftproof.properties.values.drafts import DFlash
-from draftproof.properties.values.probe import draft_weights
+from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.ring import mix, turned
@@ -27,7 +26,7 @@ class _Context:
     position: np.ndarray
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], prefix: str) -> _Context:
+    def of(cls, weights: Weights, prefix: str) -> _Context:
         return cls(
             turned(np.concatenate([weights[f"{prefix}.{name}.context"] for name in "kv"])),
             np.concatenate([weights[f"{prefix}.{name}.position"] for name in "kv"]),
@@ -59,8 +58,9 @@ class _Parts:
 class ReferenceProbeBlock:
     """The block draft of a probe scenario; a mask is the first id behind the vocabulary."""
 
-    def __init__(self, spec: DFlash, target: ProbeModel, memo: Memo) -> None:
-        self._parts, self._known = _parts(spec, target), memo.of((spec, target))
+    def __init__(self, spec: DFlash, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> None:
+        self._parts = _parts(spec, target, weights or draft_weights(spec, target))
+        self._known = memo.of((spec, target))
         self.width, self.layers = target.lanes * len(spec.features), spec.layers
         self.features, self.mask = spec.features, target.vocab
 
@@ -102,9 +102,7 @@ class ReferenceProbeBlock:
         return carry
 
 
-@lru_cache(maxsize=64)
-def _parts(spec: DFlash, target: ProbeModel) -> _Parts:
-    weights = draft_weights(spec, target)
+def _parts(spec: DFlash, target: ProbeModel, weights: Weights) -> _Parts:
     prefixes = [f"layers.{layer}" for layer in range(spec.layers)]
     return _Parts(
         embed=np.concatenate((weights["embed"], weights["mask"][None])),

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle, Mtp, Standalone
-from draftproof.properties.values.probe import draft_weights, standalone_model
+from draftproof.properties.values.probe import Weights, draft_weights, standalone_model
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass, Prefixes
 from draftproof.reference.probe.ring import mix, turned
@@ -47,9 +46,7 @@ class _Entries:
     nothing: Pass
 
     @classmethod
-    def of(
-        cls, spec: Eagle | Mtp, target: ProbeModel, index: int, weights: dict[str, np.ndarray], ending: str = ""
-    ) -> _Entries:
+    def of(cls, spec: Eagle | Mtp, target: ProbeModel, index: int, weights: Weights, ending: str = "") -> _Entries:
         """Layer `index` of a draft; `ending` of the names of its fc and out."""
         return cls(
             name=(spec, target, index),
@@ -96,10 +93,11 @@ class _Entries:
 class ProbeEagleHead:
     """The EAGLE head of a probe scenario: entry i is at position i and consumes the token of position i + 1."""
 
-    def __init__(self, spec: Eagle, target: ProbeModel, memo: Memo) -> None:
-        self._entries = _head(spec, target)
+    def __init__(self, spec: Eagle, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> None:
+        weights = weights or draft_weights(spec, target)
+        self._entries = _Entries.of(spec, target, 0, weights)
         self._known, self.width = memo.of(self._entries.name), target.lanes
-        self.takes, self.ids = spec.takes, _ids(spec, target)
+        self.takes, self.ids = spec.takes, _ids(spec, weights)
 
     def forward(self, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass over entries 0, 1, ..: tokens [J] and hidden inputs [J, D]; the state g is `hidden` of it."""
@@ -109,37 +107,26 @@ class ProbeEagleHead:
 class ReferenceProbeChain:
     """The layers of chained multi-token prediction of a probe scenario."""
 
-    def __init__(self, spec: Mtp, target: ProbeModel, memo: Memo) -> None:
-        self._layers = _chain(spec, target)
+    def __init__(self, spec: Mtp, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> None:
+        weights = weights or draft_weights(spec, target)
+        self._layers = [_Entries.of(spec, target, layer, weights, f".{layer}") for layer in range(spec.layers)]
         self._known = [memo.of(layer.name) for layer in self._layers]
         self.width, self.layers, self.chain = target.lanes, spec.layers, spec.chain
-        self.takes, self.ids = spec.takes, _ids(spec, target)
+        self.takes, self.ids = spec.takes, _ids(spec, weights)
 
     def forward(self, layer: int, tokens: tuple[int, ...], hidden: np.ndarray) -> Pass:
         """The causal pass of one layer over entries 0, 1, ..; entry i has the token of position i + 1 + layer."""
         return self._layers[layer].forward(tokens, hidden, self._known[layer])
 
 
-def standalone(spec: Standalone, target: ProbeModel, memo: Memo) -> ReferenceProbeTarget:
+def standalone(
+    spec: Standalone, target: ProbeModel, memo: Memo, weights: Weights | None = None
+) -> ReferenceProbeTarget:
     """The language model that a standalone draft is."""
-    return ReferenceProbeTarget(standalone_model(spec, target), memo, _language_model(spec, target))
+    model = standalone_model(spec, target)
+    parts = Parts.of((spec, target), weights or draft_weights(spec, target), model)
+    return ReferenceProbeTarget(model, memo, parts)
 
 
-def _ids(spec: Eagle | Mtp, target: ProbeModel) -> tuple[int, ...] | None:
-    return tuple(draft_weights(spec, target)["own.ids"].tolist()) if spec.head_vocab else None
-
-
-@lru_cache(maxsize=64)
-def _head(spec: Eagle, target: ProbeModel) -> _Entries:
-    return _Entries.of(spec, target, 0, draft_weights(spec, target))
-
-
-@lru_cache(maxsize=64)
-def _chain(spec: Mtp, target: ProbeModel) -> tuple[_Entries, ...]:
-    weights = draft_weights(spec, target)
-    return tuple(_Entries.of(spec, target, layer, weights, f".{layer}") for layer in range(spec.layers))
-
-
-@lru_cache(maxsize=64)
-def _language_model(spec: Standalone, target: ProbeModel) -> Parts:
-    return Parts.of((spec, target), draft_weights(spec, target), standalone_model(spec, target))
+def _ids(spec: Eagle | Mtp, weights: Weights) -> tuple[int, ...] | None:
+    return tuple(weights["own.ids"].tolist()) if spec.head_vocab else None

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from draftproof.properties.values.drafts import Eagle3
-from draftproof.properties.values.probe import draft_weights
+from draftproof.properties.values.probe import Weights, draft_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.ring import mix, turned
@@ -36,8 +35,8 @@ class _Parts:
 class ProbeEagle3Head:
     """The EAGLE-3 head of a probe scenario: entry i is at position i and consumes the token of position i + 1."""
 
-    def __init__(self, spec: Eagle3, target: ProbeModel, memo: Memo) -> None:
-        self._parts = _parts(spec, target)
+    def __init__(self, spec: Eagle3, target: ProbeModel, memo: Memo, weights: Weights | None = None) -> None:
+        self._parts = _parts(spec, target, weights or draft_weights(spec, target))
         self._known, self.features = memo.of(self._parts.name), spec.features
         self.width, self.ids = target.lanes * len(spec.features), tuple(self._parts.unembed.ids.tolist())
 
@@ -74,9 +73,7 @@ class ProbeEagle3Head:
         return Pass(g, parts.unembed(states, agreement=256), (kv,))
 
 
-@lru_cache(maxsize=64)
-def _parts(spec: Eagle3, target: ProbeModel) -> _Parts:
-    weights = draft_weights(spec, target)
+def _parts(spec: Eagle3, target: ProbeModel, weights: Weights) -> _Parts:
     ids = np.arange(len(weights["unembed"]), dtype=np.uint64) + weights.get("d2t", np.uint64(0))
     return _Parts(
         name=(spec, target),

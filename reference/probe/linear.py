@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import Linear
 from draftproof.reference.probe.ring import ONE, mix, turned
 
@@ -31,7 +32,7 @@ class LinearLayer:
     sizes: Linear
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], prefix: str, sizes: Linear) -> LinearLayer:
+    def of(cls, weights: Weights, prefix: str, sizes: Linear) -> LinearLayer:
         return cls(
             project=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in ("qkv", "z", "a", "b")])),
             conv=turned(weights[f"{prefix}.conv.weight"])[:, None],

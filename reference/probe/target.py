@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from draftproof.properties.values.drafts import ProbeDraft
-from draftproof.properties.values.probe import target_weights
+from draftproof.properties.values.probe import Weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.linear import LinearLayer
@@ -37,7 +37,7 @@ class LayerMatrices:
     key_dim: int
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], prefix: str, spec: ProbeModel | ProbeDraft) -> LayerMatrices:
+    def of(cls, weights: Weights, prefix: str, spec: ProbeModel | ProbeDraft) -> LayerMatrices:
         return cls(
             qkv=turned(np.concatenate([weights[f"{prefix}.{name}.weight"] for name in "qkv"])),
             position=np.concatenate([weights[f"{prefix}.{name}.position"] for name in "qkv"]),
@@ -104,12 +104,12 @@ class ReferenceUnembedding:
         return (m >> _33) % np.uint64(self.vocab)
 
     @classmethod
-    def of(cls, weights: dict[str, np.ndarray], target: ProbeModel) -> ReferenceUnembedding:
+    def of(cls, weights: Weights, target: ProbeModel) -> ReferenceUnembedding:
         ids = np.arange(target.vocab, dtype=np.uint64)
         return cls(turned(weights["unembed"]), target.logit_bits, ids, target.vocab)
 
     @classmethod
-    def of_draft(cls, weights: dict[str, np.ndarray], target: ProbeModel, layer: int) -> ReferenceUnembedding:
+    def of_draft(cls, weights: Weights, target: ProbeModel, layer: int) -> ReferenceUnembedding:
         """That of a draft's layer: its own, or the target's for the tokens that it can propose."""
         shared = cls.of(weights, target)
         ids = weights.get("own.ids", shared.ids)
@@ -127,7 +127,7 @@ class Parts:
     unembed: ReferenceUnembedding
 
     @classmethod
-    def of(cls, name: Hashable, weights: dict[str, np.ndarray], spec: ProbeModel) -> Parts:
+    def of(cls, name: Hashable, weights: Weights, spec: ProbeModel) -> Parts:
         layers = tuple(
             LinearLayer.of(weights, f"layers.{index}", spec.linear)
             if spec.linear is not None and kind == "linear_attention"
@@ -141,7 +141,7 @@ class ReferenceProbeTarget:
     """The target of a probe scenario; with `parts` of its own any other language model of its sizes."""
 
     def __init__(self, spec: ProbeModel, memo: Memo, parts: Parts | None = None) -> None:
-        parts = parts or _target_parts(spec)
+        parts = parts or Parts.of(spec, target_weights(spec), spec)
         self._spec, self._known, self.layer_types = spec, memo.of(parts.name), spec.types
         self._embed, self._layers, self._unembed = parts.embed, parts.layers, parts.unembed
         linear = [layer for layer in self._layers if isinstance(layer, LinearLayer)]
@@ -207,8 +207,3 @@ def visible(seen: int) -> np.ndarray:
     visible = np.tri(seen, dtype=np.uint64)
     visible.setflags(write=False)
     return visible
-
-
-@lru_cache(maxsize=64)
-def _target_parts(spec: ProbeModel) -> Parts:
-    return Parts.of(spec, target_weights(spec), spec)

@@ -1,0 +1,59 @@
+"""The guard over what both sides read: no weight tensor of a probe is without effect (S-VAC-1)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.subject import Subject, finish_of
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.verdict import Outcome, Verdict
+from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
+
+NAME = "oracle.weights"
+EACH = 4
+"""Tensors that are perturbed in a scenario."""
+
+
+class WeightGuard:
+    """Perturbs some tensors of every scenario that shows what tensors do: those of kinds that had the least turns.
+
+    `tried` says how often each kind of tensor had its turn. Which of equals is taken is a function of the seed.
+    """
+
+    def __init__(self, subject: Subject, seed: int) -> None:
+        self._subject, self._seed = subject, seed
+        self._dead: list[str] = []
+        self._scenarios = 0
+        self.tried: Counter[str] = Counter()
+
+    def perturb(self, number: int, ran: Evidence) -> None:
+        """Run the reference again on scenario `number`, once for each tensor."""
+        if not is_telling(ran.scenario, ran.script):
+            return
+        self._scenarios += 1
+        finish, of_seed = finish_of(self._subject), random.Random(f"{self._seed} weights {number}")
+        left = of_seed.sample(every := tensors(ran.scenario), len(every))
+        for _ in range(min(EACH, len(left))):
+            left.remove(tensor := min(left, key=lambda one: self.tried[one.kind]))
+            self.tried[tensor.kind] += 1
+            if not is_alive(ran.scenario, ran.script, ran.reference, tensor, finish):
+                self._dead.append(self._sentence(number, ran, tensor))
+
+    def _sentence(self, number: int, ran: Evidence, tensor: WeightTensor) -> str:
+        return (
+            f"{tensor.name} of the {tensor.model} has no effect in scenario {number} of seed {self._seed} (draft "
+            f"{algorithm(ran.scenario.draft)}): perturbed, it changes nothing that is compared, so neither side can be "
+            "wrong about it. Mend its values in properties/values/probe.py, or compare what depends on it; if nothing "
+            "can, list it with the reason (S-VAC-2)"
+        )
+
+    def verdict(self) -> Verdict:
+        """Return ERROR for a dead tensor, which is a mistake of ours, and INCONCLUSIVE if none had its turn."""
+        if self._dead:
+            reason = f"{len(self._dead)} of {self.tried.total()} weight tensors are dead; the first: {self._dead[0]}"
+            return Verdict(name=NAME, verdict=Outcome.ERROR, scenarios=self._scenarios, reason=reason)
+        missing = () if self.tried else ("weights perturbed >= 1",)
+        outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
+        return Verdict(name=NAME, verdict=outcome, scenarios=self._scenarios, missing=missing)

@@ -57,8 +57,8 @@ smoke: $(READY)
 mutation: $(READY)
 	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
-		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite,--model .draftproof/tiny/$(name)) \
-		--draft-model .draftproof/tiny/dflash $(ARGS)
+		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite mimo step3p5,--model .draftproof/tiny/$(name)) \
+		$(foreach name,dflash eagle3 eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
 
 bench-coverage: $(READY)
 	$(BENCH) benchmarks/coverage_closure.py $(ARGS)

@@ -102,7 +102,7 @@ def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> t
     if kind.proposes == "lookup":
         return Ngram(max_n=_LOOKUP_TOKENS), "of the request's own tokens"
     if name not in _READ:
-        raise ValueError(f"draft is {name}, allowed for a checkpoint: {', '.join((*_READ, *proposing('lookup')))}")
+        raise ValueError(f"invalid draft {name}: expected one that a checkpoint can have, {', '.join((*_READ, *proposing('lookup')))}")
     own = built_in or kind.checkpoint == "target"
     draft = CheckpointDraft(algorithm=cast(Any, name), path=str(folder) if folder else "", seed=seed, built_in=own)
     return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")

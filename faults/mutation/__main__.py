@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +29,11 @@ Models = Annotated[
     list[Path] | None,
     typer.Option("--model", help="A tiny checkpoint; mutants of models meet it, too (may be repeated).", exists=True),
 ]
-DraftModel = Annotated[
-    Path | None, typer.Option("--draft-model", help="A draft that is tried with every checkpoint it fits.", exists=True)
+DraftModels = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--draft-model", help="A draft that is tried with every checkpoint it fits (may be repeated).", exists=True
+    ),
 ]
 ModelExamples = Annotated[int, typer.Option("--model-examples", min=1, help="Scenarios of each checkpoint.")]
 Parallel = Annotated[int, typer.Option("--parallel", min=1, help="How many mutants run at once.")]
@@ -44,8 +48,8 @@ def main(
     count: Count = 300,
     examples: Examples = 60,
     model: Models = None,
-    draft_model: DraftModel = None,
-    model_examples: ModelExamples = 8,
+    draft_model: DraftModels = None,
+    model_examples: ModelExamples = 12,
     parallel: Parallel = 2,
     read: Read = None,
     write: Write = None,
@@ -71,7 +75,7 @@ def main(
         if sys.stderr.isatty():
             console.print(f"{next(done)} runs of {len(mutants)} mutants", end="\r")
 
-    models = [one for path in model or () for one in _scenarios(path.resolve(), draft_model, seed, model_examples)]
+    models = _scenarios(model or (), draft_model or (), seed, model_examples)
     score = judge_all(mutants, seed, examples, models, progress, parallel)
     document = described(score, examples)
     typer.echo(document)
@@ -81,14 +85,26 @@ def main(
         md.write_text(document, encoding="utf-8")
 
 
-def _scenarios(path: Path, draft: Path | None, seed: int, count: int) -> list[Scenario]:
-    """Those of a checkpoint with every draft that it allows, and the draft's directory if it fits."""
-    try:
-        offer = every_draft(path, draft and draft.resolve(), seed)
-    except ValueError:
-        # Raises again for a checkpoint that is bad itself.
-        offer = every_draft(path, None, seed)
-    return real_scenarios(path, offer.drafts, seed, count)
+def _scenarios(models: Sequence[Path], drafts: Sequence[Path], seed: int, count: int) -> list[Scenario]:
+    """Return `count` scenarios of each checkpoint, with every draft that it allows and every directory that fits it.
+
+    Raises ValueError for a bad checkpoint and for a draft that fits none of them.
+    """
+    scenarios, reasons = [], dict.fromkeys(drafts, "there is no checkpoint to try it with")
+    fitting: set[Path] = set()
+    for path in models:
+        offered = list(every_draft(path.resolve(), None, seed).drafts)
+        for draft in drafts:
+            try:
+                offered += every_draft(path.resolve(), draft.resolve(), seed).drafts
+                fitting.add(draft)
+            except ValueError as error:
+                reasons[draft] = str(error)
+        scenarios += real_scenarios(path.resolve(), tuple(dict.fromkeys(offered)), seed, count)
+    for draft in drafts:
+        if draft not in fitting:
+            raise ValueError(f"invalid --draft-model {draft}: expected one that fits a --model: {reasons[draft]}")
+    return scenarios
 
 
 def described(score: Score, examples: int) -> str:

@@ -102,7 +102,8 @@ def _draft(name: Algorithm, folder: Path | None, seed: int, built_in: bool) -> t
     if kind.proposes == "lookup":
         return Ngram(max_n=_LOOKUP_TOKENS), "of the request's own tokens"
     if name not in _READ:
-        raise ValueError(f"invalid draft {name}: expected one that a checkpoint can have, {', '.join((*_READ, *proposing('lookup')))}")
+        known = ", ".join((*_READ, *proposing("lookup")))
+        raise ValueError(f"invalid draft {name}: expected one that a checkpoint can have, {known}")
     own = built_in or kind.checkpoint == "target"
     draft = CheckpointDraft(algorithm=cast(Any, name), path=str(folder) if folder else "", seed=seed, built_in=own)
     return draft, "the checkpoint's first MTP layer" if own else str(folder or "made up from the seed")

@@ -69,7 +69,7 @@ def glm_mtp(given: Setup) -> Built:
     """Return a GLM-4-MoE and the chain of all its MTP layers."""
     config, tensors = glm_config(given.glm, STEPS), _random(given, glm_shapes(given.glm, STEPS))
     target = build_target(config, tensors)
-    return Built(target, DraftModel("mtp", target.built_in_draft(config, tensors, None)), given.dtype)
+    return Built(target, DraftModel("mtp", target.built_in_draft(config, tensors, None, chain=True)), given.dtype)
 
 
 def glm_dflash(given: Setup) -> Built:

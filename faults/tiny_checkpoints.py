@@ -18,7 +18,7 @@
 | llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
 | eagle3 | an EAGLE-3 head as SafeAILab writes it, of a width, an embedding and a vocabulary of its own | |
-| eagle3-speculators | an EAGLE-3 head as `speculators` writes it: a Qwen3 layer, the target's width and embedding | |
+| eagle3-speculators | an EAGLE-3 head as `speculators` writes it: a Qwen3 layer, with all sizes of the target | |
 
 Every draft goes with every target, but for dflash and EAGLE-3 with llama, which has no third layer. All targets share
 one embedding, one final norm and one head, and what a layer adds is small beside them: so the best token is best by
@@ -150,7 +150,7 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     layer = {**EAGLE3, "hidden_size": SIZES["hidden_size"], "model_type": "qwen3"}
     theirs = {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "norm_before_residual": True}
     theirs |= {"eagle_aux_hidden_state_layer_ids": [3, 1], "transformer_layer_config": layer}
-    write_eagle3({**head, **theirs}, directory / "eagle3-speculators", shared)
+    write_eagle3({**head, **theirs, "draft_vocab_size": VOCAB}, directory / "eagle3-speculators", shared)
 
 
 def _model(architecture: str, fields: dict[str, Any], **changes: Any) -> PreTrainedModel:
@@ -271,17 +271,16 @@ def _rewrite(directory: Path, fields: dict[str, Any]) -> None:
 def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tensor]) -> None:
     """Write an EAGLE-3 head, whose attention mostly passes on the embedding of the entry's own token."""
     source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
+    vocab = config["draft_vocab_size"]
     d, target = config.get("hidden_size", SIZES["hidden_size"]), SIZES["hidden_size"]
     layer, inner = "midlayer" if "eagle_config" in config else "layers.0", EAGLE3["intermediate_size"]
     narrow = torch.linalg.qr(torch.randn(target, target, generator=source)).Q[:, :d] if d < target else torch.eye(d)
-    passed, kept = torch.eye(target, 2 * d), torch.randperm(VOCAB, generator=source)[:EAGLE3_VOCAB].sort().values
+    passed, kept = torch.eye(target, 2 * d), torch.randperm(VOCAB, generator=source)[:vocab].sort().values
     passed[d:] = 0
     tensors = {
         "fc.weight": 0.1 * torch.randn(d, 2 * target, generator=source) / target**0.5,
         "norm.weight": torch.ones(d),
         "lm_head.weight": (shared["lm_head.weight"] * shared["model.norm.weight"])[kept] @ narrow,
-        "d2t": kept - torch.arange(EAGLE3_VOCAB),
-        "t2d": torch.isin(torch.arange(VOCAB), kept),
         f"{layer}.self_attn.q_proj.weight": 2 * passed,
         f"{layer}.self_attn.k_proj.weight": 2 * passed,
         f"{layer}.self_attn.v_proj.weight": passed,
@@ -291,6 +290,8 @@ def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tens
         **{f"{layer}.mlp.{x}_proj.weight": torch.randn(inner, d, generator=source) / d**0.5 for x in ("gate", "up")},
         f"{layer}.mlp.down_proj.weight": _GAIN * torch.randn(d, inner, generator=source) / inner**0.5,
     }
+    if vocab < VOCAB:
+        tensors |= {"d2t": kept - torch.arange(vocab), "t2d": torch.isin(torch.arange(VOCAB), kept)}
     if d < target:
         tensors["embed_tokens.weight"] = shared["embed_tokens.weight"] @ narrow
     else:

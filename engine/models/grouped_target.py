@@ -61,9 +61,7 @@ class GroupedTarget(CheckpointTarget[G]):
             return Layer(before, attention, after, read_grouped_moe(config, tensors, f"{prefix}.mlp"))
         return Layer(before, attention, after, read_mlp(tensors, f"{prefix}.mlp", width, config.intermediate_size))
 
-    def built_in_draft(
-        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
-    ) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool) -> Chain:
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), type(self.config))
         own.check_mtp("config.json")

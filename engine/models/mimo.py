@@ -33,9 +33,7 @@ class Mimo(Llama):
         sizes = LayerSizes.of(config)
         return eagle_layer(config, sizes.num_key_value_heads, sizes.head_dim, sizes.intermediate_size)
 
-    def built_in_draft(
-        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
-    ) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool) -> Chain:
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), MimoConfig)
         own.check_mtp("config.json")

@@ -61,7 +61,7 @@ class MtpChain(LanguageModel):
         eps: float,
         cache_shape: CacheShape,
         *,
-        chain: bool = True,
+        chain: bool,
         form: ChainForm | None = None,
     ) -> None:
         self.layers, self._eps, self.cache_shape = layers, eps, cache_shape

@@ -44,9 +44,7 @@ class Qwen3Next(CheckpointTarget[GatedDeltaNetConfig]):
         inner = config.moe_intermediate_size if config.num_experts else config.intermediate_size
         return eagle_layer(config, config.num_key_value_heads, config.head_dim, inner)
 
-    def built_in_draft(
-        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
-    ) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool) -> Chain:
         """Return the one MTP layer. Raises CheckpointError."""
         own = parse_config(draft_fields(config), GatedDeltaNetConfig)
         own.check_mtp("config.json")

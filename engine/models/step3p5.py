@@ -76,9 +76,7 @@ class Step3p5(CheckpointTarget[Step3p5Config]):
         """Return the configuration of an EAGLE head: with an MLP as the dense layers'."""
         return eagle_layer(config, config.num_attention_groups, config.head_dim, config.intermediate_size)
 
-    def built_in_draft(
-        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
-    ) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool) -> Chain:
         """Return the first `count` MTP layers, or all. Raises CheckpointError."""
         own = parse_config(target_fields(config), Step3p5Config)
         own.check_mtp("config.json")

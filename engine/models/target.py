@@ -76,9 +76,7 @@ class CheckpointTarget(LanguageModel, Generic[C]):
     def eagle_config(config: C) -> LlamaConfig:
         """Return the configuration of an EAGLE head of the target's own sizes. Raises CheckpointError."""
 
-    def built_in_draft(
-        self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool = True
-    ) -> Chain:
+    def built_in_draft(self, config: Any, tensors: Mapping[str, Tensor], count: int | None, *, chain: bool) -> Chain:
         """Return the first `count` MTP layers of the checkpoint, or all, of a configuration object that is only read.
 
         Without `chain` each takes the target's hidden states. Raises CheckpointError if it has none.

@@ -28,6 +28,7 @@ LEFT_OUT = {
     "engine/adaptive.py::_unique": "reads files, and is held by tests with broken ones",
     "engine/adaptive.py::_shown": "reads files, and is held by tests with broken ones",
     "engine/models/llama.py::is_narrow": "chooses on CUDA only",
+    "kernels/registry.py::implementation": "names what serves a device, and is held by a test on each",
     "engine/models/llama.py::_narrow": "runs on CUDA only",
 }
 """Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""

@@ -128,7 +128,11 @@ def _parts(node: ast.AST, left_out: frozenset[str]) -> Iterator[ast.expr | ast.s
 
 
 def _refuses(node: ast.stmt) -> bool:
-    """Whether a statement does nothing but raise, in some case or in every one."""
+    """Return whether a statement does nothing but raise, in some case or in every one, itself or in a `check`."""
     if isinstance(node, ast.If | ast.For):
         return all(map(_refuses, (*node.body, *node.orelse)))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        return name == "check" or name.startswith("check_")
     return isinstance(node, ast.Raise)

@@ -76,6 +76,12 @@ class Score(Value, frozen=True, kw_only=True):
         """How many mutants could have been noticed."""
         return self.sampled - self.equivalent
 
+    @property
+    def quiet_share(self) -> float | None:
+        """The share of mutants noticed by a contract, of those that neither crash nor hang; None if all do."""
+        quiet = self.judged - self.killed + self.by_contract
+        return self.by_contract / quiet if quiet else None
+
 
 class Phase(Value, frozen=True, kw_only=True):
     """What mutants meet together: scenarios, or with `ops` calls of kernels."""

@@ -50,7 +50,7 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def chain_of(path: Path, target: GroupedTarget, count: int | None = None) -> MtpChain:
-    return target.built_in_draft(read_fields(path), open_tensors(path, "cpu", target.hidden_dtype), count)
+    return target.built_in_draft(read_fields(path), open_tensors(path, "cpu", target.hidden_dtype), count, chain=True)
 
 
 def relative(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -137,7 +137,7 @@ def test_weights_are_all_that_is_read(tiny: Tiny) -> None:
 def test_a_qwen_layer_is_a_chain_of_one(tmp_path: Path) -> None:
     path = tiny_qwen3_next(tmp_path)
     target = load_target(path, "cpu", torch.float64)
-    chain = target.built_in_draft(read_fields(path), open_tensors(path, "cpu", torch.float64), None)
+    chain = target.built_in_draft(read_fields(path), open_tensors(path, "cpu", torch.float64), None, chain=True)
     head = FirstLayer(chain)
     hidden = torch.randn(T, target.width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     caches = [paged(chain.cache_shape, T) for _ in range(2)]
@@ -175,7 +175,7 @@ def test_bad_layers(tmp_path: Path) -> None:
     two = {**read_fields(path), "num_nextn_predict_layers": 2}
     tensors = open_tensors(path, "cpu", torch.float32)
     with pytest.raises(CheckpointError, match=r"tensor model\.layers\.4\.\S+ is missing"):
-        target.built_in_draft(two, tensors, None)
+        target.built_in_draft(two, tensors, None, chain=True)
     add_tensors(path, {"model.layers.3.eh_proj.bias": torch.ones(30).numpy()})
     load_target(path, "cpu", torch.float32)
     with pytest.raises(CheckpointError, match=r"eh_proj\.bias .* unknown to the architecture"):

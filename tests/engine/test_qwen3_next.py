@@ -190,7 +190,7 @@ def test_weights_are_all_that_is_read(directory: Path) -> None:
 def mtp_of(directory: Path, target: Qwen3Next) -> FirstLayer:
     """As an EAGLE head."""
     tensors = open_tensors(directory, "cpu", target.hidden_dtype)
-    return FirstLayer(target.built_in_draft(read_fields(directory), tensors, 1))
+    return FirstLayer(target.built_in_draft(read_fields(directory), tensors, 1, chain=True))
 
 
 def test_mtp_equals_the_reference(directory: Path, ids: torch.Tensor) -> None:

@@ -86,7 +86,7 @@ def test_missing_tensor_of_the_built_in_draft(directory: Path, name: str) -> Non
     change(directory, lambda tensors: tensors.pop(name))
     target = read(directory)
     with pytest.raises(CheckpointError, match=f"tensor {name} is missing"):
-        target.built_in_draft(read_fields(directory), open_tensors(directory, "cpu", torch.float32), None)
+        target.built_in_draft(read_fields(directory), open_tensors(directory, "cpu", torch.float32), None, chain=True)
 
 
 def test_no_built_in_draft_at_all(tmp_path: Path) -> None:

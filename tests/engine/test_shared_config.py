@@ -80,7 +80,7 @@ def test_what_is_handed_in_stays_as_it_is(directory: Path, kind: str, draft: str
 def test_order_of_building_does_not_matter(directory: Path) -> None:
     config, tensors = read_fields(directory), open_tensors(directory, "cpu", torch.float32)
     first = build_target(config, tensors)
-    first.built_in_draft(config, tensors, None)
+    first.built_in_draft(config, tensors, None, chain=True)
     second = build_target(config, tensors)
     assert second.config == first.config
     assert second.layer_types == ("linear_attention",) * 2 + ("full_attention", "linear_attention", "full_attention")
@@ -89,7 +89,7 @@ def test_order_of_building_does_not_matter(directory: Path) -> None:
 def test_a_later_change_of_what_was_handed_in_reaches_no_model(directory: Path) -> None:
     config, tensors = read_fields(directory), open_tensors(directory, "cpu", torch.float32)
     target = build_target(config, tensors)
-    head = target.built_in_draft(config, tensors, None)
+    head = target.built_in_draft(config, tensors, None, chain=True)
     seen, types = fingerprint(config), target.layer_types
     frequencies = head.layers[0].layer.mixer.inv_freq.clone()
     config["layer_types"][:] = ["full_attention"] * 5

@@ -49,12 +49,12 @@ def greedy_accept(draw: Draw) -> Arguments:
 
 @calls(RING_AND_FLOATS)
 def greedy_choice(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
-    """Draw few distinct values, so that ties are common, with NaN, infinities and both zeros among floats.
+    """Draw few distinct values, so that ties are common; integers that differ by one beyond 2^53; special floats.
 
     Large: the same values again and again.
     """
     tokens, vocabulary = bf.distinct(draw, 2, 20)
-    values: tuple[float, ...] = (-3, 0, 5, 2)
+    values: tuple[float, ...] = (-3, 0, 5, 1 << 60, (1 << 60) + 1)
     if dtype.is_floating_point:
         values = (-3.0, 0.0, -0.0, 5.0, float("nan"), float("inf"), float("-inf"))
     few = st.lists(st.sampled_from(values), min_size=1, max_size=3)

@@ -78,11 +78,15 @@ def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
     steps = [
         bf.mostly(draw, st.sampled_from((*range(n), -1)), st.sampled_from((n - 1, n, n + 3, 1 << 40))) for n in lengths
     ]
-    slots = launch.targets(draw, count, sizes.slots)
+    slots, checkpoints = launch.targets(draw, count, sizes.slots), launch.targets(draw, count, tracked)
+    longest = lengths.index(max(lengths))
+    if lengths[longest] and draw(st.booleans()):
+        # A token that there is, for the slot right behind the last.
+        steps[longest], checkpoints[longest] = lengths[longest] - 1, tracked
     arguments: Arguments = {
         "state_slots": bf.index(draw, slots),
         "cu_seqlens": bf.index(draw, starts),
-        "checkpoint_slots": bf.index(draw, launch.targets(draw, count, tracked)),
+        "checkpoint_slots": bf.index(draw, checkpoints),
         "checkpoint_steps": bf.index(draw, steps),
     }
     tokens = starts[-1] + draw(st.integers(0 if starts[-1] else 1, 2))

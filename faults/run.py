@@ -123,7 +123,7 @@ class _Group:
 def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dict[str, TaskResult]]:
     """Return the results of each group, by task.
 
-    Where there is a place for every group, groups share the places: a clean twin takes longest, and there is one each.
+    On a GPU, where each task mostly waits, and where there is a place for every group, groups share the places.
     """
 
     def run(group: _Group, ordered: Batch) -> dict[str, TaskResult]:
@@ -134,7 +134,7 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
                 progress(result.id)
         return results
 
-    if batch.parallel < len(groups):
+    if batch.device != "cuda" and batch.parallel < len(groups):
         yield from (run(group, _batch(batch, group)) for group in groups)
         return
     total = sum(len(group.tasks) for group in groups)

@@ -51,6 +51,7 @@ SLOW = (
     # Hundreds of scenarios are drawn, or run.
     "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",
+    "tests/properties/test_strategies.py::test_shrinking_ends_at_one_short_eager_request",
     # Benchmarks.
     "tests/benchmarks/",
     # Every kind of checkpoint goes through the command, and every draft of one through the whole reference.

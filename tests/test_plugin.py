@@ -16,10 +16,10 @@ import pytest
 
 from draftproof import plugin
 from draftproof.process import CRASHED
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.pytest_checks import make_subject
+from tests.drawn import generate
 
 pytest_plugins = ["pytester"]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from draftproof.plugin import plain
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -18,6 +17,7 @@ from draftproof.properties.values.trace import Trace
 from draftproof.pytest_checks import Check, ContractError, hold, make_subject
 from draftproof.pytest_summary import summary, workflow_commands
 from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
+from tests.drawn import generate
 
 
 class Report:

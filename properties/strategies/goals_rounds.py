@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.requests import endless
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
@@ -50,7 +51,7 @@ def _round(draw: Draw, scenario: Scenario, wanted: Wanted) -> _Round:
     before = wanted.get("before", "first round")
     if before == "first round" and "before" not in wanted and wanted.get("stage") != "first":
         # As well in a later round, where nothing speaks against it.
-        before = draw(st.sampled_from(("first round", "all", "none")))
+        before = draw(sampled(("first round", "all", "none")))
     plan = _plan(draw, scenario.steps, wanted, wanted.get("accept", ""))
     return _Round(plan, None if before == "first round" else _plan(draw, scenario.steps, {}, before))
 
@@ -63,15 +64,15 @@ def _plan(draw: Draw, steps: int, wanted: Wanted, accept: str) -> RoundPlan:
     drafts = min(int(wanted.get("K", "0")[0]), steps)
     if " and " in wanted.get("K", "") or {"limit", "block", "cut", "end"} & set(wanted):
         drafts = steps
-    drafts = drafts or draw(st.integers(low, steps))
+    drafts = drafts or draw(integers(low, steps))
     if wanted.get("crossing") == "none":
         drafts = min(drafts, 2)
     if wanted.get("crossing") == "more":
         drafts = steps
     if wanted.get("proposals") == "own" or wanted.get("match", "unused") != "unused" or wanted.get("limit") == "found":
         return RoundPlan(num_drafts=drafts, num_correct=-1)
-    right = {"none": 0, "all": drafts, "partial": draw(st.integers(1, max(1, drafts - 1)))}
-    return RoundPlan(num_drafts=drafts, num_correct=right[accept] if accept in right else draw(st.integers(0, drafts)))
+    right = {"none": 0, "all": drafts, "partial": draw(integers(1, max(1, drafts - 1)))}
+    return RoundPlan(num_drafts=drafts, num_correct=right[accept] if accept in right else draw(integers(0, drafts)))
 
 
 def _rounds(aimed: _Round, index: int, wanted: Wanted, scenario: Scenario) -> tuple[RoundPlan, ...]:
@@ -118,16 +119,16 @@ def _prompted(draw: Draw, scenario: Scenario, request: Request, aimed: _Round, w
 def _length(draw: Draw, scenario: Scenario, length: int, aimed: _Round, wanted: Wanted) -> int:
     if "chunks" in wanted:
         lengths = {"one": (1, 2, 3), "full": (6, 9), "tail of one": (4, 7)}.get(wanted["chunks"], (5, 8))
-        return draw(st.sampled_from(lengths))
+        return draw(sampled(lengths))
     if wanted.get("checkpoint") in ("none yet", "kept"):
-        return 7 if wanted["checkpoint"] == "kept" else draw(st.integers(1, 3))
+        return 7 if wanted["checkpoint"] == "kept" else draw(integers(1, 3))
     size = scenario.memory.page_size
     offset = _offset(draw, size, aimed.plan.num_drafts, wanted)
     if offset is None:
         return length
     passed = 0 if aimed.before is None else max(aimed.before.num_correct, 0) + 1
     least = (offset - passed) % size
-    return (least or size) + size * draw(st.integers(0, 1))
+    return (least or size) + size * draw(integers(0, 1))
 
 
 def _offset(draw: Draw, size: int, drafts: int, wanted: Wanted) -> int | None:
@@ -135,7 +136,7 @@ def _offset(draw: Draw, size: int, drafts: int, wanted: Wanted) -> int | None:
     page, crossing = wanted.get("page"), wanted.get("crossing")
     if page is not None:
         offsets = {"at": 0, "every": 0, "after": 1 % size, "before": size - 1}
-        return offsets[page] if page in offsets else draw(st.integers(2, max(2, size - 2)))
+        return offsets[page] if page in offsets else draw(integers(2, max(2, size - 2)))
     if crossing is None:
         return None
     return 0 if crossing == "none" else (size - 1 if crossing == "more" or drafts <= size else 0)
@@ -164,20 +165,20 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
     """Return the fields that make a request end as wanted; `room` is how far max_len is above the prompt."""
     end, limit, drafts = wanted.get("end", ""), wanted.get("limit", ""), aimed.plan.num_drafts
     right, stage = max(aimed.plan.num_correct, 0), wanted.get("stage", "")
-    budget = draw(st.integers(4, 8))
+    budget = draw(integers(4, 8))
     if end:
         ends: dict[str, dict[str, Any]] = {
-            "stop in run": {"stop_at": draw(st.integers(1, max(1, right)))},
+            "stop in run": {"stop_at": draw(integers(1, max(1, right)))},
             "stop as bonus": {"stop_at": right + 1},
             "stop at prefill": {"stop_at": 0},
             "stop on budget": {"stop_at": budget - 1, "budget": budget},
             "budget": {"budget": budget},
-            "max_len": {"room": draw(st.integers(3, 6)), "budget": 20},
-            "at prefill": draw(st.sampled_from(({"budget": 1}, {"room": 1}))),
+            "max_len": {"room": draw(integers(3, 6)), "budget": 20},
+            "at prefill": draw(sampled(({"budget": 1}, {"room": 1}))),
         }
         return ends[end]
     if wanted.get("cut") == "stop":
-        return {"stop_at": draw(st.integers(1, max(1, right)))}
+        return {"stop_at": draw(integers(1, max(1, right)))}
     if wanted.get("cut") == "max_len":
         return {
             "room": drafts + 1 + (0 if aimed.before is None else max(aimed.before.num_correct, 0) + 1),
@@ -185,7 +186,7 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
         }
     if limit == "found" and stage in ("only", "last"):
         # Whoever found fewer than there was room for ends with a stop token, or in the very last place.
-        return {"stop_at": draw(st.integers(1, 2) if stage == "only" else st.integers(3, 7)), "budget": 20}
+        return {"stop_at": draw(integers(1, 2) if stage == "only" else integers(3, 7)), "budget": 20}
     if limit == "max_len":
         return {"room": 2 if stage == "only" else 4, "budget": 20}
     if limit == "budget" or wanted.get("block") == "cut":

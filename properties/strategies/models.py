@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.turns import Alike
 from draftproof.properties.values.drafts import Eagle, StateOf
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
 
 Draw = st.DrawFn
 
-_AT_TIMES = st.sampled_from((False, False, True))
-_STATES: st.SearchStrategy[StateOf] = st.sampled_from(("after_norm", "after_norm", "before_norm"))
+_AT_TIMES = sampled((False, False, True))
+_STATES: st.SearchStrategy[StateOf] = sampled(("after_norm", "after_norm", "before_norm"))
 _FULL: LayerType = "full_attention"
 _LINEAR: LayerType = "linear_attention"
 _PATTERNS: tuple[tuple[LayerType, ...], ...] = (
@@ -27,7 +28,7 @@ _PATTERNS: tuple[tuple[LayerType, ...], ...] = (
 def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
     """Draw a size that none of `taken` is: sizes that happen to be equal hide swapped axes."""
     free = [size for size in range(low, high + 1) if size not in taken]
-    size = draw(st.sampled_from(free))
+    size = draw(sampled(free))
     taken.add(size)
     return size
 
@@ -46,27 +47,27 @@ def models(draw: Draw, hybrid: bool, alike: Alike = frozenset(), layers: int = 4
         value, head_value = key, head_key
     if "widths" in alike:
         head_lanes = lanes
-    kv_heads, groups = draw(st.sampled_from(((1, 2), (2, 1), (2, 2), (1, 3))))
-    head_kv, head_groups = draw(st.sampled_from(((3, 1), (1, 1), (1, 2))))
+    kv_heads, groups = draw(sampled(((1, 2), (2, 1), (2, 2), (1, 3))))
+    head_kv, head_groups = draw(sampled(((3, 1), (1, 1), (1, 2))))
     patterns = [types for types in _PATTERNS if len(types) <= layers]
-    types = draw(st.sampled_from(patterns)) if hybrid else ()
-    vocab = draw(st.sampled_from((37, 23, 61, 131, 509)))
+    types = draw(sampled(patterns)) if hybrid else ()
+    vocab = draw(sampled((37, 23, 61, 131, 509)))
     model = ProbeModel(
-        seed=draw(st.integers(0, 15)),
-        layers=len(types) or min(draw(st.sampled_from((1, 2, 2, 3))), layers),
+        seed=draw(integers(0, 15)),
+        layers=len(types) or min(draw(sampled((1, 2, 2, 3))), layers),
         heads=kv_heads * groups,
         kv_heads=kv_heads,
         key_dim=key,
         value_dim=value,
         lanes=lanes,
         vocab=vocab,
-        logit_bits=draw(st.sampled_from((23, 23, 23, 3, 2))),
-        agreement=draw(st.sampled_from((192, 256, 128, 0))),
+        logit_bits=draw(sampled((23, 23, 23, 3, 2))),
+        agreement=draw(sampled((192, 256, 128, 0))),
         layer_types=types,
         linear=draw(_linear("states" in alike)) if hybrid else None,
     )
     head = Eagle(
-        seed=draw(st.integers(0, 15)),
+        seed=draw(integers(0, 15)),
         heads=head_kv * head_groups,
         kv_heads=head_kv,
         key_dim=head_key,
@@ -77,7 +78,7 @@ def models(draw: Draw, hybrid: bool, alike: Alike = frozenset(), layers: int = 4
         own_embedding=draw(_AT_TIMES),
         own_head=draw(_AT_TIMES),
         # Mostly without the favourites of one context in eight, or with all tokens in another order.
-        head_vocab=draw(st.sampled_from((0, 0, 0, vocab - vocab // 8, vocab))),
+        head_vocab=draw(sampled((0, 0, 0, vocab - vocab // 8, vocab))),
         masks_first=draw(_AT_TIMES),
     )
     return model, head
@@ -86,7 +87,7 @@ def models(draw: Draw, hybrid: bool, alike: Alike = frozenset(), layers: int = 4
 @st.composite
 def _linear(draw: Draw, square: bool) -> Linear:
     """Draw K and V sizes; half have value heads that share a key head, half a start that is not zero."""
-    key_heads, value_heads = draw(st.sampled_from(((1, 2), (1, 1), (2, 2), (2, 4))))
+    key_heads, value_heads = draw(sampled(((1, 2), (1, 1), (2, 2), (2, 4))))
     taken = {value_heads}
     key = _distinct(draw, 1, 4, taken)
     return Linear(
@@ -94,6 +95,6 @@ def _linear(draw: Draw, square: bool) -> Linear:
         value_heads=value_heads,
         key_dim=key,
         value_dim=key if square else _distinct(draw, 1, 4, taken),
-        conv=draw(st.sampled_from((2, 3, 4))),
+        conv=draw(sampled((2, 3, 4))),
         start=draw(st.booleans()),
     )

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Graphs, Request, Scenario
 
@@ -16,35 +17,35 @@ Draw = st.DrawFn
 
 def mutated(draw: Draw, scenario: Scenario) -> Scenario:
     """Change a scenario in one to three ways; the result may need more memory than it has, and is not validated."""
-    for _ in range(draw(st.integers(1, 3))):
-        scenario = draw(st.sampled_from(_CHANGES))(draw, scenario)
+    for _ in range(draw(integers(1, 3))):
+        scenario = draw(sampled(_CHANGES))(draw, scenario)
     return scenario
 
 
 def _request(draw: Draw, scenario: Scenario, change: Callable[[Request], dict[str, Any]]) -> Scenario:
     """Change one of the requests."""
-    index = draw(st.integers(0, len(scenario.requests) - 1))
+    index = draw(integers(0, len(scenario.requests) - 1))
     requests = list(scenario.requests)
     requests[index] = replace(requests[index], **change(requests[index]))
     return replace(scenario, requests=tuple(requests))
 
 
 def _seeds(draw: Draw, scenario: Scenario) -> Scenario:
-    scenario = put_in(scenario, "schedule", row_seed=draw(st.integers(0, 3)))
-    return put_in(scenario, "memory", page_seed=draw(st.integers(0, 3)), poison=draw(st.integers(0, 1)))
+    scenario = put_in(scenario, "schedule", row_seed=draw(integers(0, 3)))
+    return put_in(scenario, "memory", page_seed=draw(integers(0, 3)), poison=draw(integers(0, 1)))
 
 
 def _page(draw: Draw, scenario: Scenario) -> Scenario:
-    return put_in(scenario, "memory", page_size=draw(st.integers(1, 6)))
+    return put_in(scenario, "memory", page_size=draw(integers(1, 6)))
 
 
 def _chunk(draw: Draw, scenario: Scenario) -> Scenario:
-    return put_in(scenario, "schedule", chunk=draw(st.sampled_from((2, 3, 4, 5, 16))))
+    return put_in(scenario, "schedule", chunk=draw(sampled((2, 3, 4, 5, 16))))
 
 
 def _sizes(draw: Draw, scenario: Scenario) -> Scenario:
     most = scenario.schedule.max_batch + 2
-    return replace(scenario, graphs=Graphs(sizes=tuple(sorted(draw(st.sets(st.integers(1, most)))))))
+    return replace(scenario, graphs=Graphs(sizes=tuple(sorted(draw(st.sets(integers(1, most)))))))
 
 
 def _prompt(draw: Draw, scenario: Scenario) -> Scenario:
@@ -55,17 +56,17 @@ def _prompt(draw: Draw, scenario: Scenario) -> Scenario:
 
 
 def _budget(draw: Draw, scenario: Scenario) -> Scenario:
-    change = draw(st.sampled_from((1, -1, 3)))
+    change = draw(sampled((1, -1, 3)))
     return _request(draw, scenario, lambda one: {"budget": max(1, one.budget + change)})
 
 
 def _arrival(draw: Draw, scenario: Scenario) -> Scenario:
-    change = draw(st.sampled_from((1, -1, 2)))
+    change = draw(sampled((1, -1, 2)))
     return _request(draw, scenario, lambda one: {"arrival": max(0, one.arrival + change)})
 
 
 def _stop(draw: Draw, scenario: Scenario) -> Scenario:
-    place = draw(st.integers(-1, 6))
+    place = draw(integers(-1, 6))
     return _request(draw, scenario, lambda one: {"stop_at": place})
 
 

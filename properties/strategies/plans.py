@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.values.scenario import WRONG, RoundPlan
 
 Draw = st.DrawFn
@@ -16,24 +17,24 @@ _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforce
 @st.composite
 def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw one request's plans by an accept pattern, and for each what the first draft is that is not right."""
-    return tuple(replace(plan, wrong=draw(st.sampled_from(WRONG))) for plan in draw(_rounds(pattern, steps)))
+    return tuple(replace(plan, wrong=draw(sampled(WRONG))) for plan in draw(_rounds(pattern, steps)))
 
 
 @st.composite
 def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw plans by an accept pattern; "rising" and "falling" last long enough to move a controller."""
     if pattern == "any":
-        pattern = draw(st.sampled_from(_ANY))
+        pattern = draw(sampled(_ANY))
     if pattern in ("rising", "falling"):
         return _swing(draw, pattern, steps)
-    count = draw(st.integers(1, 4))
+    count = draw(integers(1, 4))
     if pattern == "alternating":
-        drafts = draw(st.integers(max(min(2, steps), _least(steps)), steps))
+        drafts = draw(integers(max(min(2, steps), _least(steps)), steps))
         pairs = (RoundPlan(num_drafts=drafts, num_correct=drafts), RoundPlan(num_drafts=drafts, num_correct=0))
         return pairs if draw(st.booleans()) else pairs[::-1]
     if pattern == "switching":
-        drafts = draw(st.integers(max(min(2, steps), _least(steps)), steps))
-        some = RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(0, drafts)))
+        drafts = draw(integers(max(min(2, steps), _least(steps)), steps))
+        some = RoundPlan(num_drafts=drafts, num_correct=draw(integers(0, drafts)))
         none = RoundPlan(num_drafts=0, num_correct=0)
         return (some, none, *(draw(_plan("any", steps)) for _ in range(count - 1)))
     return tuple(draw(_plan(pattern, steps)) for _ in range(count))
@@ -41,10 +42,10 @@ def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
 
 def _swing(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw rounds in which all or most is accepted, and little or nothing, sometimes with one of another kind."""
-    most, least = draw(st.sampled_from((steps, max(steps - 1, 1)))), draw(st.sampled_from((0, 0, min(steps - 1, 1))))
-    right = (RoundPlan(num_drafts=steps, num_correct=most),) * draw(st.integers(2, 3))
-    wrong = (RoundPlan(num_drafts=steps, num_correct=least),) * draw(st.integers(2, 3))
-    odd = draw(st.sampled_from(((), (RoundPlan(num_drafts=steps, num_correct=1),), (draw(_plan("any", steps)),))))
+    most, least = draw(sampled((steps, max(steps - 1, 1)))), draw(sampled((0, 0, min(steps - 1, 1))))
+    right = (RoundPlan(num_drafts=steps, num_correct=most),) * draw(integers(2, 3))
+    wrong = (RoundPlan(num_drafts=steps, num_correct=least),) * draw(integers(2, 3))
+    odd = draw(sampled(((), (RoundPlan(num_drafts=steps, num_correct=1),), (draw(_plan("any", steps)),))))
     return (*right, *wrong, *odd) if pattern == "rising" else (*wrong, *right, *odd)
 
 
@@ -56,11 +57,11 @@ def _least(steps: int) -> int:
 @st.composite
 def _plan(draw: Draw, pattern: str, steps: int) -> RoundPlan:
     if pattern == "unforced":
-        return RoundPlan(num_drafts=draw(st.integers(1, steps)), num_correct=-1)
+        return RoundPlan(num_drafts=draw(integers(1, steps)), num_correct=-1)
     many = _least(steps)
-    if pattern == "partial" or (pattern not in ("all", "none") and draw(st.sampled_from((False, True, True)))):
-        drafts = draw(st.integers(max(min(2, steps), many), steps))
-        return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(min(1, drafts - 1), max(1, drafts - 1))))
-    drafts = draw(st.integers(max(1 if pattern in ("all", "none") else 0, many), steps))
+    if pattern == "partial" or (pattern not in ("all", "none") and draw(sampled((False, True, True)))):
+        drafts = draw(integers(max(min(2, steps), many), steps))
+        return RoundPlan(num_drafts=drafts, num_correct=draw(integers(min(1, drafts - 1), max(1, drafts - 1))))
+    drafts = draw(integers(max(1 if pattern in ("all", "none") else 0, many), steps))
     accept = {"all": drafts, "none": 0}.get(pattern)
-    return RoundPlan(num_drafts=drafts, num_correct=draw(st.integers(-1, drafts)) if accept is None else accept)
+    return RoundPlan(num_drafts=drafts, num_correct=draw(integers(-1, drafts)) if accept is None else accept)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.plans import plans
 from draftproof.properties.strategies.profiles import Profile, Size
 from draftproof.properties.values.scenario import Request, RoundPlan
@@ -34,7 +35,7 @@ def requests(draw: Draw, profile: Profile, size: Size, fit: Fit, count: int) -> 
     drawn = tuple(draw(_request(profile, size, fit, index)) for index in range(count))
     if profile.shaped == "shrinking_batch" and count > 1 and draw(st.booleans()):
         return (drawn[0], *(_alike(drawn[1], shift, fit.vocab) for shift in range(count - 1)))
-    if (profile.adaptive or profile.shaped == "switching") and draw(st.sampled_from((False, True, True))):
+    if (profile.adaptive or profile.shaped == "switching") and draw(sampled((False, True, True))):
         return (drawn[0], *(_alike(drawn[0], shift, fit.vocab) for shift in range(1, count)))
     return drawn
 
@@ -58,27 +59,27 @@ def _forced(plan: RoundPlan) -> RoundPlan:
 def _request(draw: Draw, profile: Profile, size: Size, fit: Fit, index: int) -> Request:
     """Draw a request; with `together` the first runs alone, in a graph, and long enough for the others to join it."""
     prompt = _prompt(draw, profile, size, fit, index)
-    budget = draw(st.integers(*_budget(profile, size, fit, index)))
+    budget = draw(integers(*_budget(profile, size, fit, index)))
     # A stop inside an accepted run; at `budget - 1` stop and budget fall on one token.
     places = (-1, budget - 1) if profile.together else (-1, -1, budget - 1, max(budget - 2, 0), min(2, budget - 1))
     return Request(
-        arrival=draw(st.sampled_from(_arrivals(profile, size, index))),
+        arrival=draw(sampled(_arrivals(profile, size, index))),
         prompt=prompt,
         budget=budget,
         rounds=draw(plans(profile.pattern, fit.steps)),
-        stop_at=draw(st.sampled_from(places)),
+        stop_at=draw(sampled(places)),
         stops=_stops(draw, fit.vocab),
     )
 
 
 def _prompt(draw: Draw, profile: Profile, size: Size, fit: Fit, index: int) -> tuple[int, ...]:
     """Draw a prompt of about a whole number of pages or chunks."""
-    unit = draw(st.sampled_from((fit.page_size, fit.chunk)))
-    most = draw(st.sampled_from(size.prompts))
+    unit = draw(sampled((fit.page_size, fit.chunk)))
+    most = draw(sampled(size.prompts))
     if profile.long and not index and not size.captured:
         most = max(most, 14)
     length = _near(draw, unit, size.shortest, most)
-    start, stride = draw(st.integers(0, min(fit.vocab, _BELOW) - 1)), draw(st.integers(1, 7))
+    start, stride = draw(integers(0, min(fit.vocab, _BELOW) - 1)), draw(integers(1, 7))
     prompt = tuple((start + stride * place * (place + 1) // 2) % fit.vocab for place in range(length))
     if length > fit.chunk and (start + stride) % 2:
         # Token 0 begins a later chunk: to be told from "no token".
@@ -89,14 +90,14 @@ def _prompt(draw: Draw, profile: Profile, size: Size, fit: Fit, index: int) -> t
 def _near(draw: Draw, unit: int, low: int, high: int) -> int:
     """Draw a length of k * unit + {-1, 0, 1}, within low .. high; a long one is at least half of that."""
     most = max(1, min(high // unit, _BELOW))
-    k = draw(st.integers(most // 2 if low > 1 else 1, most))
-    return min(max(k * unit + draw(st.sampled_from((0, 1, -1))), low), high)
+    k = draw(integers(most // 2 if low > 1 else 1, most))
+    return min(max(k * unit + draw(sampled((0, 1, -1))), low), high)
 
 
 def _stops(draw: Draw, vocab: int) -> tuple[int, ...]:
     """Draw further stop tokens for a third of requests, from the whole vocabulary: few of them will ever come."""
-    count = draw(st.sampled_from((0, 0, 0, 0, 1, 2, 3)))
-    return tuple(draw(st.integers(0, _BELOW - 1)) * vocab // _BELOW for _ in range(count))
+    count = draw(sampled((0, 0, 0, 0, 1, 2, 3)))
+    return tuple(draw(integers(0, _BELOW - 1)) * vocab // _BELOW for _ in range(count))
 
 
 def _arrivals(profile: Profile, size: Size, index: int) -> tuple[int, ...]:

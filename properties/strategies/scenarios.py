@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.strategies.examples import examples
+from draftproof.properties.strategies.examples import examples, integers, sampled
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
@@ -67,8 +67,8 @@ def scenarios(
     profile: Profile | str | None = None, draft: Algorithm | None = None, sizes: Sequence[Size] = SIZES
 ) -> st.SearchStrategy[Scenario]:
     """Return a strategy for scenarios of one profile and one draft, or of drawn ones, each of one of these sizes."""
-    profiles = st.sampled_from(PROFILES) if profile is None else st.just(profile)
-    drafts = st.sampled_from(ALGORITHMS) if draft is None else st.just(draft)
+    profiles = sampled(PROFILES) if profile is None else st.just(profile)
+    drafts = sampled(ALGORITHMS) if draft is None else st.just(draft)
     return _drawn(profiles.map(lambda one: BY_NAME[one] if isinstance(one, str) else one), drafts, sizes)
 
 
@@ -82,11 +82,11 @@ def _drawn(
     turn = Turn(
         profile=profile,
         draft=draw(drafts),
-        size=draw(st.sampled_from([size for size in sizes for _ in range(size.share)])),
-        variant=draw(st.sampled_from(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS)),
-        commit=draw(st.sampled_from(COMMITS)) if profile.hybrid else COMMITS[0],
-        alike=draw(st.sampled_from(ALIKE)),
-        form=draw(st.integers(0, 59)),
+        size=draw(sampled([size for size in sizes for _ in range(size.share)])),
+        variant=draw(sampled(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS)),
+        commit=draw(sampled(COMMITS)) if profile.hybrid else COMMITS[0],
+        alike=draw(sampled(ALIKE)),
+        form=draw(integers(0, 59)),
         number=0,
     )
     return draw(_scenario(turn))
@@ -99,8 +99,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     model, head = draw(models(profile.hybrid, turn.alike, size.layers))
     adaptive = draw(_adaptive(profile, size)) if profile.adaptive else None
     steps = max(adaptive.steps) if adaptive else _steps(draw, profile, size)
-    page_size = draw(st.integers(1, 6)) if profile.name == "any" else draw(st.sampled_from(size.pages))
-    chunk = max(size.chunks) if profile.shaped == "oversized" else draw(st.sampled_from(size.chunks))
+    page_size = draw(integers(1, 6)) if profile.name == "any" else draw(sampled(size.pages))
+    chunk = max(size.chunks) if profile.shaped == "oversized" else draw(sampled(size.chunks))
     fit = Fit(model.vocab, steps, page_size, chunk)
     count = _count(draw, profile, size)
     drawn = draw(requests(profile, size, fit, count))
@@ -140,39 +140,39 @@ def unforced(scenario: Scenario) -> Scenario:
 
 
 def _steps(draw: Draw, profile: Profile, size: Size) -> int:
-    return draw(st.sampled_from(size.steps)) if size.steps else draw(st.integers(profile.steps, profile.most_steps))
+    return draw(sampled(size.steps)) if size.steps else draw(integers(profile.steps, profile.most_steps))
 
 
 def _checkpoint(draw: Draw, size: Size) -> int:
     """Draw after how many tokens a state is kept; a long prompt passes whole multiples of more."""
-    return draw(st.sampled_from((64, 7, 0, 100, 256) if size.shortest > 1 else (2, 3, 0, 4, 1, 7)))
+    return draw(sampled((64, 7, 0, 100, 256) if size.shortest > 1 else (2, 3, 0, 4, 1, 7)))
 
 
 def _count(draw: Draw, profile: Profile, size: Size) -> int:
     """Draw how many requests there are; a controller is to see each of them for some rounds."""
     if not size.requests:
-        return draw(st.integers(profile.requests, 3 if profile.adaptive else 4))
+        return draw(integers(profile.requests, 3 if profile.adaptive else 4))
     most = 12 if profile.adaptive else max(size.requests)
-    return max(profile.requests, draw(st.sampled_from([count for count in size.requests if count <= most])))
+    return max(profile.requests, draw(sampled([count for count in size.requests if count <= most])))
 
 
 def _captured(draw: Draw, profile: Profile, size: Size, max_batch: int, needed: bool) -> Graphs:
     """Draw sizes that leave rows of padding; "oversized" leaves the largest batches without any."""
     if profile.shaped == "oversized":
-        return Graphs(sizes=(draw(st.integers(1, max_batch - 1)),))
+        return Graphs(sizes=(draw(integers(1, max_batch - 1)),))
     if not (profile.graphs or needed or draw(st.booleans())):
         return Graphs()
-    if not needed and draw(st.sampled_from((False,) * 7 + (True,))):
+    if not needed and draw(sampled((False,) * 7 + (True,))):
         return Graphs()
     if size.captured:
-        return Graphs(sizes=draw(st.sampled_from(size.captured)))
+        return Graphs(sizes=draw(sampled(size.captured)))
     options = [(max_batch,), (max_batch + 1,), (1, max_batch + 1), (2, max_batch + 2)]
     options.append((1, max(2, max_batch - 1), max_batch + 2))
     if max_batch > 2:
         options.append((2, max_batch))
     if profile.shaped in ("shrinking_batch", "partial_in_padding"):
         options = [(max_batch + 1,), (max_batch,), (2, max_batch + 2)] if max_batch > 1 else [(2,), (3,)]
-    return Graphs(sizes=draw(st.sampled_from(options)))
+    return Graphs(sizes=draw(sampled(options)))
 
 
 # Step counts to choose from, with one to begin with: among them or between them, so that there is one above; and above
@@ -184,19 +184,19 @@ _CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 @st.composite
 def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive | AdaptiveByBatch:
     """Draw a controller that moves within a few rounds."""
-    if not size.controllers and draw(st.sampled_from((True, False, True, False, True))):
+    if not size.controllers and draw(sampled((True, False, True, False, True))):
         return draw(by_batch())
     usual = _RISING if profile.pattern == "rising" else _CANDIDATES
-    initial, candidates = draw(st.sampled_from(size.controllers or usual))
+    initial, candidates = draw(sampled(size.controllers or usual))
     return Adaptive(
         initial=initial,
         candidates=candidates,
-        alpha=draw(st.sampled_from((0.5, 0.25, 0.75))),
-        interval=draw(st.sampled_from((1, 1, 2))),
-        warmup=draw(st.integers(0, 2)),
-        down=draw(st.sampled_from((0.0, -0.25, 0.25))),
+        alpha=draw(sampled((0.5, 0.25, 0.75))),
+        interval=draw(sampled((1, 1, 2))),
+        warmup=draw(integers(0, 2)),
+        down=draw(sampled((0.0, -0.25, 0.25))),
         # Far below zero an average rises past two candidates at once.
-        up=draw(st.sampled_from((0.0, -0.25, 0.25, -1.5))),
+        up=draw(sampled((0.0, -0.25, 0.25, -1.5))),
     )
 
 
@@ -204,11 +204,11 @@ def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive | AdaptiveBy
 def _schedule(draw: Draw, profile: Profile, size: Size, count: int, chunk: int) -> Schedule:
     """Draw batches of all requests or of some; of few of them if larger ones get no drafts."""
     few = max(2 if count > 1 else 1, count // 2 if size.captured else 0)
-    max_batch = draw(st.integers(max(few, min(count, 3) if profile.requests > 2 else 1), max(count, few)))
+    max_batch = draw(integers(max(few, min(count, 3) if profile.requests > 2 else 1), max(count, few)))
     if profile.shaped in ("reuse", "oversized"):
         max_batch = few if profile.shaped == "reuse" else count
-    draft_batch = draw(st.integers(1, max_batch - 1)) if profile.draft_batch else 0
-    return Schedule(max_batch=max_batch, chunk=chunk, row_seed=draw(st.integers(0, 3)), draft_batch=draft_batch)
+    draft_batch = draw(integers(1, max_batch - 1)) if profile.draft_batch else 0
+    return Schedule(max_batch=max_batch, chunk=chunk, row_seed=draw(integers(0, 3)), draft_batch=draft_batch)
 
 
 def _memory(draw: Draw, profile: Profile, drawn: tuple[Request, ...], fit: Fit, schedule: Schedule) -> Memory:
@@ -216,11 +216,11 @@ def _memory(draw: Draw, profile: Profile, drawn: tuple[Request, ...], fit: Fit, 
     totals = [len(request.prompt) + request.budget for request in drawn]
     longest = max(len(request.prompt) for request in drawn)
     max_len = max(totals) + fit.steps
-    if profile.limits or (len(drawn) <= _FEW and draw(st.sampled_from((False, False, False, True)))):
+    if profile.limits or (len(drawn) <= _FEW and draw(sampled((False, False, False, True)))):
         # One of: cuts a request and those that are longer, is met exactly, leaves one over; near a page boundary if it
         # can be. Or the longest prompt leaves room for its first token only.
-        less = draw(st.sampled_from((0, -1, -2, 1, -max(totals))))
-        max_len = max(longest + 1, draw(st.sampled_from(sorted(totals)[-_FEW:])) + less, 4)
+        less = draw(sampled((0, -1, -2, 1, -max(totals))))
+        max_len = max(longest + 1, draw(sampled(sorted(totals)[-_FEW:])) + less, 4)
     needs = sorted((-(-min(max_len, total + fit.steps) // fit.page_size) for total in totals), reverse=True)
     ample = sum(needs)
     tight = sum(needs[: max(2, len(needs) // 2)])
@@ -230,8 +230,8 @@ def _memory(draw: Draw, profile: Profile, drawn: tuple[Request, ...], fit: Fit, 
     return Memory(
         page_size=fit.page_size,
         pages=pages,
-        request_slots=rows if profile.shaped == "reuse" else rows + draw(st.integers(0, 1)),
+        request_slots=rows if profile.shaped == "reuse" else rows + draw(integers(0, 1)),
         max_len=max(max_len, 4),
-        page_seed=draw(st.integers(0, 3)),
-        poison=draw(st.integers(0, 1)),
+        page_seed=draw(integers(0, 3)),
+        poison=draw(integers(0, 1)),
     )

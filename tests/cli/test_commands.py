@@ -14,9 +14,9 @@ import pytest
 from draftproof.cli import inputs
 from draftproof.cli.app import run
 from draftproof.harness.lockstep import solved
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from tests.drawn import generate
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
 
 SCENARIO = generate(5, 1)[0]

@@ -15,9 +15,9 @@ from draftproof.fuzz.bisect.history import HistoryReport
 from draftproof.fuzz.bisect.revision import RevisionResult
 from draftproof.fuzz.bisect.worktree import Revision
 from draftproof.harness.identity import Identity
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
+from tests.drawn import generate
 from tests.fuzz.histories import data, example, git
 
 SUBJECT = """

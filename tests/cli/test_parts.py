@@ -12,10 +12,10 @@ from draftproof.cli import parts as command
 from draftproof.cli.parts import said
 from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.verdict import Outcome
 from tests.cli.pools import FAILS, GONE, Answering, pool_of
+from tests.drawn import generate
 
 SCENARIO = next(one for one in generate(3, 25) if one.model.linear and one.graphs.sizes and len(one.requests) > 1)
 USED = ("gdn_verify", "greedy_accept", "kv_write", "rope")

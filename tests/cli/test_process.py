@@ -13,11 +13,11 @@ from draftproof.harness import replay as replays
 from draftproof.harness.replay import replay, solve_again
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.reference.run import ReferenceSubject
+from tests.drawn import generate
 from tests.harness.ending_subjects import Copying
 from tests.harness.subjects import Altered, as_it_is
 from tests.properties.evidence import STATIC

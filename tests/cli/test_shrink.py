@@ -13,13 +13,13 @@ from draftproof.cli.inputs import InputError
 from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.workers import pool
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, decode, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from draftproof.report.text import describe_scenario
 from tests.cli.pools import FAILS, GONE, Answering, pool_of
+from tests.drawn import generate
 
 SCENARIO = max((one for one in generate(3, 10) if one.graphs.sizes), key=size)
 

@@ -20,12 +20,12 @@ from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.evidence.forms import DRAFTED
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, KINDS
 from draftproof.properties.values.relations import OffBy, Stride, WrongMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
+from tests.drawn import generate
 
 ENGINE = "engine/engine.py"
 STEP = next(line for line in read_sources()[ENGINE].splitlines() if "self.scheduler.plan(" in line)

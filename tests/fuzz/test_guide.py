@@ -17,11 +17,11 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage import POINTS, bins, split, universe
 from draftproof.properties.strategies.goals import AIMED, aim, aimed, near
 from draftproof.properties.strategies.profiles import CARDS
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.validate import validate
+from tests.drawn import generate
 from tests.properties.ideal import IdealSubject
 
 CORPUS = generate(4, 10, ALGORITHMS)

@@ -26,12 +26,12 @@ from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
 from draftproof.properties.judge import judge
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
+from tests.drawn import generate
 from tests.scenarios import rejects
 
 SCENARIOS = generate(1, 25, ALGORITHMS)

@@ -14,9 +14,9 @@ from draftproof.fuzz.bisect import revision
 from draftproof.fuzz.bisect.revision import Bench, RevisionResult, Search, load
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.relations import OtherRow
 from draftproof.properties.values.verdict import Outcome
+from tests.drawn import generate
 from tests.fuzz.histories import git, repository
 from tests.harness.doubles import diverging
 

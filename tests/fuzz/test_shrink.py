@@ -13,7 +13,6 @@ from draftproof.fuzz.shrinking.shrink import ALIKE, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
 from draftproof.properties.values.paths import get, lower, put, without
@@ -21,6 +20,7 @@ from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
+from tests.drawn import generate
 
 SCENARIOS = generate(3, 25, ALGORITHMS)
 LARGE = max(SCENARIOS, key=size)

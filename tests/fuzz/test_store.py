@@ -31,10 +31,10 @@ from draftproof.fuzz.campaign.settings import (
 from draftproof.fuzz.campaign.standing import Standing, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
+from tests.drawn import generate
 from tests.harness.doubles import failing, passing
 
 SCENARIOS = generate(5, 12)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from draftproof.harness.workers.messages import Answer, Order, Place
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.relations import OffBy, Relation
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
+from tests.drawn import generate
 
 BLOCK = 8
 POSSIBLE = tuple(f"draft: draft={name}" for name in ("eagle", "mtp")) + tuple(

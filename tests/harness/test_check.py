@@ -12,7 +12,6 @@ import pytest
 
 from draftproof.harness.check import Checker, CheckReport
 from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.relations import OffBy
@@ -21,6 +20,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
+from tests.drawn import generate
 from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is, one_ahead
 from tests.scenarios import rejects
 

@@ -25,11 +25,11 @@ from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
 from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
+from tests.drawn import generate
 from tests.harness.worker_subjects import ORDERS_IN
 from tests.scenarios import rejects
 

@@ -16,7 +16,6 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.judge import COMMON, by_draft, judge
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
 from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
 from draftproof.properties.values.relations import (
@@ -36,6 +35,7 @@ from draftproof.properties.values.relations import (
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome
+from tests.drawn import generate
 from tests.properties.evidence import (
     BLOCK,
     CHAIN,

@@ -89,6 +89,12 @@ def fails(contract: Contract, of: Evidence) -> bool:
     return next(iter(contract.check(of)), None) is not None
 
 
+def is_minded(of: Evidence, channel: str) -> bool:
+    """Return whether any contract fails, as `judge` says of all of them; those of the channel are asked first."""
+    ordered = sorted(ALL, key=lambda contract: channel not in contract.needs)
+    return any(contract.applies(of) and fails(contract, of) for contract in ordered)
+
+
 def test_the_unchanged_traces_pass() -> None:
     for contract in ALL:
         of = evidence_for(contract)
@@ -121,7 +127,7 @@ def test_every_channel_has_a_contract_that_minds_every_change(channel: str) -> N
     of = evidence_of(channel)
     for mutant in mutants(of, channel):
         changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
-        assert judge(mutant).first, f"nobody minds {changed}"
+        assert is_minded(mutant, channel), f"nobody minds {changed}"
 
 
 @pytest.mark.parametrize(("draft", "channel"), OWN)
@@ -131,7 +137,7 @@ def test_every_change_of_what_any_draft_reports_is_minded(draft: str, channel: s
     assert of.subject.channel(channel)
     for mutant in mutants(of, channel):
         changed = [a for a, b in zip(mutant.subject.observations, of.subject.observations, strict=True) if a != b]
-        assert judge(mutant).first, f"nobody minds {changed}"
+        assert is_minded(mutant, channel), f"nobody minds {changed}"
 
 
 @pytest.mark.parametrize(("draft", "channel"), OWN)
@@ -143,7 +149,7 @@ def test_whatever_any_draft_leaves_out_is_missed(draft: str, channel: str) -> No
         if one.channel == channel and not (channel.startswith("extend.") and may_leave_out(of.script, one.key))
     ]
     for at in (places[0], places[len(places) // 2], places[-1]):
-        assert judge(replaced(of, at, ())).first, of.subject.observations[at]
+        assert is_minded(replaced(of, at, ()), channel), of.subject.observations[at]
 
 
 @pytest.mark.parametrize("pair", WHOLE, ids=names)

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.kernel_runs import cases
+from draftproof.properties.strategies import scenarios as strategies
+from draftproof.properties.strategies.examples import examples
 from draftproof.properties.strategies.profiles import PROFILES, SIZES
-from draftproof.properties.strategies.scenarios import generate, scenarios
+from draftproof.properties.strategies.scenarios import scenarios
 from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle
@@ -22,6 +24,7 @@ from draftproof.properties.values.scenario import VARIANTS, WRONG, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.memo import Memo
 from draftproof.reference.solve import solve
+from tests.drawn import example, generate
 
 FAST = settings(
     max_examples=60,
@@ -41,43 +44,43 @@ def test_scenarios_are_valid_and_survive_json(scenario: Scenario) -> None:
 
 
 def test_the_same_seed_gives_the_same_list_and_a_longer_one_begins_with_it() -> None:
-    assert generate(5, 9) == generate(5, 9)
-    assert generate(5, 30)[:9] == generate(5, 9)
-    assert generate(5, 9) != generate(6, 9)
+    drawn = strategies.generate(4, 12)
+    assert drawn == generate(4, 12)
+    assert drawn[:9] == strategies.generate(4, 9)
+    assert drawn[:9] != generate(1, 9)
 
 
-def test_a_list_does_not_depend_on_what_is_imported() -> None:
-    """This process has imported the engine; the other one imports the strategies only."""
-    code = (
-        "from draftproof.properties.strategies.scenarios import generate\n"
-        "from draftproof.properties.values.case import encode\n"
-        "from draftproof.properties.values.drafts import ALGORITHMS\n"
-        "print('\\n'.join(map(encode, generate(3, 40, ALGORITHMS))))"
-    )
+DRAWS = """
+from tests.drawn import generate
+from draftproof.properties.values.case import encode
+from draftproof.properties.values.drafts import ALGORITHMS
+print(*map(encode, generate(3, 25, ALGORITHMS)), sep="\\n")
+print("calls of kernels")
+from draftproof.harness.kernel_runs import cases
+print([cases(op, 3, 12) for op in ("gdn_update", "kv_write")])
+"""
+
+
+def test_draws_do_not_depend_on_what_is_imported() -> None:
+    """This process has imported the engine; the other one imports the strategies only.
+
+    Elements of kernels' calls are wide integers, among which Hypothesis would mix constants of what is imported.
+    """
     assert EngineSubject.name == "engine"
-    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert alone.rstrip("\n") == "\n".join(map(encode, generate(3, 40, ALGORITHMS)))
-
-
-def test_calls_of_kernels_do_not_depend_on_what_is_imported() -> None:
-    """Their elements are wide integers, among which Hypothesis would mix constants of what is imported."""
-    code = (
-        "from draftproof.harness.kernel_runs import cases\n"
-        "print([cases(op, 3, 12) for op in ('gdn_update', 'kv_write')])"
-    )
-    assert EngineSubject.name == "engine"
-    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert alone.rstrip("\n") == str([cases(op, 3, 12) for op in ("gdn_update", "kv_write")])
+    alone = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True).stdout
+    scenarios, calls = alone.split("\ncalls of kernels\n")
+    assert scenarios == "\n".join(map(encode, strategies.generate(3, 25, ALGORITHMS)))
+    assert calls.rstrip("\n") == str([cases(op, 3, 12) for op in ("gdn_update", "kv_write")])
 
 
 def test_lists_hold_few_repeats() -> None:
-    drawn = generate(2, 40)
+    drawn = generate(4, 40)
     assert len(drawn) == 40
     assert len({encode(scenario) for scenario in drawn}) >= 38
 
 
 def test_every_relation_and_poison_is_drawn() -> None:
-    drawn = generate(3, 160)
+    drawn = generate(4, 72)
     assert {scenario.variant for scenario in drawn} == {"none", *VARIANTS}
     assert {scenario.memory.poison for scenario in drawn} == {0, 1}
     share = sum(bool(scenario.graphs.sizes) for scenario in drawn) / len(drawn)
@@ -85,7 +88,7 @@ def test_every_relation_and_poison_is_drawn() -> None:
 
 
 def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> None:
-    drawn = generate(6, 72)
+    drawn = generate(4, 72)
     hybrid = [scenario for scenario in drawn if scenario.model.linear]
     assert 0.4 < len(hybrid) / len(drawn) < 0.6
     commits = Counter(scenario.states.commit for scenario in hybrid)
@@ -101,7 +104,7 @@ def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> Non
 
 @pytest.mark.parametrize("first", range(0, 36, 9))
 def test_any_half_rotation_has_every_kind(first: int) -> None:
-    drawn = generate(7, 45)[first : first + 9]
+    drawn = generate(4, 45)[first : first + 9]
     kinds = {(bool(scenario.model.linear), scenario.adaptive is not None) for scenario in drawn}
     assert len(kinds) >= 3
 
@@ -126,8 +129,16 @@ def test_sizes_are_pairwise_distinct_but_in_a_fifth_of_models() -> None:
             assert (linear.key_dim == linear.value_dim) == ("states" in turn.alike)
 
 
+def test_the_simplest_is_one_short_eager_request() -> None:
+    """Every first example is what shrinking tends to."""
+    assert_simple(examples(scenarios("any"), 0, 1)[0])
+
+
 def test_shrinking_ends_at_one_short_eager_request() -> None:
-    smallest = find(scenarios("any"), lambda _: True, settings=settings(database=None))
+    assert_simple(find(scenarios("any"), lambda _: True, settings=settings(database=None)))
+
+
+def assert_simple(smallest: Scenario) -> None:
     assert smallest.graphs.sizes == ()
     assert len(smallest.requests) == smallest.memory.page_size == smallest.model.layers == smallest.steps == 1
     assert len(smallest.requests[0].prompt) <= 2
@@ -192,13 +203,13 @@ def test_a_wide_one_runs_all_its_drafts_in_batches_of_many_rows() -> None:
 
 def test_some_requests_have_several_stop_tokens() -> None:
     """Of these, that which ends a request may be the lowest, the highest or one between; some of them never come."""
-    requests = [request for scenario in generate(2, 60) for request in scenario.requests]
+    requests = [request for scenario in generate(4, 60) for request in scenario.requests]
     assert 0.2 < sum(bool(request.stops) for request in requests) / len(requests) < 0.6
     assert {len(request.stops) for request in requests} == {0, 1, 2, 3}
 
 
 def test_drafts_are_wrong_in_every_way() -> None:
-    plans = [plan for scenario in generate(2, 60) for request in scenario.requests for plan in request.rounds]
+    plans = [plan for scenario in generate(4, 60) for request in scenario.requests for plan in request.rounds]
     wrong = Counter(plan.wrong for plan in plans if 0 <= plan.num_correct < plan.num_drafts)
     assert set(wrong) == set(WRONG)
     assert min(wrong.values()) > 0.1 * wrong.total()
@@ -206,5 +217,4 @@ def test_drafts_are_wrong_in_every_way() -> None:
 
 def sized(name: str, seed: int) -> list[Scenario]:
     """The scenarios of one size in the first forty of a list."""
-    both = zip(generate(seed, 40), turns(seed, 40, ALGORITHMS[:1]), strict=True)
-    return [scenario for scenario, turn in both if turn.size.name == name]
+    return [example(seed, turn) for turn in turns(seed, 40, ALGORITHMS[:1]) if turn.size.name == name]

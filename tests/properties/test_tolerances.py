@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from draftproof.properties.evidence.comparison import before_ties, find_other_choices, find_ties
 from draftproof.properties.evidence.tolerances import CARRIED, CLOSE_EXPERTS, EPSILON, is_tied, near
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation, Trace
+from tests.drawn import generate
 
 EPS = EPSILON["float32"]
 KEY = Key(0, 1, layer=0, row=0)

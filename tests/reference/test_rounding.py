@@ -9,8 +9,8 @@ import pytest
 
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import solved
-from draftproof.properties.strategies.scenarios import generate
 from tests.checkpoints import tiny_glm4_moe
+from tests.drawn import generate
 
 
 @pytest.fixture(scope="module")

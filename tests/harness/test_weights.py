@@ -11,7 +11,6 @@ import pytest
 
 from draftproof.harness import weights as guard
 from draftproof.harness.check import Checker, CheckReport
-from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values import probe
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.scenario import ProbeModel, Scenario
@@ -23,6 +22,7 @@ from draftproof.reference.memo import Memo
 from draftproof.reference.run import ReferenceSubject, run
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.vacuity import WeightTensor, is_alive, is_telling, tensors
+from tests.drawn import generate
 from tests.harness.subjects import Altered, as_it_is
 
 

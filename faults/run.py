@@ -34,6 +34,8 @@ WHOLE = " (whole scenarios)"
 PARALLEL = {"cpu": 2, "cuda": 12}
 DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
+_FEW_TASKS = 16
+"""A group of more tasks has its fork server to itself on a CPU."""
 Progress = Callable[[str], None]
 
 
@@ -121,10 +123,7 @@ class _Group:
 
 
 def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dict[str, TaskResult]]:
-    """Return the results of each group, by task.
-
-    On a GPU, where each task mostly waits, and where there is a place for every group, groups share the places.
-    """
+    """Return the results of each group, by task; groups run beside each other as `_shares` says."""
 
     def run(group: _Group, ordered: Batch) -> dict[str, TaskResult]:
         results = {}
@@ -134,18 +133,27 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
                 progress(result.id)
         return results
 
-    if batch.device != "cuda" and batch.parallel < len(groups):
-        yield from (run(group, _batch(batch, group)) for group in groups)
-        return
-    total = sum(len(group.tasks) for group in groups)
-    shares = [max(1, round(batch.parallel * len(group.tasks) / total)) for group in groups]
+    lanes, shares = _shares([len(group.tasks) for group in groups], batch)
     # Scenarios are made here: Hypothesis is not for several threads.
     ordered = [
         msgspec.structs.replace(_batch(batch, group), parallel=share)
         for group, share in zip(groups, shares, strict=True)
     ]
-    with ThreadPoolExecutor(max_workers=max(1, len(groups))) as pool:
+    with ThreadPoolExecutor(max_workers=lanes) as pool:
         yield from pool.map(run, groups, ordered)
+
+
+def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
+    """Return how many groups run at a time, and how many tasks of each.
+
+    On a GPU, where each task mostly waits, and where there is a place for every group, all groups share the places. Else
+    small groups run side by side, so that no core waits while a fork server starts and solves, or for a clean twin; a
+    large one would be the last for long.
+    """
+    places, groups = batch.parallel, len(tasks)
+    if batch.device == "cuda" or places >= groups:
+        return max(1, groups), [max(1, round(places * count / sum(tasks))) for count in tasks]
+    return (1, [places] * groups) if max(tasks) > _FEW_TASKS else (places, [1] * groups)
 
 
 def _batch(batch: Batch, group: _Group) -> Batch:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +15,7 @@ from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.kernel_runs import cases, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
+from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
@@ -44,6 +47,8 @@ WORK = tuple(_WORK.split())
 """Counts that prove that work was done: a check without any of these proves nothing, whatever contracts say."""
 REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
 """What is asked of each draft of a real model, whose budget is a few scenarios."""
+_MANY = 40
+"""Of fewer scenarios a second process would not shorten a check."""
 KernelCalls = dict[str, tuple[KernelCase, ...]]
 """op -> the calls that it is held to its contract with"""
 KERNEL_CALLS = 12
@@ -81,10 +86,15 @@ class CheckReport(Value, frozen=True, kw_only=True):
     weights: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class _Examined(NamedTuple):
+    """A scenario's answer; if it ran to its end the judgement, the counts and the bins of it."""
+
+    answer: Answer
+    ended: list[tuple[Judgement, dict[str, int], list[str]]]
+
+
 @dataclass
 class _CheckTally:
-    guard: WeightGuard | None
-    number: int = 0
     judgements: list[Judgement] = field(default_factory=list)
     counts: list[dict[str, int]] = field(default_factory=list)
     findings: dict[Identity, CheckFinding] = field(default_factory=dict)
@@ -92,12 +102,13 @@ class _CheckTally:
     drafts: set[str] = field(default_factory=set)
     bins: Counter[str] = field(default_factory=Counter)
 
-    def observe(self, ran: Evidence, judged: Judgement) -> None:
-        self.judgements.append(judged)
-        self.counts.append(counts(ran))
-        self.bins.update(bins(ran))
-        if self.guard and isinstance(ran.scenario.model, ProbeModel):
-            self.guard.perturb(self.number, ran)
+    def add(self, seen: _Examined) -> None:
+        for judged, counted, reached in seen.ended:
+            self.judgements.append(judged)
+            self.counts.append(counted)
+            self.bins.update(reached)
+        if seen.answer.outcome not in (Outcome.PASS, Outcome.FAIL):
+            self.broken.append(seen.answer)
 
     def is_known(self, identity: Identity) -> bool:
         return any(identity.is_same(other, "exact") for other in self.findings)
@@ -109,7 +120,7 @@ class Checker:
 
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
     draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` weights of
-    probes are perturbed (S-VAC-1).
+    probes are perturbed (S-VAC-1). Of many scenarios each of `processes` has its share.
     """
 
     subject: Subject
@@ -120,34 +131,29 @@ class Checker:
     work: Sequence[str] = WORK
     each: Sequence[str] | None = COMMON
     guarded: bool = True
+    processes: int = 1
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
+        listed, tally = list(scenarios), _CheckTally()
         guard = WeightGuard(self.subject, seed) if self.guarded else None
-        tally = _CheckTally(guard)
-        executor = Executor(
-            self.subject,
-            contracts=self.contracts,
-            reference=self.reference,
-            deadline=self.deadline,
-            observe=tally.observe,
-        )
-        for number, scenario in enumerate(scenarios):
-            tally.number = number
+        processes = self.processes if len(listed) >= _MANY else 1
+        work = SideBySide(partial(self._examine, guard), listed, lambda: guard and guard.turns, processes)
+        for scenario, seen in zip(listed, work, strict=True):
             tally.drafts.add(algorithm(scenario.draft))
-            answer = executor.examine(Order(number=number, scenario=scenario, measured=False))
-            if answer.outcome not in (Outcome.PASS, Outcome.FAIL):
-                tally.broken.append(answer)
-            if answer.identity is not None:
-                self._keep(answer, answer.identity, scenario, seed, tally)
+            tally.add(seen)
+            if seen.answer.identity is not None:
+                self._keep(seen.answer, seen.answer.identity, scenario, seed, tally)
             progress()
+        turns = [of_process for of_process in work.states if of_process]
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
         runs = _runs(tally, self.work)
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
-        verdicts = (runs, *((guard.verdict(),) if guard else ()), *verdicts)
+        weights = sum(turns[1:], turns[0]) if turns else None
+        verdicts = (runs, *((weights.verdict(),) if weights else ()), *verdicts)
         return CheckReport(
             verdict=worst([verdict.verdict for verdict in verdicts]),
             seed=seed,
@@ -160,8 +166,25 @@ class Checker:
                 point: {value: tally.bins[name_of(point, (value,))] for value in values}
                 for point, values in POINTS.items()
             },
-            weights=dict(sorted(guard.tried.items())) if guard else {},
+            weights=dict(sorted(weights.tried.items())) if weights else {},
         )
+
+    def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:
+        ended: list[tuple[Judgement, dict[str, int], list[str]]] = []
+
+        def observe(ran: Evidence, judged: Judgement) -> None:
+            ended.append((judged, counts(ran), list(bins(ran))))
+            if guard and isinstance(scenario.model, ProbeModel):
+                guard.perturb(number, ran)
+
+        executor = Executor(
+            self.subject,
+            contracts=self.contracts,
+            reference=self.reference,
+            deadline=self.deadline,
+            observe=observe,
+        )
+        return _Examined(executor.examine(Order(number=number, scenario=scenario, measured=False)), ended)
 
     def _keep(self, answer: Answer, identity: Identity, scenario: Scenario, seed: int, tally: _CheckTally) -> None:
         """Save the first scenario of each identity."""
@@ -210,14 +233,17 @@ def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
 
 
-def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, real: bool) -> Checker:
-    """Return a checker for contracts.
+def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, real: bool, device: str) -> Checker:
+    """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.
 
     Contracts that were asked for by name only have to reach their own minimum, and a real model runs less.
     """
+    processes = 1 if device == "cuda" else 2
     if named:
-        return Checker(subject, contracts, work=(), each=None, guarded=False)
-    return Checker(subject, contracts, each=REAL, guarded=False) if real else Checker(subject, contracts)
+        return Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes)
+    if real:
+        return Checker(subject, contracts, each=REAL, guarded=False, processes=processes)
+    return Checker(subject, contracts, processes=processes)
 
 
 def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:

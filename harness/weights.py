@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import dataclass, field
 
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.subject import Subject, finish_of
@@ -16,30 +17,49 @@ EACH = 4
 """Tensors that are perturbed in a scenario."""
 
 
+@dataclass
+class WeightTurns:
+    """How often each kind of tensor was perturbed, in how many scenarios, and a sentence for each without effect."""
+
+    tried: Counter[str] = field(default_factory=Counter)
+    scenarios: int = 0
+    dead: list[str] = field(default_factory=list)
+
+    def __add__(self, other: WeightTurns) -> WeightTurns:
+        return WeightTurns(self.tried + other.tried, self.scenarios + other.scenarios, self.dead + other.dead)
+
+    def verdict(self) -> Verdict:
+        """Return ERROR for a dead tensor, which is a mistake of ours, and INCONCLUSIVE if none had its turn."""
+        if self.dead:
+            reason = f"{len(self.dead)} of {self.tried.total()} weight tensors are dead; the first: {self.dead[0]}"
+            return Verdict(name=NAME, verdict=Outcome.ERROR, scenarios=self.scenarios, reason=reason)
+        missing = () if self.tried else ("weights perturbed >= 1",)
+        outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
+        return Verdict(name=NAME, verdict=outcome, scenarios=self.scenarios, missing=missing)
+
+
 class WeightGuard:
     """Perturbs some tensors of every scenario that shows what tensors do: those of kinds that had the least turns.
 
-    `tried` says how often each kind of tensor had its turn. Which of equals is taken is a function of the seed.
+    Which of equals is taken is a function of the seed.
     """
 
     def __init__(self, subject: Subject, seed: int) -> None:
         self._subject, self._seed = subject, seed
-        self._dead: list[str] = []
-        self._scenarios = 0
-        self.tried: Counter[str] = Counter()
+        self.turns = WeightTurns()
 
     def perturb(self, number: int, ran: Evidence) -> None:
         """Run the reference again on scenario `number`, once for each tensor."""
         if not is_telling(ran.scenario, ran.script):
             return
-        self._scenarios += 1
+        self.turns.scenarios += 1
         finish, of_seed = finish_of(self._subject), random.Random(f"{self._seed} weights {number}")
         left = of_seed.sample(every := tensors(ran.scenario), len(every))
         for _ in range(min(EACH, len(left))):
-            left.remove(tensor := min(left, key=lambda one: self.tried[one.kind]))
-            self.tried[tensor.kind] += 1
+            left.remove(tensor := min(left, key=lambda one: self.turns.tried[one.kind]))
+            self.turns.tried[tensor.kind] += 1
             if not is_alive(ran.scenario, ran.script, ran.reference, tensor, finish):
-                self._dead.append(self._sentence(number, ran, tensor))
+                self.turns.dead.append(self._sentence(number, ran, tensor))
 
     def _sentence(self, number: int, ran: Evidence, tensor: WeightTensor) -> str:
         return (
@@ -48,12 +68,3 @@ class WeightGuard:
             "wrong about it. Mend its values in properties/values/probe.py, or compare what depends on it; if nothing "
             "can, list it with the reason (S-VAC-2)"
         )
-
-    def verdict(self) -> Verdict:
-        """Return ERROR for a dead tensor, which is a mistake of ours, and INCONCLUSIVE if none had its turn."""
-        if self._dead:
-            reason = f"{len(self._dead)} of {self.tried.total()} weight tensors are dead; the first: {self._dead[0]}"
-            return Verdict(name=NAME, verdict=Outcome.ERROR, scenarios=self._scenarios, reason=reason)
-        missing = () if self.tried else ("weights perturbed >= 1",)
-        outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
-        return Verdict(name=NAME, verdict=outcome, scenarios=self._scenarios, missing=missing)

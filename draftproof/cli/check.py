@@ -66,7 +66,7 @@ def check(
     started = time.monotonic()
     with screen.progress("scenarios", len(scenarios)) as advance:
         report = whole_check(
-            checker(subject, of_traces, named=bool(contract), real=model is not None),
+            checker(subject, of_traces, named=bool(contract), real=model is not None, device=device),
             scenarios,
             calls,
             seed,

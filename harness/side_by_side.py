@@ -1,0 +1,88 @@
+"""Work on a list in forked processes, each with its share of the items, and everything in the order of the list."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+State = TypeVar("State")
+
+
+class SideBySide(Generic[Item, Result, State]):
+    """Calls `work` with number and item in each of `processes`, of which one has every n-th item.
+
+    Iterate over the results, then ask for `states`: what `state` returns in each process at its end. One process is
+    this one. A process that ends early, as a subject may make it, ends this one alike; what `work` raises is raised.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[int, Item], Result],
+        items: Sequence[Item],
+        state: Callable[[], State],
+        processes: int = 1,
+    ) -> None:
+        self._work, self._items, self._state, self._processes = work, items, state, processes
+        self.states: list[State] = []
+
+    def __iter__(self) -> Iterator[Result]:
+        """Yield the result of every item."""
+        if self._processes == 1:
+            for number, item in enumerate(self._items):
+                yield self._work(number, item)
+            self.states = [self._state()]
+            return
+        started = [self._fork(place) for place in range(self._processes)]
+        try:
+            for number in range(len(self._items)):
+                yield _next(*started[number % self._processes])
+            self.states = [_next(*one) for one in started]
+        finally:
+            for process, _ in started:
+                process.terminate()
+                process.join()
+
+    def _fork(self, place: int) -> tuple[Any, Connection]:
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=self._serve, args=(place, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def _serve(self, place: int, pipe: Connection) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            for number in range(place, len(self._items), self._processes):
+                pipe.send(self._work(number, self._items[number]))
+            pipe.send(self._state())
+        except Exception as error:
+            pipe.send(_Raised(error))
+        except KeyboardInterrupt:
+            os._exit(1)  # whoever waits was interrupted as well
+
+
+class _Raised:
+    """What `work` raised in a process."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+def _next(process: Any, pipe: Connection) -> Any:
+    try:
+        value = pipe.recv()
+    except EOFError:
+        process.join()
+        if process.exitcode < 0:
+            os.kill(os.getpid(), -process.exitcode)
+        os._exit(process.exitcode)
+    if isinstance(value, _Raised):
+        raise value.error
+    return value

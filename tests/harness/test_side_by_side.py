@@ -1,0 +1,58 @@
+"""Forked processes share a list, and end as one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from draftproof.harness.side_by_side import SideBySide
+from draftproof.process import CRASHED, run_apart
+
+
+def doubled(number: int, item: str) -> tuple[int, str]:
+    return number, 2 * item
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_results_come_in_the_order_of_the_list(processes: int) -> None:
+    seen: Counter[str] = Counter()
+
+    def count(number: int, item: str) -> tuple[int, str]:
+        seen[item] += 1
+        return doubled(number, item)
+
+    work = SideBySide(count, "abcde", lambda: seen, processes)
+    assert list(work) == [(number, 2 * item) for number, item in enumerate("abcde")]
+    assert len(work.states) == processes
+    assert sum(work.states, Counter()) == Counter("abcde")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_work_raises_is_raised(processes: int) -> None:
+    def fail(number: int, _item: str) -> int:
+        return 1 // (3 - number)
+
+    with pytest.raises(ZeroDivisionError):
+        list(SideBySide(fail, "abcde", lambda: None, processes))
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [(lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL"), (lambda: os._exit(0), "exit 0")],
+)
+def test_a_process_that_ends_ends_the_command(
+    capfd: pytest.CaptureFixture[str], end: Callable[[], None], shown: str
+) -> None:
+    def work(number: int, _item: str) -> None:
+        if number == 1:
+            end()
+
+    def command() -> int:
+        return len(list(SideBySide(work, "abcde", lambda: None, 2)))
+
+    assert run_apart(command) == CRASHED
+    assert f"ended ({shown})" in capfd.readouterr().err

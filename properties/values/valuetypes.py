@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any, get_args, get_origin
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Observed, Vector
@@ -20,7 +21,7 @@ LONGEST = 120
 def malformed(trace: Trace) -> Iterator[str]:
     """Yield one sentence for each value that is not of its channel's type."""
     for channel, key, value in trace.observations:
-        if channel in CHANNELS and not _fits(CHANNELS[channel].value, value):
+        if channel in CHANNELS and not _fits(CHANNELS[channel].value)(value):
             shown = repr(value)
             shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
             yield f"invalid {channel} {key}: {shown}: expected {named(CHANNELS[channel].value)}"
@@ -47,19 +48,29 @@ def _fields(kind: type[Observed]) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.type) for field in msgspec.structs.fields(kind))
 
 
-def _fits(kind: Any, value: Any) -> bool:
-    """Return whether a value is of exactly a type: a subclass may compare as it likes."""
+@cache
+def _fits(kind: Any) -> Callable[[Any], bool]:
+    """Return the test whether a value is of exactly a type: a subclass may compare as it likes."""
     if kind == Vector:
-        if type(value) is np.ndarray:
-            return value.dtype == np.float64 and value.ndim == 1 and not value.flags.writeable
-        return type(value) is bytes and len(value) % 8 == 0
+        return _is_vector
     if get_origin(kind) is tuple:
         items = get_args(kind)
-        if type(value) is not tuple:
-            return False
-        kinds = items[:1] * len(value) if items[1:] == (...,) else items
-        return len(kinds) == len(value) and all(map(_fits, kinds, value))
+        if items[1:] == (...,):
+            each = _fits(items[0])
+            return lambda value: type(value) is tuple and all(map(each, value))
+        return partial(_are_parts, tuple(map(_fits, items)))
     if issubclass(kind, Observed):
-        fields = _fields(kind)
-        return type(value) is kind and all(_fits(of, getattr(value, name)) for name, of in fields)
-    return type(value) is kind
+        parts = tuple(_fits(of) for _, of in _fields(kind))
+        return lambda value: type(value) is kind and _are_parts(parts, astuple(value))
+    return lambda value: type(value) is kind
+
+
+def _is_vector(value: Any) -> bool:
+    if type(value) is np.ndarray:
+        return value.dtype == np.float64 and value.ndim == 1 and not value.flags.writeable
+    return type(value) is bytes and len(value) % 8 == 0
+
+
+def _are_parts(tests: tuple[Callable[[Any], bool], ...], value: Any) -> bool:
+    same = type(value) is tuple and len(value) == len(tests)
+    return same and all(is_fit(part) for is_fit, part in zip(tests, value, strict=True))

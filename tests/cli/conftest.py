@@ -1,4 +1,4 @@
-"""Calls of kernels are drawn once for all commands: they are a function of their op, seed and count."""
+"""Calls of kernels are drawn, and judged, once for all commands: they are a function of their op, seed and count."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ from functools import cache
 import pytest
 
 from draftproof.harness import check
+from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.values.verdict import Verdict
 
 
 @pytest.fixture(autouse=True, scope="session")
-def kernel_calls_drawn_once() -> Iterator[None]:
+def kernel_calls_judged_once() -> Iterator[None]:
+    drawn, judge, verdicts = cache(check.cases), check.kernel_verdict, dict[tuple[str, int, str], Verdict]()
+
+    def judged(op: str, calls: tuple[KernelCase, ...], device: str) -> Verdict:
+        key = (op, id(calls), device)
+        if key not in verdicts:
+            verdicts[key] = judge(op, calls, device)
+        return verdicts[key]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "cases", cache(check.cases))
+        patch.setattr(check, "cases", drawn)
+        patch.setattr(check, "kernel_verdict", judged)
         yield

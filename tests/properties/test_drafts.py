@@ -16,6 +16,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.judge import COMMON, by_draft, judge
+from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, CheckpointDraft
 from draftproof.properties.values.observed import Datum, DraftNeeds, NgramMatch
 from draftproof.properties.values.relations import (
@@ -35,7 +36,7 @@ from draftproof.properties.values.relations import (
 from draftproof.properties.values.scenario import VARIANTS, Scenario, Variant
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome
-from tests.drawn import generate
+from tests.drawn import example, generate
 from tests.properties.evidence import (
     BLOCK,
     CHAIN,
@@ -427,7 +428,8 @@ def test_counts_see_rows_that_found_nothing_beside_others_under_a_controller() -
 
 
 def test_a_chain_of_one_layer_is_counted() -> None:
-    one = next(scenario for scenario in generate(4, 60, ("mtp",)) if scenario.draft.layers == 1)  # type: ignore[union-attr]
+    drawn = (example(4, turn) for turn in turns(4, 60, ("mtp",)))
+    one = next(scenario for scenario in drawn if scenario.draft.layers == 1)  # type: ignore[union-attr]
     found = counts(evidence(scenario=one))
     assert found["chains_of_one"]
     assert not found["layers_chained"] + found["layers_unchained"]

@@ -138,7 +138,7 @@ class Checker:
         listed, tally = list(scenarios), _CheckTally()
         guard = WeightGuard(self.subject, seed) if self.guarded else None
         processes = self.processes if len(listed) >= _MANY else 1
-        work = SideBySide(partial(self._examine, guard), listed, lambda: guard and guard.turns, processes)
+        work = SideBySide(partial(self._examine, guard), listed, lambda: guard.turns if guard else None, processes)
         for scenario, seen in zip(listed, work, strict=True):
             tally.drafts.add(algorithm(scenario.draft))
             tally.add(seen)

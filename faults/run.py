@@ -146,9 +146,9 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
 def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
     """Return how many groups run at a time, and how many tasks of each.
 
-    On a GPU, where each task mostly waits, and where there is a place for every group, all groups share the places. Else
-    small groups run side by side, so that no core waits while a fork server starts and solves, or for a clean twin; a
-    large one would be the last for long.
+    On a GPU, where each task mostly waits, and where there is a place for every group, all groups share the places.
+    Else small groups run side by side, so that no core waits while a fork server starts and solves, or for a clean
+    twin; a large one would be the last for long.
     """
     places, groups = batch.parallel, len(tasks)
     if batch.device == "cuda" or places >= groups:

@@ -80,5 +80,8 @@ class Verifier:
         self._taps.record("verify.ids", ids)
         self._taps.record("verify.positions", metadata.positions)
         self._taps.record("verify.slots", metadata.slot_mapping)
+        self._taps.record("verify.rows", metadata.req_rows)
+        if isinstance(metadata.states, VerifyStates):
+            self._taps.record("verify.states", metadata.states.state_slots)
         self._taps.record("verify.hidden", hidden_states)
         self._taps.record("verify.choice", target_tokens)

@@ -29,6 +29,7 @@ def twins(names: Iterable[str], device: str) -> Iterator[None]:
     import torch
 
     from draftproof import kernels
+    from draftproof.kernels.registry import counted
     from draftproof.reference import ops
 
     library = torch.library.Library(NAMESPACE, "IMPL")
@@ -38,7 +39,7 @@ def twins(names: Iterable[str], device: str) -> Iterator[None]:
             for name in wanted:
                 twin: Kernel = getattr(ops, name)
                 twin = _on_host(twin, getattr(kernels, name)) if device == "cuda" else twin
-                library.impl(name, twin, device.upper(), allow_override=True)
+                library.impl(name, counted(name, twin), device.upper(), allow_override=True)
         yield
     finally:
         library._destroy()

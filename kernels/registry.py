@@ -7,6 +7,7 @@ with `TRITON_INTERPRET=1`; Triton reads that variable when it is imported, so th
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 Eager = TypeVar("Eager", bound=Callable[..., None])
 OPS: dict[str, torch._ops.OpOverload] = {}
 """Every op by its name, callable with the argument names of its eager function."""
+CALLS: Counter[str] = Counter()
+"""How often each op has run in this process, by its name. A replay of a CUDA graph adds what was captured."""
 
 
 def implementation(device: str | torch.device = "cpu") -> str:
@@ -39,13 +42,23 @@ def register(*writes: str) -> Callable[[Eager], Eager]:
         name = eager.__name__
         launch = _lazy_launcher(eager.__module__.replace(".eager_", ".triton_"), name)
         _LIBRARY.define(name + torch.library.infer_schema(eager, mutates_args=writes))
-        _LIBRARY.impl(name, launch if _INTERPRETED else eager, "CPU")
-        _LIBRARY.impl(name, launch, "CUDA")
+        _LIBRARY.impl(name, counted(name, launch if _INTERPRETED else eager), "CPU")
+        _LIBRARY.impl(name, counted(name, launch), "CUDA")
         torch.library.register_fake(f"draftproof::{name}", _nothing, lib=_LIBRARY)
         OPS[name] = getattr(torch.ops.draftproof, name).default
         return eager
 
     return define
+
+
+def counted(name: str, kernel: Callable[..., None]) -> Callable[..., None]:
+    """Return the kernel, which counts its calls in CALLS from now on."""
+
+    def call(*args: object) -> None:
+        CALLS[name] += 1
+        kernel(*args)
+
+    return call
 
 
 def _lazy_launcher(module: str, name: str) -> Callable[..., None]:

@@ -29,8 +29,8 @@ _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
 _PLACED = frozenset(channel.name for channel in CHANNELS.values() if channel.is_placed)
 # What only one of the two ways to commit has, and which memory each of them writes.
 _COMMITTED = frozenset(channel.name for channel in CHANNELS.values() if channel.commit or channel.is_of_launches)
-# What shows the captured size of a launch.
-_SIZED = frozenset({"graph.replay", "verify.discarded"})
+# What shows the captured size of a launch, or counts captures among launches.
+_SIZED = frozenset({"graph.replay", "graph.work", "draft.discarded", "verify.discarded", "extend.discarded"})
 _CHANGED: dict[Variant, frozenset[str]] = {
     "graph_vs_eager": _SIZED,
     "padded_vs_exact": _SIZED,

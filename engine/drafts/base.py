@@ -247,11 +247,12 @@ class Tapping:
     def inputs(
         self, name: str, metadata: AttentionMetadata, ids: Tensor | None, hidden_states: Tensor | None, step: int = -1
     ) -> None:
-        """Record `name`.ids, .positions, .slots, .visible and .hidden, as far as there are any."""
+        """Record `name`.ids, .positions, .slots, .rows, .visible and .hidden, as far as there are any."""
         if ids is not None:
             self._taps.record(f"{name}.ids", ids, step)
         self._taps.record(f"{name}.positions", metadata.positions, step)
         self._taps.record(f"{name}.slots", metadata.slot_mapping, step)
+        self._taps.record(f"{name}.rows", metadata.req_rows, step)
         if metadata.last_visible is not None:
             self._taps.record(f"{name}.visible", metadata.last_visible, step)
         if hidden_states is not None:

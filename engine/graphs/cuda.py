@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -14,6 +15,7 @@ from draftproof.engine.graphs.backend import (
     exclusive_capture,
     refuse_inside_capture,
 )
+from draftproof.kernels.registry import CALLS
 
 
 @contextlib.contextmanager
@@ -29,17 +31,18 @@ def _no_collection() -> Iterator[None]:
 
 
 class CudaGraph:
-    """A `torch.cuda.CUDAGraph` with its outputs, which it keeps allocated."""
+    """A `torch.cuda.CUDAGraph` with its outputs, which it keeps allocated, and the kernels that it launches."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: tuple[Tensor, ...]) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, outputs: tuple[Tensor, ...], calls: Counter[str]) -> None:
         self.replays = 0
         self.outputs = outputs
-        self._graph = graph
+        self._graph, self._calls = graph, calls
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
         refuse_inside_capture("replay")
         self._graph.replay()
+        CALLS.update(self._calls)
         self.replays += 1
 
 
@@ -64,10 +67,11 @@ class CudaBackend:
 
         with exclusive_capture(fail), torch.no_grad(), torch.cuda.device(self._device):
             torch.cuda.synchronize()
+            before = Counter(CALLS)
             with _no_collection():
                 graph, outputs = self._capture(function, failures)
             torch.cuda.synchronize()
-        return CudaGraph(graph, outputs)
+        return CudaGraph(graph, outputs, CALLS - before)
 
     def _capture(
         self, function: GraphFunction, failures: list[CaptureError]

@@ -22,6 +22,7 @@ from draftproof.engine.subject.paged_recorder import PagedRecorder
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
+from draftproof.engine.subject.work import WorkMeter
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, StepsInForce, TokenIds
 from draftproof.properties.values.scenario import Scenario
@@ -40,6 +41,7 @@ class TraceRecorder(Probes):
         self._recording, self._log = taps, ObservationLog()
         self._plan, self._launches = StepPlan(-1, 0, (), ()), 0
         self.config = ConfigRecorder(self._log)
+        self._work = WorkMeter()
         self._engine: Engine
         self._memory: MemoryWatch
         self.paged: PagedRecorder
@@ -82,6 +84,9 @@ class TraceRecorder(Probes):
         record = LaunchRecord(kind, launch.size, launch.rows, launch.replays, launch.width, launch.layer)
         self._log.add("graph.replay", key, record)
         self._log.add("commit.written", key, self._memory.changed(launch.rows))
+        work = self._work.take()
+        if kind != LaunchKind.CAPTURE:
+            self._log.add("graph.work", key, work)
         self._launches += 1
         tapped = self._recording.take() if self._recording else {}
         if kind == LaunchKind.PREFILL:
@@ -91,15 +96,14 @@ class TraceRecorder(Probes):
         elif kind == LaunchKind.EXTEND_PROMPT:
             self._tapped.report_prompt(self._plan.prefill, tapped)
         elif kind == LaunchKind.DRAFT:
-            self._tapped.report_draft(self._plan.decode, tapped, launch.width)
+            self._tapped.report_draft(key, self._plan.decode, tapped, launch.width)
         elif kind == LaunchKind.VERIFY:
             self._decode_rows(self._plan.decode, launch.size)
-            self._tapped.report_verify(self._plan.decode, tapped, launch.width)
-            self._tapped.report_discarded(key, self._plan.decode, tapped, launch.width)
+            self._tapped.report_verify(key, self._plan.decode, tapped, launch.width)
             if self._states:
                 self._states.report_intermediate(self._plan.decode)
         elif kind == LaunchKind.EXTEND:
-            self._tapped.hold_extend(tapped, launch.width, launch.layer)
+            self._tapped.hold_extend(key, tapped, launch.width, launch.layer)
 
     def _prefill_rows(self, batch: tuple[PrefillRow, ...]) -> None:
         for place, row in enumerate(batch):
@@ -155,7 +159,8 @@ class TraceRecorder(Probes):
                 "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
             )
         if self._states and commits:
-            self._states.report_committed(commits)
+            with self._work.aside():
+                self._states.report_committed(commits)
 
     def report_returned(self, commits: tuple[Commit, ...]) -> None:
         """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
@@ -166,7 +171,8 @@ class TraceRecorder(Probes):
 
     def on_finish(self, commits: tuple[Commit, ...]) -> None:
         if self._states and commits:
-            self._states.report_finished(commits)
+            with self._work.aside():
+                self._states.report_finished(commits)
 
     def on_extend(self, commits: tuple[Commit, ...]) -> None:
         draft = self._engine.draft

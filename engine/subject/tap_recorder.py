@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class TapRecorder:
 
     def __init__(self, log: ObservationLog, lookback: int) -> None:
         self._log, self._lookback = log, lookback
-        self._extend: tuple[Tapped, int] = ({}, 0)
+        self._extend: tuple[dict[int, Key], Tapped, int] = ({}, {}, 0)
         self._prompt_entries: dict[tuple[str, Key], Datum] = {}
 
     def report_prefill(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
@@ -35,10 +35,14 @@ class TapRecorder:
                 if row.tail < 0:
                     self._log.add("verify.choice", Key(row.request, 0, row=0), choice)
 
-    def report_draft(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
-        """Report the steps or the block of a proposal."""
+    def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        """Report the steps or the block of a proposal, and what of them is surplus or padding."""
         self._steps(batch, tapped, width)
         self._block(batch, tapped, width)
+        own = [row.num_drafts + int(("draft.hidden", 1) not in tapped) for row in batch]
+        steps = [row for step in range(1, width) for row in _discarded("draft", tapped, own, step=step, first=step)]
+        blocks = [row.num_drafts + 1 if row.num_drafts else 0 for row in batch]
+        self._add_discarded("draft", key, (*steps, *_discarded("block", tapped, blocks, width)))
 
     def _steps(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report a chain's steps: an EAGLE head has one fewer than a row's drafts, a standalone draft as many."""
@@ -56,8 +60,8 @@ class TapRecorder:
                 of_row = columns if place else {name: of for name, of in columns.items() if name != "proposal"}
                 self._add_row("draft.block", Key(row.request, row.round, row=place), of_row, index * width + place)
 
-    def report_verify(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
-        """Report the rows that were verified, of W a request those that it has."""
+    def report_verify(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
+        """Report the rows that were verified, of W a request those that it has, and those that are thrown away."""
         if not tapped:
             return
         columns = {
@@ -68,29 +72,22 @@ class TapRecorder:
         for index, row in enumerate(batch):
             for place in range(row.num_drafts + 1):
                 self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
+        live = [row.num_drafts + 1 for row in batch]
+        self._add_discarded("verify", key, _discarded("verify", tapped, live, width))
 
-    def report_discarded(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
-        """Report the rows of a verify launch that are surplus or padding, if there are any."""
-        if not tapped:
-            return
-        positions, slots = (tapped[f"verify.{name}", -1].flatten().tolist() for name in ("positions", "slots"))
-        live = [row.num_drafts for row in batch]
-        discarded = []
-        for at, (position, slot) in enumerate(zip(positions, slots, strict=True)):
-            place, column = divmod(at, width)
-            if place >= len(live) or column > live[place]:
-                discarded.append(DiscardedRow(place, column, position, slot))
-        if discarded:
-            self._log.add("verify.discarded", key, tuple(discarded))
-
-    def hold_extend(self, tapped: Tapped, width: int, layer: int) -> None:
+    def hold_extend(self, key: Key, tapped: Tapped, width: int, layer: int) -> None:
         """Keep what an extend launch recorded until all layers have run and its requests are known."""
-        self._extend = ((self._extend[0] if layer else {}) | tapped, width)
+        keys, before, _ = self._extend if layer else ({}, {}, 0)
+        self._extend = (keys | {layer: key}, before | tapped, width)
 
     def report_extend(self, commits: tuple[Commit, ...]) -> None:
-        """Report the entries of the requests that go on."""
-        tapped, width = self._extend
+        """Report the entries of the requests that go on, and what of them is surplus or padding."""
+        keys, tapped, width = self._extend
         entries = width + self._lookback
+        live = [commit.seq_len - max(0, commit.seq_len_before - self._lookback) for commit in commits]
+        for layer, launch in keys.items():
+            step = layer if ("extend.slots", layer) in tapped else -1
+            self._add_discarded("extend", launch, _discarded("extend", tapped, live, entries, step))
         for layer, columns in _layers("extend", tapped):
             proposals = columns.pop("proposal", None)
             for index, commit in enumerate(commits):
@@ -118,6 +115,10 @@ class TapRecorder:
                 for place in [place for place in self._prompt_entries if place[1].request == row.request]:
                     self._log.add(*place, self._prompt_entries.pop(place))
 
+    def _add_discarded(self, stage: str, key: Key, rows: Iterable[DiscardedRow]) -> None:
+        if found := tuple(sorted(rows)):
+            self._log.add(f"{stage}.discarded", key, found)
+
     def _add_row(self, stage: str, key: Key, columns: Columns, at: int) -> None:
         for channel, values in columns.items():
             self._log.add(f"{stage}.{channel}", key, values[at])
@@ -127,6 +128,21 @@ def _layers(name: str, tapped: Tapped) -> Iterator[tuple[int, Columns]]:
     """Yield layers of an extend with what was tapped of each; a draft that runs them all at once counts as layer 0."""
     for step in sorted({step for tap, step in tapped if tap == f"{name}.positions"}):
         yield max(step, 0), _columns(name, tapped, step)
+
+
+def _discarded(
+    name: str, tapped: Tapped, live: Sequence[int], width: int = 1, step: int = -1, first: int = 0
+) -> Iterator[DiscardedRow]:
+    """Yield the rows from column live[place] on, and all of a place that has none; columns count from `first`."""
+    if (f"{name}.slots", step) not in tapped:
+        return
+    taps = (tapped[f"{name}.{tap}", step].flatten().tolist() for tap in ("positions", "slots", "rows"))
+    states = tapped.get((f"{name}.states", step))
+    state_slots = states.tolist() if states is not None else ()
+    for at, row in enumerate(zip(*taps, strict=True)):
+        place, column = at // width, first + at % width
+        if place >= len(live) or column >= live[place]:
+            yield DiscardedRow(place, column, *row, state_slots[place] if state_slots else 0)
 
 
 def _columns(name: str, tapped: Tapped, step: int = -1) -> Columns:

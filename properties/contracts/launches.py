@@ -13,8 +13,8 @@ from draftproof.properties.contracts.base import listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import StepLaunch
-from draftproof.properties.values.observed import GRAPHED, DiscardedRows, LaunchKind
-from draftproof.properties.values.relations import Different, Missing, OutOfOrder, OutOfRange, Relation, Surplus, off_by
+from draftproof.properties.values.observed import GRAPHED, LaunchKind
+from draftproof.properties.values.relations import Different, Missing, OutOfOrder, Relation, Surplus, off_by
 from draftproof.properties.values.trace import Key
 
 
@@ -152,32 +152,6 @@ def _sizes_of_rows(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("round.rows", key, f"size {size}", f"size {row.size}", Different())
 
 
-def _discarded(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that surplus and padding of verify launches stay within their bounds, none missing and none too many."""
-    reported = dict(evidence.subject.typed("verify.discarded", DiscardedRows))
-    last = evidence.scenario.memory.max_len - 1
-    for launch in evidence.schedule.launches:
-        if launch.kind != LaunchKind.VERIFY:
-            continue
-        key = Key(-1, launch.step, step=launch.number)
-        live = {row.place: row.count for row in evidence.schedule.batches.get((launch.step, 1), ())}
-        # What is captured at a size is padded to it when it runs eagerly, too.
-        size = next((size for size in evidence.scenario.graphs.sizes if size >= launch.rows), launch.rows)
-        columns = itertools.product(range(size), range(launch.width))
-        expected = [at for at in columns if at[1] > live.get(at[0], -1)]
-        rows = reported.pop(key, ())
-        found = [(row.place, row.column) for row in rows]
-        if found != expected:
-            relation = Missing() if len(found) < len(expected) else Surplus()
-            yield Mismatch("verify.discarded", key, f"{len(expected)} rows", rows or None, relation)
-        for row in rows:
-            highest = last if row.place in live else 0
-            if row.slot or not 0 <= row.position <= highest:
-                yield Mismatch("verify.discarded", key, f"position 0 .. {highest}, slot 0", row, OutOfRange())
-    for key, rows in reported.items():
-        yield Mismatch("verify.discarded", key, None, rows, Surplus())
-
-
 CONTRACTS = (
     listed(
         "launch.graphs",
@@ -186,13 +160,5 @@ CONTRACTS = (
         cites="S-BATCH-2, S-ADAPT-5",
         minimum="scenarios graph_replays padded_replays eager_launches oversized_batches hybrid_oversized_batches "
         "narrow_replays hybrid_padded_replays",
-    ),
-    listed(
-        "launch.discarded",
-        _discarded,
-        ("verify.discarded",),
-        reads=("graph.replay", "round.rows"),
-        cites="S-BATCH-2",
-        minimum="scenarios padded_replays",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from draftproof.properties.contracts import (
     configuration,
     control,
+    discarded,
     drafts,
     launches,
     memory,
@@ -14,12 +15,14 @@ from draftproof.properties.contracts import (
     slots,
     states,
     variants,
+    work,
 )
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
-_ROOMS = (drafts, rounds, states, slots, pools, memory, schedule, launches, control, configuration, variants)
-ALL: tuple[Contract, ...] = tuple(contract for room in _ROOMS for contract in room.CONTRACTS)
+_OF_REQUESTS = (drafts, rounds, states, slots)
+_OF_ENGINE = (pools, memory, schedule, launches, discarded, work, control, configuration, variants)
+ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}
 
 

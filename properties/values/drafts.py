@@ -147,10 +147,11 @@ class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_fi
 ProbeDraft = Eagle | Mtp | DFlash | Standalone | Eagle3
 Draft = Eagle | Mtp | DFlash | Standalone | Eagle3 | Ngram | CheckpointDraft
 
-_ENTRIES = frozenset({"extend.positions", "extend.slots", "extend.kv"})
-_STEPS = frozenset({f"draft.step.{name}" for name in ("ids", "positions", "slots", "proposal")})
+_ENTRIES = frozenset({"extend.positions", "extend.slots", "extend.kv", "extend.discarded"})
+_STEPS = frozenset({f"draft.step.{name}" for name in ("ids", "positions", "slots", "proposal")}) | {"draft.discarded"}
 _HEAD = frozenset({"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "extend.proposal"})
 _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slots", "visible", "proposal")})
+_BLOCK |= {"draft.discarded"}
 
 
 class DraftKind(NamedTuple):

@@ -90,6 +90,21 @@ class LaunchRecord(Observed, frozen=True):
     layer: int
 
 
+class LaunchWork(Observed, frozen=True):
+    """How often a launch did each part of its work, in channel graph.work: a call for a layer, or for all of them.
+
+    `writes` of KV entries, `attentions`, `recurrences` of linear layers (docs/semantics.md, S-BATCH-6), `commits` of
+    their states, `decisions` (choices among logits, and acceptance); `kernels` of any kind in all.
+    """
+
+    writes: int
+    attentions: int
+    recurrences: int
+    commits: int
+    decisions: int
+    kernels: int
+
+
 class WrittenPlace(Observed, frozen=True):
     """One place whose bytes a launch changed in any layer, in channel commit.written."""
 
@@ -105,15 +120,18 @@ WriteSet = tuple[WrittenPlace, ...]
 
 
 class DiscardedRow(Observed, frozen=True):
-    """One row of a verify launch whose results are thrown away, in channel verify.discarded.
+    """One row of a launch whose results are thrown away, in draft.discarded, verify.discarded, extend.discarded.
 
-    `place` in the launch, `column` of the verify width, and the position and KV slot that it ran with.
+    `place` in the launch; `column` of a verify, a block or an extend, or the draft step; the position, KV slot, request
+    row and state slot that it ran with (0 where a launch has no states).
     """
 
     place: int
     column: int
     position: int
     slot: int
+    req_row: int
+    state_slot: int
 
 
 DiscardedRows = tuple[DiscardedRow, ...]

@@ -21,6 +21,7 @@ from draftproof.properties.values.observed import (
     DiscardedRow,
     LaunchKind,
     LaunchRecord,
+    LaunchWork,
     LayerKind,
     MemoryRegion,
     Owner,
@@ -187,19 +188,50 @@ class _Play:
         key = Key(-1, self.step, step=self.launched)
         self.launched += 1
         self.say("graph.replay", key, value)
+        if value.kind != LaunchKind.CAPTURE:
+            self.say("graph.work", key, self.work(value))
         self.say(
             "commit.written", key, tuple(WrittenPlace(MemoryRegion(region), place) for region, place in sorted(written))
         )
 
-    def discarded(self, counts: list[int], width: int) -> None:
-        """Say where surplus columns, all at the last position there is, and padding of the last launch ran."""
-        last = self.scenario.memory.max_len - 1
-        size = next((size for size in self.scenario.graphs.sizes if size >= len(counts)), len(counts))
-        surplus = [(place, column) for place, count in enumerate(counts) for column in range(count + 1, width)]
-        padding = [(place, column) for place in range(len(counts), size) for column in range(width)]
-        rows = (*(DiscardedRow(*at, last, 0) for at in surplus), *(DiscardedRow(*at, 0, 0) for at in padding))
+    def work(self, value: LaunchRecord) -> LaunchWork:
+        """Return the calls of a launch; a kernel more for each kind of launch that nobody else asks about."""
+        model, kind, form = self.scenario.model, value.kind, self.form
+        full, linear = (model.types.count(f"{name}_attention") for name in ("full", "linear"))  # type: ignore[union-attr]
+        replay, kept = self.scenario.states.commit == "replay", int(self.scenario.states.checkpoint > 0)
+        layers = getattr(self.scenario.draft, "layers", 1)
+        block, first = form.proposes == "block", form.kind.proposes_at_extend
+        drafted = 1 if block else value.width - 1 - int(first)
+        calls = {
+            LaunchKind.PREFILL: (full, full, 2 * linear, 0, 1),
+            LaunchKind.VERIFY: (full, full, linear * (2 - replay), 0, 2),
+            LaunchKind.DRAFT: (drafted * layers, drafted * layers, 0, 0, drafted),
+            LaunchKind.EXTEND_PROMPT: (layers, 0 if block else layers, 0, 0, len(self.layers) * first),
+            LaunchKind.COMMIT: (0, 0, linear * kept, 1, 0) if replay else (0, 0, 0, 2 + 2 * kept, 0),
+            LaunchKind.FINISH: (0, 0, linear, 1, 0) if replay else (0,) * 5,
+        }
+        of_layer = 1 if form.proposes == "chain" else layers
+        calls[LaunchKind.EXTEND] = (of_layer, 0 if block else of_layer, 0, 0, int(first))
+        return LaunchWork(*calls[kind], sum(calls[kind]) + kind)
+
+    def discarded(self, stage: str, live: list[int], columns: range) -> None:
+        """Say where surplus and padding of the last launch ran: columns from `live` on, in the last place there is."""
+        memory = self.scenario.memory
+        last = (memory.max_len - 1, 0, memory.request_slots, memory.request_slots if stage == "verify" else 0)
+        size = next((size for size in self.scenario.graphs.sizes if size >= len(live)), len(live))
+        surplus = [(place, column) for place, count in enumerate(live) for column in columns if column >= count]
+        padding = [(place, column) for place in range(len(live), size) for column in columns]
+        rows = (*(DiscardedRow(*at, *last) for at in surplus), *(DiscardedRow(*at, 0, 0, 0, 0) for at in padding))
         if rows:
-            self.say("verify.discarded", Key(-1, self.step, step=self.launched - 1), rows)
+            self.say(f"{stage}.discarded", Key(-1, self.step, step=self.launched - 1), rows)
+
+    def drafted(self, counts: list[int], width: int) -> None:
+        """Say what of the last draft launch was thrown away."""
+        if self.form.proposes == "block":
+            self.discarded("draft", [count + 1 if count else 0 for count in counts], range(width))
+        else:
+            forwards = [self.form.forwards(count) + 1 for count in counts]
+            self.discarded("draft", forwards, range(1, self.form.forwards(width - 1) + 1))
 
     def prefill(self, batch: list[_Live]) -> list[_Live]:
         """Returns whose requests end."""
@@ -246,7 +278,7 @@ class _Play:
         rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
         drafted, verified, states, kept = set(), set(), set(), set()
         extended: list[set[tuple[int, int]]] = [set() for _ in self.layers]
-        ended, pairs = [], []
+        ended, pairs, entries = [], [], []
         for place, (live, round_) in enumerate(zip(batch, rounds, strict=True)):
             n, count = round_.context, round_.drafts
             live.rounds += 1
@@ -266,18 +298,21 @@ class _Play:
             if live.emitted == len(self.script.requests[live.request].tokens):
                 ended.append(live)
             else:
+                entries.append(len(round_.emitted) + len(self.window(n, len(self.layers) - 1)))
                 for layer in self.layers:
                     again = {self.slot(live.request, live.rounds, position) for position in self.window(n, layer)}
                     extended[layer] |= {(1, slot) for slot in (*places[: len(round_.emitted)], *again)}
         if any(counts) and self.drafts_in_launch:
             self.launch(LaunchKind.DRAFT, len(batch), drafted, width)
+            self.drafted(counts, width)
         self.launch(LaunchKind.VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
-        self.discarded(counts, width)
+        self.discarded("verify", [count + 1 for count in counts], range(width))
         if self.hybrid:
             self.launch(LaunchKind.COMMIT, len(batch), kept)
         self.finish(ended)
         for layer in self.layers if len(ended) < len(batch) else ():
             self.launch(LaunchKind.EXTEND, len(batch) - len(ended), extended[layer], width, layer)
+            self.discarded("extend", entries, range(width + len(self.layers) - 1))
         if self.scenario.adaptive:
             self.controls = after(self.scenario.adaptive, self.controls, pairs)
         return ended

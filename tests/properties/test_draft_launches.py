@@ -14,11 +14,12 @@ from draftproof.properties.values.observed import (
     DiscardedRows,
     LaunchKind,
     LaunchRecord,
+    LaunchWork,
     MemoryRegion,
     WriteSet,
     WrittenPlace,
 )
-from draftproof.properties.values.relations import Missing, OffBy, OutOfRange, SlotOf
+from draftproof.properties.values.relations import Missing, OffBy, OutOfRange, SlotOf, Surplus
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
@@ -54,7 +55,7 @@ def without(of: Evidence, launch: StepLaunch) -> Evidence:
 
     def change(one: Observation) -> Observation | None:
         key = one.key
-        if one.channel not in ("graph.replay", "commit.written") or key.round != launch.step:
+        if one.channel not in ("graph.replay", "graph.work", "commit.written") or key.round != launch.step:
             return one
         if key.step == launch.number:
             return None
@@ -88,6 +89,31 @@ def test_a_round_with_drafts_needs_a_draft_launch(scenario: Scenario) -> None:
     of = evidence(scenario=scenario)
     found = failure("launch.graphs", without(of, launches(of, LaunchKind.DRAFT)[0]))
     assert (found.relation, found.expected) == (Missing(), "1 draft launches")
+
+
+@pytest.mark.parametrize("scenario", [STATIC, CHAIN, BLOCK, STANDALONE], ids=["eagle", "mtp", "dflash", "standalone"])
+def test_work_that_is_done_twice_is_found_in_every_launch(scenario: Scenario) -> None:
+    """A step that a draft runs twice has twice the writes, attentions and choices; an extend, a commit alike."""
+    of = evidence(scenario=scenario)
+    of_launches = of.subject.typed("graph.work", LaunchWork)
+    kinds = {of.subject.typed("graph.replay", LaunchRecord)[key].kind: key for key in of_launches}
+    assert set(kinds) == {launch.kind for launch in of.schedule.launches} - {LaunchKind.CAPTURE}
+    for key in kinds.values():
+        for field in LaunchWork.__struct_fields__:
+            more = replace(of_launches[key], **{field: getattr(of_launches[key], field) + 1})
+            bad = changed(of, lambda o, k=key, m=more: o._replace(value=m) if o[:2] == ("graph.work", k) else o)
+            found = failure("launch.work", bad)
+            assert (found.channel, found.relation) == ("graph.work", OffBy(1))
+
+
+def test_captures_may_warm_up_and_no_other_launch_says_so() -> None:
+    of = evidence(scenario=STATIC)
+    capture = launches(of, LaunchKind.CAPTURE)[0]
+    key = Key(-1, capture.step, step=capture.number)
+    told = with_observations(
+        of, (*of.subject.observations, Observation("graph.work", key, LaunchWork(0, 0, 0, 0, 0, 0)))
+    )
+    assert failure("launch.work", told).relation == Surplus()
 
 
 def rewritten(of: Evidence, launch: StepLaunch, change: Callable[[set], set]) -> Evidence:
@@ -139,20 +165,27 @@ def test_a_draft_without_memory_writes_none() -> None:
     assert failure("memory.bounds", astray).relation == OutOfRange()
 
 
-def test_rows_that_are_thrown_away_stay_within_their_bounds() -> None:
-    of = evidence(scenario=STATIC)
-    last, batches = of.scenario.memory.max_len - 1, of.schedule.batches
-    key, rows, at = next(
-        (key, rows, at)
-        for key, rows in of.subject.typed("verify.discarded", DiscardedRows).items()
-        for at, row in enumerate(rows)
-        if row.place >= len(batches[key.round, 1])
-    )
-    wrong = {"position": (-1, 1, last + 1), "slot": (1, -1)}
-    for field, values in wrong.items():
-        for value in values:
-            bad = (*rows[:at], replace(rows[at], **{field: value}), *rows[at + 1 :])
-            one = Observation("verify.discarded", key, bad)
-            found = failure("launch.discarded", changed(of, lambda o, one=one: one if o[:2] == one[:2] else o))
-            assert (found.channel, found.relation) == ("verify.discarded", OutOfRange())
-    assert failure("launch.discarded", changed(of, lambda o: None if o[:2] == ("verify.discarded", key) else o))
+@pytest.mark.parametrize("stage", ["draft", "verify", "extend"])
+@pytest.mark.parametrize("scenario", [STATIC, CHAIN, BLOCK, STANDALONE], ids=["eagle", "mtp", "dflash", "standalone"])
+def test_rows_that_are_thrown_away_stay_within_their_bounds(scenario: Scenario, stage: str) -> None:
+    of, channel = evidence(scenario=scenario), f"{stage}.discarded"
+    contract = "launch.discarded" if stage == "verify" else channel
+    if channel not in of.subject.channels:
+        assert (scenario, stage) == (CHAIN, "draft")
+        return
+    live = {(launch.step, launch.number): launch.rows for launch in of.schedule.launches}
+    wrong = {"position": (-1, 1, 30), "slot": (1, -1), "req_row": (1, -1), "state_slot": (1, -1)}
+    for in_padding, beyond in ((True, 1), (False, 30)):
+        key, rows, at = next(
+            (key, rows, at)
+            for key, rows in of.subject.typed(channel, DiscardedRows).items()
+            for at, row in enumerate(rows)
+            if (row.place >= live[key.round, key.step]) is in_padding
+        )
+        for field, values in wrong.items():
+            for value in {beyond if value == 1 and field != "slot" else value for value in values}:
+                bad = (*rows[:at], replace(rows[at], **{field: value}), *rows[at + 1 :])
+                one = Observation(channel, key, bad)
+                found = failure(contract, changed(of, lambda o, one=one: one if o[:2] == one[:2] else o))
+                assert (found.channel, found.relation) == (channel, OutOfRange())
+        assert failure(contract, changed(of, lambda o, key=key: None if o[:2] == (channel, key) else o))

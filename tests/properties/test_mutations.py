@@ -26,11 +26,8 @@ from tests.properties.evidence import OF_DRAFTS, SCENARIOS, evidence, evidence_o
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
 WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
 # What follows from the draft alone, for every draft; the rest is the same whoever proposes.
-OWN = [
-    (kind.name, channel)
-    for kind in KINDS
-    for channel in sorted({*kind.tapped, "config.draft", "propose.tokens", "graph.replay", "commit.written"})
-]
+SHARED = ("config.draft", "propose.tokens", "graph.replay", "graph.work", "commit.written")
+OWN = [(kind.name, channel) for kind in KINDS for channel in sorted({*kind.tapped, *SHARED})]
 VARIANT = "variant."
 
 

@@ -139,10 +139,10 @@ def _discarded(
     taps = (tapped[f"{name}.{tap}", step].flatten().tolist() for tap in ("positions", "slots", "rows"))
     states = tapped.get((f"{name}.states", step))
     state_slots = states.tolist() if states is not None else ()
-    for at, row in enumerate(zip(*taps, strict=True)):
+    for at, (position, slot, req_row) in enumerate(zip(*taps, strict=True)):
         place, column = at // width, first + at % width
         if place >= len(live) or column >= live[place]:
-            yield DiscardedRow(place, column, *row, state_slots[place] if state_slots else 0)
+            yield DiscardedRow(place, column, position, slot, req_row, state_slots[place] if state_slots else 0)
 
 
 def _columns(name: str, tapped: Tapped, step: int = -1) -> Columns:

@@ -28,7 +28,8 @@ class WorkMeter:
     def take(self) -> LaunchWork:
         """Return the work since the last call."""
         calls, self._before = CALLS - self._before, Counter(CALLS)
-        return LaunchWork(*(sum(calls[name] for name in names) for names in _PARTS), calls.total())
+        counts = [sum(calls[name] for name in names) for names in _PARTS]
+        return LaunchWork(*[*counts, calls.total()])
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from draftproof.properties.values.relations import Missing, Surplus, off_by
 from draftproof.properties.values.trace import Key
 
 
-class Parts(NamedTuple):
+class WorkParts(NamedTuple):
     """What a launch has to do, by the fields of a LaunchWork."""
 
     writes: int = 0
@@ -30,34 +30,34 @@ class Parts(NamedTuple):
     decisions: int = 0
 
 
-def parts(evidence: Evidence, launch: StepLaunch) -> Parts:
+def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     """Return the work of a launch by its kind and by the layers of target and draft (docs/semantics.md, S-BATCH-6)."""
     kinds = list(evidence.reference.channel("config.routing").values())
     full, linear = kinds.count(LayerKind.FULL_ATTENTION), kinds.count(LayerKind.LINEAR_ATTENTION)
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
     if launch.kind == LaunchKind.PREFILL:
-        return Parts(full, full, 2 * linear, 0, 1)
+        return WorkParts(full, full, 2 * linear, 0, 1)
     if launch.kind == LaunchKind.VERIFY:
-        return Parts(full, full, linear if replay else 2 * linear, 0, 2)
+        return WorkParts(full, full, linear if replay else 2 * linear, 0, 2)
     if launch.kind == LaunchKind.COMMIT and replay:
-        return Parts(recurrences=linear if states.checkpoint else 0, commits=1)
+        return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:
-        return Parts(commits=4 if states.checkpoint else 2)
+        return WorkParts(commits=4 if states.checkpoint else 2)
     if launch.kind == LaunchKind.FINISH:
-        return Parts(recurrences=linear, commits=1) if replay else Parts()
+        return WorkParts(recurrences=linear, commits=1) if replay else WorkParts()
     return _of_draft(evidence.form, launch)
 
 
-def _of_draft(form: Form, launch: StepLaunch) -> Parts:
+def _of_draft(form: Form, launch: StepLaunch) -> WorkParts:
     """Return the work of a draft, an extend or an extend of a prompt."""
     if launch.kind == LaunchKind.DRAFT:
         forwards = 1 if form.proposes == "block" else form.forwards(launch.width - 1)
-        return Parts(forwards * form.layers, forwards * form.layers, decisions=forwards)
+        return WorkParts(forwards * form.layers, forwards * form.layers, decisions=forwards)
     # A chain extends by a prompt in one launch, else layer by layer.
     layers = 1 if form.proposes == "chain" and launch.kind == LaunchKind.EXTEND else form.layers
     attentions = 0 if form.proposes == "block" else layers
     choices = (layers if form.proposes == "chain" else 1) if form.kind.proposes_at_extend else 0
-    return Parts(layers, attentions, decisions=choices)
+    return WorkParts(layers, attentions, decisions=choices)
 
 
 def _work(evidence: Evidence) -> Iterator[Mismatch]:
@@ -72,7 +72,7 @@ def _work(evidence: Evidence) -> Iterator[Mismatch]:
         if work is None:
             yield Mismatch("graph.work", key, "its work", None, Missing())
             continue
-        for name, wanted, got in zip(Parts._fields, expected, astuple(work), strict=False):
+        for name, wanted, got in zip(WorkParts._fields, expected, astuple(work), strict=False):
             if got != wanted:
                 yield Mismatch("graph.work", key, f"{wanted} {name}", f"{got} {name}", off_by(wanted, got))
         # How many experts an eager launch runs depends on its tokens.

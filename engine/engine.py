@@ -81,6 +81,11 @@ class Engine:
         keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
         return keys, tuple(self.arena[f"{name}.v.{layer}"] for layer in range(shape.layers))
 
+    def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
+        """Return the dtype of everything that stays between launches, by name: memory, and buffers of every runtime."""
+        memory = tuple((region.name, self.arena[region.name].dtype) for region in self.arena.regions)
+        return (*memory, *(one for runtime in self._runtimes.values() for one in runtime.dtypes()))
+
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 

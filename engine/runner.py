@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from draftproof.engine.graphs.backend import Backend, Graph
@@ -43,6 +44,9 @@ class Buffers:
         """Make every row padding."""
         for name, tensor in self._tensors.items():
             tensor[:size].fill_(self._padding[name])
+
+    def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
+        return tuple((name, tensor.dtype) for name, tensor in self._tensors.items())
 
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(self._tensors.values())

@@ -51,6 +51,10 @@ class Runtime:
         for runner in (*self._before, *self._extends):
             runner.capture_with(backend, declared)
 
+    def dtypes(self) -> tuple[tuple[str, torch.dtype], ...]:
+        """Return the dtypes of its buffers, by name."""
+        return (*self._round.dtypes(), *self._accepted.dtypes())
+
     def warm_up(self, size: int) -> None:
         """Capture everything of this size."""
         for runner in (*self._before, *self._extends):

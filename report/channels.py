@@ -9,6 +9,7 @@ WHAT = {
     "config.seen": "the model configuration: (identity, layers, type of each layer)",
     "config.routing": "the type of a layer: 0 full attention, 1 linear",
     "config.draft": "what the draft was built for: (lanes of hidden states, layers with KV entries)",
+    "config.index_bytes": "the bytes of an index in the narrowest tensor of its kind",
     "control.steps": "the step counts chosen by the controller",
     "control.average": "the controller's average of accepted drafts",
     "draft.step.ids": "the input token of a draft step",

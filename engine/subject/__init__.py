@@ -42,7 +42,8 @@ class EngineSubject:
 
     def _run(self, scenario: Scenario, script: Script) -> Trace:
         models = build.models(scenario, self._device)
-        recorder = TraceRecorder(scenario, script, RecordingTaps() if scenario.taps else None, self.announce)
+        taps = RecordingTaps() if scenario.taps else None
+        recorder = TraceRecorder(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
         engine = Engine(models.target, models.draft, build.config(scenario), self._device, recorder)
         memory = MemoryWatch(engine, scenario.memory.poison)
@@ -60,6 +61,7 @@ class EngineSubject:
                 raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
         recorder.paged.report_pools(steps)
         recorder.config.report_draft(engine.draft.cache)
+        recorder.config.report_index_bytes((*engine.dtypes(), *(taps.dtypes if taps else ())))
         recorder.config.report_seen((fingerprint(models.config),), first=len(models.seen))
         channels = _channels(scenario.draft)
         channels = channels if scenario.taps else channels - TAPPED

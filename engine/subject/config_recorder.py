@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import torch
 
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.subject.observations import ObservationLog
-from draftproof.properties.values.observed import ConfigSeen, DraftNeeds, LayerKind
+from draftproof.properties.values.observed import ConfigSeen, DraftNeeds, IndexBytes, LayerKind
 from draftproof.properties.values.trace import Key
+
+_INDICES = (
+    {"ids", "pending_tokens", "draft_tokens", "next_draft_token", "next_draft_tokens", "target_tokens", "lookback_ids"}
+    | {"proposal", "choice"},
+    {"positions", "visible"},
+    {"slots"},
+    {"page_table"},
+    {"req_rows", "rows"},
+    {"state_slots", "states"},
+)
+"""For each field of IndexBytes the last words of the names of its tensors: in memory, buffers and taps."""
 
 
 class ConfigRecorder:
@@ -33,6 +46,12 @@ class ConfigRecorder:
     def end_layers(self) -> None:
         """Note that the first prefill is over."""
         self._is_complete = True
+
+    def report_index_bytes(self, dtypes: Iterable[tuple[str, torch.dtype]]) -> None:
+        """Report how wide indices are, from the dtypes of tensors by name."""
+        found = [(name.rpartition(".")[2], dtype.itemsize) for name, dtype in dtypes]
+        least = [min((size for name, size in found if name in names), default=0) for names in _INDICES]
+        self._log.add("config.index_bytes", Key(-1, 0), IndexBytes(*least))
 
     def report_draft(self, cache: PagedCache | None) -> None:
         """Report the width of the hidden states that the draft was handed, and the layers of its entries."""

@@ -21,8 +21,10 @@ class RecordingTaps(Taps):
         self._target: Tapped | None = None
         self._warm = False
         self._seen: Tapped = {}
+        self.dtypes: set[tuple[str, torch.dtype]] = set()
 
     def record(self, name: str, tensor: Tensor, step: int = -1) -> None:
+        self.dtypes.add((name, tensor.dtype))
         if self._target is None:
             self._seen[name, step] = tensor.clone()
         elif self._warm:

@@ -13,6 +13,7 @@ _TABLE = (
     Channel("config.seen", "plan", 4, ("step",), observed.ConfigSeen, "-", scope="engine"),
     Channel("config.routing", "plan", 5, ("layer",), observed.LayerKind, "layer type", scope="engine"),
     Channel("config.draft", "plan", 7, (), observed.DraftNeeds, "-", scope="engine"),
+    Channel("config.index_bytes", "plan", 8, (), observed.IndexBytes, "bytes", scope="engine"),
     Channel("control.steps", "plan", 6, (), observed.StepsInForce, "tokens", scope="engine"),
     Channel("draft.step.ids", "draft", 1, ("step",), int, "id"),
     Channel("draft.step.positions", "draft", 2, ("step",), int, "token"),

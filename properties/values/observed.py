@@ -188,6 +188,17 @@ class DraftNeeds(Observed, frozen=True):
         return f"{lanes} lanes of hidden states and {layers} layers of entries"
 
 
+class IndexBytes(Observed, frozen=True):
+    """How many bytes an index has in the narrowest tensor of its kind, in channel config.index_bytes; 0: in none."""
+
+    token_ids: int
+    positions: int
+    slots: int
+    pages: int
+    req_rows: int
+    state_slots: int
+
+
 class StepsInForce(Observed, frozen=True):
     """The controller before an engine step: most drafts of a round, verifies counted so far; channel control.steps."""
 

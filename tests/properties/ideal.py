@@ -19,6 +19,7 @@ from draftproof.properties.values.observed import (
     ConfigSeen,
     Datum,
     DiscardedRow,
+    IndexBytes,
     LaunchKind,
     LaunchRecord,
     LaunchWork,
@@ -351,5 +352,6 @@ class _Play:
         more += observations(self.scenario, self.rows, correct)  # type: ignore[arg-type]
         kinds = tuple(LayerKind[kind.upper()] for kind in self.scenario.model.types)  # type: ignore[union-attr]
         seen = ConfigSeen(zlib.crc32(repr(self.scenario.model).encode()), len(kinds), kinds)
+        more.append(Observation("config.index_bytes", Key(-1, 0), IndexBytes(*[8] * 6)))
         more += [Observation("config.seen", Key(-1, 0, step=look), seen) for look in range(4)]
         return more

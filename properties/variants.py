@@ -50,9 +50,10 @@ def varied(scenario: Scenario) -> Scenario:
     """Return the scenario under its drawn variant. Raises ValueError if it has none."""
     if scenario.variant not in VARIANTS:
         raise ValueError(f"invalid variant {scenario.variant!r}: expected one of {', '.join(VARIANTS)}")
-    return replace(_VARIED[scenario.variant](scenario), variant="none")
+    changed = put_in(_VARIED[scenario.variant](scenario), "schedule", services=1)
+    return replace(changed, variant="none")
 
 
 def unchanged(variant: Variant) -> frozenset[str]:
-    """Return the channels that a variant leaves as they are."""
-    return frozenset(CHANNELS) - _CHANGED[variant]
+    """Return the channels that a variant leaves as they are. Its run serves the requests once."""
+    return frozenset(CHANNELS) - _CHANGED[variant] - {"pool.reachable"}

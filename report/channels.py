@@ -58,6 +58,7 @@ WHAT = {
     "pool.owners": "the owners of the KV pages",
     "pool.guards": "the guard bytes around the pools",
     "pool.states": "the owners of the state slots",
+    "pool.reachable": "what the engine keeps with no request left",
     "pool.drafts": "the requests whose tokens the draft keeps",
 }
 

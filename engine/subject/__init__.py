@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
+from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.recorder import TraceRecorder
@@ -51,18 +52,16 @@ class EngineSubject:
         recorder.attach(engine, memory)
         if scenario.graphs.sizes and scenario.graphs.capture:
             engine.capture(self._backend())
-        for request in build.requests(scenario, script):
-            engine.add(request)
-        steps = 0
-        while not engine.idle:
-            recorder.report_returned(engine.step())
-            steps += 1
-            if steps > STEP_LIMIT:
-                raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
+        steps = _serve(engine, build.requests(scenario, script), recorder.report_returned)
         recorder.paged.report_pools(steps)
         recorder.config.report_draft(engine.draft.cache)
         recorder.config.report_index_bytes((*engine.dtypes(), *(taps.dtypes if taps else ())))
         recorder.config.report_seen((fingerprint(models.config),), first=len(models.seen))
+        if scenario.is_served_twice:
+            recorder.report_reachable(steps, service=1)
+            recorder.stop_recording()
+            steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
+            recorder.report_reachable(steps, service=2)
         channels = _channels(scenario.draft)
         channels = channels if scenario.taps else channels - TAPPED
         return Trace(self.name, channels, recorder.observations)
@@ -75,6 +74,23 @@ class EngineSubject:
         from draftproof.engine.graphs.host import HostBackend
 
         return HostBackend()
+
+
+def _serve(engine: Engine, requests: Sequence[GenerationRequest], report: Callable[[tuple[Commit, ...]], None]) -> int:
+    """Serve requests to the end and report what each step returns; return how many steps that took."""
+    for request in requests:
+        engine.add(request)
+    steps = 0
+    while not engine.idle:
+        report(engine.step())
+        steps += 1
+        if steps > STEP_LIMIT:
+            raise RuntimeError(f"the engine did not finish within {STEP_LIMIT} steps")
+    return steps
+
+
+def _look_away(commits: tuple[Commit, ...]) -> None:
+    """Do nothing."""
 
 
 def _say_nothing(step: int, kind: str) -> None:

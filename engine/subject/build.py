@@ -119,12 +119,15 @@ def config(scenario: Scenario) -> EngineConfig:
     )
 
 
-def requests(scenario: Scenario, script: Script) -> list[GenerationRequest]:
-    """Return the scenario's requests in order of arrival, with stop tokens as the script resolved them."""
+def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
+    """Return the scenario's requests in order of arrival, with stop tokens as the script resolved them.
+
+    Arrivals count from engine step `first_step` on, requests from `first_id`.
+    """
     made = [
         GenerationRequest(
-            id=number,
-            arrival=request.arrival,
+            id=first_id + number,
+            arrival=first_step + request.arrival,
             prompt=request.prompt,
             budget=request.budget,
             stop=frozenset(script.requests[number].stop),

@@ -19,6 +19,7 @@ from draftproof.engine.subject.config_recorder import ConfigRecorder
 from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.observations import ObservationLog
 from draftproof.engine.subject.paged_recorder import PagedRecorder
+from draftproof.engine.subject.reachable import footprint
 from draftproof.engine.subject.state_recorder import StateRecorder
 from draftproof.engine.subject.tap_recorder import TapRecorder
 from draftproof.engine.subject.taps import RecordingTaps
@@ -64,6 +65,14 @@ class TraceRecorder(Probes):
             self._states = StateRecorder(
                 self._log, engine.states, self._linear_layers, self._scenario.states.checkpoint
             )
+
+    def stop_recording(self) -> None:
+        """Do no more than steer from now on."""
+        quiet = Probes()
+        self._proposed = _report_nothing  # type: ignore[method-assign]
+        for name in vars(Probes):
+            if name.startswith(("on_", "before_")):
+                setattr(self, name, getattr(quiet, name))
 
     def on_layer(self, layer_type: str, index: int) -> None:
         if self._plan.prefill:
@@ -121,8 +130,10 @@ class TraceRecorder(Probes):
         own = proposal.draft_tokens.tolist()
         for index, row in enumerate(batch):
             self._proposed(row, tuple(own[index][: num_drafts[index]]))
-            emitted = row.seq_len + 1 - len(self._scenario.requests[row.request].prompt)
-            tokens = forced(self._script.requests[row.request], row.round, emitted, row.num_drafts)
+            # A second service goes on counting requests.
+            number = row.request % len(self._scenario.requests)
+            emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
+            tokens = forced(self._script.requests[number], row.round, emitted, row.num_drafts)
             if tokens:
                 tokens = tokens[: draft_tokens.shape[1]]
                 draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
@@ -169,6 +180,11 @@ class TraceRecorder(Probes):
             self._log.add("accept.emitted", key, commit.emitted)
             self._log.add("commit.length", key, commit.seq_len)
 
+    def report_reachable(self, step: int, service: int) -> None:
+        """Report what can be reached from an idle engine, but for its observers."""
+        found = footprint(self._engine, without=(self, self.taps))
+        self._log.add("pool.reachable", Key(-1, step, step=service), found)
+
     def on_finish(self, commits: tuple[Commit, ...]) -> None:
         if self._states and commits:
             with self._work.aside():
@@ -194,3 +210,7 @@ class TraceRecorder(Probes):
 
     def on_step(self, plan: StepPlan) -> None:
         self.paged.report_pools(plan.step)
+
+
+def _report_nothing(row: DecodeRow, tokens: TokenIds) -> None:
+    """Do nothing."""

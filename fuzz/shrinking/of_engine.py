@@ -18,6 +18,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("variant", "none"),
     ("adaptive", None),
     ("schedule.draft_batch", 0),
+    ("schedule.services", 1),
     ("taps", True),
     ("states", States()),
     ("states.commit", "snapshot"),

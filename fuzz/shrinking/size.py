@@ -56,6 +56,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         int(scenario.variant != "none"),
         int(scenario.adaptive is not None),
         int(scenario.schedule.draft_batch > 0),
+        scenario.schedule.services,
         _linear_layers(scenario),
         int(not scenario.taps),
         int(scenario.states.commit == "replay"),

@@ -7,12 +7,20 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from draftproof.properties.contracts.base import Differences, contract, ends
+from draftproof.properties.contracts.base import Differences, contract, ends, listed
 from draftproof.properties.diagnosis.compare import Mismatch, classify, differing, first_divergence, first_of
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
-from draftproof.properties.values.observed import Datum, Owner, PoolReport
-from draftproof.properties.values.relations import GuardOverwritten, Missing, Moved, OtherRow, SharedPage, Surplus
+from draftproof.properties.values.observed import Datum, Footprint, Owner, PoolReport
+from draftproof.properties.values.relations import (
+    Different,
+    GuardOverwritten,
+    Missing,
+    Moved,
+    OtherRow,
+    SharedPage,
+    Surplus,
+)
 from draftproof.properties.values.trace import Key
 
 
@@ -127,6 +135,21 @@ def _kept(evidence: Evidence) -> Differences:
     yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
 
 
+def _reachable(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that a second service leaves as much as the first one did."""
+    channel, step = "pool.reachable", evidence.schedule.last_step
+    reported = evidence.subject.typed(channel, Footprint)
+    services = {key.step: key for key in sorted(reported, reverse=True)}
+    for service in (1, 2):
+        if service not in services:
+            yield Mismatch(channel, Key(-1, step, step=service), "what is left", None, Missing())
+    for key in reported:
+        if services.get(key.step) != key or key.step not in (1, 2):
+            yield Mismatch(channel, key, None, reported[key], Surplus())
+    if {1, 2} <= services.keys() and reported[services[1]] != reported[services[2]]:
+        yield Mismatch(channel, services[2], reported[services[1]], reported[services[2]], Different())
+
+
 _COMMON: dict[str, Any] = {"cites": "S-BATCH-1", "minimum": "scenarios slot_reuses"}
 CONTRACTS = (
     contract(
@@ -139,6 +162,15 @@ CONTRACTS = (
     ),
     contract(
         "pool.ownership", _ownership, ("round.table", "pool.owners"), reads=("round.rows", "commit.length"), **_COMMON
+    ),
+    listed(
+        "memory.reachable",
+        _reachable,
+        ("pool.reachable",),
+        reads=("round.rows",),
+        cites="S-BATCH-8",
+        minimum="scenarios",
+        concerns=lambda evidence: evidence.scenario.is_served_twice,
     ),
     contract("pool.balance", _balance, ("pool.owners",), reads=("round.rows",), **_COMMON),
     contract(

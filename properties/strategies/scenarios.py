@@ -19,9 +19,17 @@ from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import examples, integers, sampled
 from draftproof.properties.strategies.models import models
-from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, Profile, Size
+from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
-from draftproof.properties.strategies.turns import ALIKE, COMMITS, DENSE_VARIANTS, HYBRID_VARIANTS, Turn, turns
+from draftproof.properties.strategies.turns import (
+    ALIKE,
+    COMMITS,
+    DENSE_VARIANTS,
+    HYBRID_VARIANTS,
+    SERVICES,
+    Turn,
+    turns,
+)
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, Mtp, kind_of
 from draftproof.properties.values.scenario import (
     Adaptive,
@@ -88,6 +96,7 @@ def _drawn(
         alike=draw(sampled(ALIKE)),
         form=draw(integers(0, 59)),
         number=0,
+        services=draw(st.sampled_from(SERVICES)),
     )
     return draw(_scenario(turn))
 
@@ -105,6 +114,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     count = _count(draw, profile, size)
     drawn = draw(requests(profile, size, fit, count))
     schedule = draw(_schedule(profile, size, count, chunk))
+    if size.name == SMALL.name and adaptive is None:
+        schedule = replace(schedule, services=turn.services)
     graphs = _captured(draw, profile, size, schedule.max_batch, turn.variant in NEED_SIZES)
     scenario = Scenario(
         model=model,

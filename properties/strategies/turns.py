@@ -32,6 +32,8 @@ EQUAL: tuple[Alike, ...] = (
     frozenset({"states", "widths"}),
 )
 ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
+SERVICES = (1, 1, 1, 2)
+"""Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 _BLOCK = sum(size.share for size in SIZES)
 
 
@@ -46,6 +48,7 @@ class Turn(NamedTuple):
     alike: Alike
     form: int
     number: int
+    services: int = 1
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -64,6 +67,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             alike=dealer.deal("alike", ALIKE, player),
             form=seed + number,
             number=number,
+            services=dealer.deal("services", SERVICES, player),
         )
 
 

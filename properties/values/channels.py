@@ -61,6 +61,7 @@ _TABLE = (
     Channel("pool.owners", "pool", 1, (), observed.PoolReport, "pages", scope="engine"),
     Channel("pool.guards", "pool", 2, (), tuple[int, ...], "bytes", scope="engine"),
     Channel("pool.states", "pool", 3, (), observed.StatePoolReport, "state slots", scope="engine"),
+    Channel("pool.reachable", "pool", 5, ("step",), observed.Footprint, "objects", scope="engine"),
     Channel("pool.drafts", "pool", 4, (), tuple[int, ...], "requests", scope="engine"),
 )
 _OF_DRAFTS = tuple(channel for kind in KINDS for channel in kind.channels)

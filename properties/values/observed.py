@@ -156,6 +156,17 @@ class PoolReport(Observed, frozen=True):
     owners: tuple[Owner, ...]
 
 
+class Footprint(Observed, frozen=True):
+    """What an engine keeps with no request left, in channel pool.reachable.
+
+    `objects` that can be reached from it, `entries` of containers among them, `tensor_bytes` of their storages.
+    """
+
+    objects: int
+    entries: int
+    tensor_bytes: int
+
+
 class StatePoolReport(Observed, frozen=True):
     """The state slots in use after an engine step, by slot, in channel pool.states."""
 

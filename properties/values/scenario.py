@@ -176,13 +176,15 @@ class Graphs(Value, frozen=True, kw_only=True):
 class Schedule(Value, frozen=True, kw_only=True):
     """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens.
 
-    A batch of more than `draft_batch` rows gets no drafts (0: no such limit).
+    A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` one engine serves the
+    requests a second time after the first; only what it keeps is looked at then.
     """
 
     max_batch: Small
     chunk: Positive
     row_seed: Seed = 0
     draft_batch: Annotated[int, Meta(ge=0, le=64)] = 0
+    services: Annotated[int, Meta(ge=1, le=2)] = 1
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -234,6 +236,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
         return self.adaptive is not None or self.schedule.draft_batch > 0
+
+    @property
+    def is_served_twice(self) -> bool:
+        """Return whether one engine serves the requests twice; a controller would serve them otherwise then."""
+        return self.schedule.services > 1 and self.adaptive is None
 
 
 def round_plan(request: Request, round_: int) -> RoundPlan:

@@ -83,8 +83,8 @@ STATIC = validate(
         ),
     )
 )
-
-
+TWICE = msgspec.structs.replace(STATIC, schedule=Schedule(max_batch=3, chunk=4, services=2))
+"""The same requests served again."""
 _SWINGS = "3/3 3/3 3/0 3/0 3/0 3/3"
 ADAPTIVE = validate(
     msgspec.structs.replace(
@@ -136,7 +136,7 @@ CHANGING = msgspec.structs.replace(
     ),
 )
 """Steps that change, and among the rounds some that nothing is forced in."""
-SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED)
+SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE)
 
 
 @lru_cache

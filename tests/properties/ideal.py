@@ -19,6 +19,7 @@ from draftproof.properties.values.observed import (
     ConfigSeen,
     Datum,
     DiscardedRow,
+    Footprint,
     IndexBytes,
     LaunchKind,
     LaunchRecord,
@@ -124,6 +125,8 @@ class _Play:
             self.pools()
             self.step += 1
         self.pools()
+        for service in (1, 2) if self.scenario.is_served_twice else ():
+            self.say("pool.reachable", Key(-1, service * self.step, step=service), Footprint(100, 30, 4096))
 
     def admit(self) -> None:
         while self.waiting and self.slots and self.scenario.requests[self.waiting[0]].arrival <= self.step:

@@ -1,0 +1,40 @@
+"""What an engine keeps: all that can be reached from it, but for code and for whoever watches it."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, ModuleType
+
+from torch import Tensor
+
+from draftproof.properties.values.observed import Footprint
+
+_LEFT_OUT = (type, ModuleType, FunctionType, BuiltinFunctionType, partial, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque)
+
+
+def footprint(root: object, without: tuple[object, ...] = ()) -> Footprint:
+    """Return how much can be reached from `root`, and not by way of `without`.
+
+    Sizes that Python rounds up, of lists and of dicts, are left out: what has come and gone leaves nothing here.
+    """
+    seen, stack = {id(one) for one in without}, [root]
+    objects, entries, storages = 0, 0, dict[int, int]()
+    while stack:
+        one = stack.pop()
+        if id(one) in seen or isinstance(one, _LEFT_OUT):
+            continue
+        seen.add(id(one))
+        objects += 1
+        if isinstance(one, Tensor):
+            storage = one.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+            continue
+        if isinstance(one, _CONTAINERS):
+            entries += len(one)
+        # Asked for once, the dict of an object stays: else there would be more objects the next time.
+        getattr(one, "__dict__", None)
+        stack.extend(gc.get_referents(one))
+    return Footprint(objects, entries, sum(storages.values()))

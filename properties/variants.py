@@ -38,7 +38,7 @@ _CHANGED: dict[Variant, frozenset[str]] = {
     "pages_permuted": _PLACED,
     "other_poison": frozenset(),
     "other_bucket": _SIZED,
-    "taps_off": TAPPED,
+    "taps_off": TAPPED | {"config.index_bytes"},
     "other_commit": _COMMITTED,
 }
 

@@ -32,7 +32,7 @@ EQUAL: tuple[Alike, ...] = (
     frozenset({"states", "widths"}),
 )
 ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
-SERVICES = (1, 1, 1, 2)
+SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 _BLOCK = sum(size.share for size in SIZES)
 

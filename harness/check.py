@@ -20,7 +20,7 @@ from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage import POINTS, bins
+from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.evidence.evidence import Evidence
@@ -119,8 +119,9 @@ class Checker:
     """How scenarios are checked. `cases`: where failing ones are kept; `deadline`: seconds for one scenario.
 
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
-    draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` weights of
-    probes are perturbed (S-VAC-1). Of many scenarios each of `processes` has its share.
+    draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` scenarios
+    are held to their shares (S-PLAN-8), and weights of probes are perturbed (S-VAC-1). Of many scenarios each of
+    `processes` has its share.
     """
 
     subject: Subject
@@ -153,7 +154,8 @@ class Checker:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
         weights = sum(turns[1:], turns[0]) if turns else None
-        verdicts = (runs, *((weights.verdict(),) if weights else ()), *verdicts)
+        guards = (weights.verdict(), shares.verdict(total(tally.counts))) if weights else ()
+        verdicts = (runs, *guards, *verdicts)
         return CheckReport(
             verdict=worst([verdict.verdict for verdict in verdicts]),
             seed=seed,

@@ -13,7 +13,7 @@ from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.schedule import StepLaunch
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import GRAPHED, LaunchKind
-from draftproof.properties.values.scenario import VARIANTS
+from draftproof.properties.values.scenario import VARIANTS, WRONG
 
 T = TypeVar("T")
 Table = Mapping[str, Callable[[T], int]]
@@ -142,6 +142,11 @@ _ROUNDS: Table[RoundSample] = {
     "own_rejected": lambda round_: (round_.proposals == "own") * (round_.drafts - round_.correct_len),
     **{f"accept_{accept}": _is_one(accept=accept) for accept in ("none", "partial", "all")},
     "accept_alternating": _is_alternating,
+    # What came of forced drafts, and what was to come of them.
+    **{f"forced_{accept}": _is_one(proposals="forced", accept=accept) for accept in ("none", "partial", "all")},
+    **{f"asked_{asked}": _is_one(asked=asked) for asked in ("none", "partial", "all", "own")},
+    "rounds_with_wrong_drafts": lambda round_: round_.wrong is not None,
+    **{f"wrong_{kind}": _is_one(wrong=kind) for kind in WRONG},
     "rounds_with_drafts": lambda round_: round_.drafts > 0,
     "rounds_without_drafts": _is_one(accept="no drafts"),
     "drafts_after_none": lambda round_: round_.before == "no drafts" and round_.drafts > 0,

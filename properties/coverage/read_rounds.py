@@ -16,7 +16,7 @@ from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.drafts import Eagle3
 from draftproof.properties.values.observed import LaunchKind
 from draftproof.properties.values.probe import draft_vocabulary
-from draftproof.properties.values.scenario import ProbeModel, round_plan
+from draftproof.properties.values.scenario import ProbeModel, Request, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.trace import Key
 
@@ -86,7 +86,7 @@ def _rounds(
             found = evidence.plans.num_found(index, number, n)
             pending = unfolded.get(Key(index, number - 1), 0)
             crossed = (n + drafts) // evidence.page_size - n // evidence.page_size
-            accept = _accept(solved)
+            accept = _accept(drafts, solved.correct_len)
             yield RoundSample(
                 request=request,
                 batch=None if row is None else batches[row.step],
@@ -112,16 +112,23 @@ def _rounds(
                 is_fewer_found=row is not None and found is not None and found < allowed,
                 pending=pending,
                 lacks=_lacks(evidence, solved),
+                asked=_asked(evidence.scenario.requests[index], number, drafts),
             )
             before = accept
 
 
-def _accept(solved: RoundScript) -> str:
-    if not solved.drafts:
+def _accept(drafts: int, correct_len: int) -> str:
+    if not drafts:
         return "no drafts"
-    if not solved.correct_len:
+    if not correct_len:
         return "none"
-    return "all" if solved.correct_len == solved.drafts else "partial"
+    return "all" if correct_len == drafts else "partial"
+
+
+def _asked(request: Request, number: int, drafts: int) -> str:
+    """Return what the plan of a round asks for, by S-PLAN-3; not by what script and reference make of it."""
+    right = request.rounds[(number - 1) % len(request.rounds)].num_correct
+    return "own" if drafts and right < 0 else _accept(drafts, min(right, drafts))
 
 
 def _lacks(evidence: Evidence, solved: RoundScript) -> bool:

@@ -111,7 +111,8 @@ class RoundSample(NamedTuple):
 
     `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
-    token for the first draft is none that the draft can propose.
+    token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
+    alone, as in `accept`; "own" if none are forced.
     """
 
     request: RequestSample
@@ -139,6 +140,7 @@ class RoundSample(NamedTuple):
     is_fewer_found: bool
     pending: int
     lacks: bool
+    asked: str
 
 
 class Samples(NamedTuple):

@@ -8,22 +8,8 @@ arithmetic is in doubles and in the order written here, so that another implemen
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from draftproof.errors import DraftproofError
-
-MAX_STEPS = 64
-MAX_HYSTERESIS = 64.0
-
-
-class AdaptiveError(DraftproofError, ValueError):
-    """An adaptive config that cannot be used: names the file, the field, its value, and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -93,86 +79,3 @@ def _chosen(config: AdaptiveConfig, current: int, average: float) -> int:
     while i < len(steps) - 1 and average > steps[i] - 0.5 + config.up:
         i += 1
     return steps[i]
-
-
-def read_adaptive_config(path: str | Path, initial: int) -> AdaptiveConfig:
-    """Read a JSON object with any of the fields of `_FIELDS`, as SGLang names them. Raises AdaptiveError."""
-    if not _integer(1, MAX_STEPS)(initial):
-        raise AdaptiveError(f"{path}: invalid initial step count {initial!r}: expected an integer 1 .. {MAX_STEPS}")
-    values = _read_object(Path(path))
-    for name, value in values.items():
-        if name not in _FIELDS:
-            raise AdaptiveError(f"{path}: invalid field {name} = {_shown(value)}: expected one of {', '.join(_FIELDS)}")
-        field = _FIELDS[name]
-        if not field.fits(value):
-            raise AdaptiveError(f"{path}: invalid {name} {_shown(value)}: expected {field.allowed}")
-    given = {_FIELDS[name].attribute: _FIELDS[name].convert(value) for name, value in values.items()}
-    config = AdaptiveConfig(initial, **given)
-    if len(config.steps) < 2:
-        raise AdaptiveError(
-            f"{path}: invalid candidate_steps {list(config.steps)}: expected a step count beside {initial}"
-        )
-    return config
-
-
-@dataclass(frozen=True)
-class _Field:
-    """A field of the file: the attribute it sets, which JSON values fit, and how they are converted."""
-
-    attribute: str
-    fits: Callable[[Any], bool]
-    allowed: str
-    convert: Callable[[Any], Any]
-
-
-def _integer(low: int, high: float = math.inf) -> Callable[[Any], bool]:
-    # A JSON true is an int to Python.
-    return lambda value: type(value) is int and low <= value <= high
-
-
-def _number(fits: Callable[[float], bool]) -> Callable[[Any], bool]:
-    # Integers too large for a double, NaN and infinities fail the comparison; none of them reaches float().
-    return lambda value: type(value) in (int, float) and fits(value)
-
-
-def _steps(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_integer(1, MAX_STEPS), value))
-
-
-_HYSTERESIS = _number(lambda value: -MAX_HYSTERESIS <= value <= MAX_HYSTERESIS)
-_HYSTERESIS_ALLOWED = f"a number {-MAX_HYSTERESIS} .. {MAX_HYSTERESIS}"
-_FIELDS = {
-    "candidate_steps": _Field(
-        "candidates", _steps, f"a list of one or more integers 1 .. {MAX_STEPS}", lambda value: tuple(sorted({*value}))
-    ),
-    "ema_alpha": _Field("alpha", _number(lambda value: 0 < value <= 1), "a number above 0, at most 1", float),
-    "update_interval": _Field("interval", _integer(1), "an integer, 1 or more", int),
-    "warmup_batches": _Field("warmup", _integer(0), "an integer, 0 or more", int),
-    "down_hysteresis": _Field("down", _HYSTERESIS, _HYSTERESIS_ALLOWED, float),
-    "up_hysteresis": _Field("up", _HYSTERESIS, _HYSTERESIS_ALLOWED, float),
-}
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-    except OSError as error:
-        raise AdaptiveError(f"invalid {path}: expected a JSON file, but {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise AdaptiveError(f"invalid {path}: expected a JSON object, but {error}") from error
-    if not isinstance(value, dict):
-        raise AdaptiveError(f"invalid {path} {_shown(value)}: expected a JSON object with fields {', '.join(_FIELDS)}")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for name, times in Counter(name for name, _ in pairs).items():
-        if times > 1:
-            raise ValueError(f"field {name} is given {times} times")
-    return dict(pairs)
-
-
-def _shown(value: Any) -> str:
-    """Return the value as JSON, cut to a line."""
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

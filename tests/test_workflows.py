@@ -1,16 +1,19 @@
-"""The workflows of examples/ use commands and options that there are."""
+"""The workflows of examples/ use commands and options that there are, and run as they stand."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from draftproof import plugin
-
-# The workflows to copy.
-
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 WORKFLOWS = Path(__file__).resolve().parent.parent / "examples/workflows"
 
@@ -56,3 +59,89 @@ def test_workflows_can_be_read_and_keep_what_failed():
             assert all(step["if"] == "${{ !cancelled() }}" for step in kept)
             # What anybody can choose never stands in a command: it comes through the environment.
             assert not any("${{" in step.get("run", "") for step in job["steps"])
+
+
+# What a runner has besides: an environment in which Draftproof is installed, so that pip and venv have nothing to do.
+SHIM = """#!/bin/sh
+case "$*" in
+  "-m pip install "*) exit 0 ;;
+  "-m venv "*) mkdir -p .venv/bin && ln -sf "$0" .venv/bin/python && exit 0 ;;
+esac
+exec {python} "$@"
+"""
+TEST = """
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.reference.run import ReferenceSubject
+
+def test_engine(draftproof_check):
+    draftproof_check(ReferenceSubject(), scenarios=generate(0, 1))
+"""
+VALUES = {"vars.DRAFTPROOF_REPOSITORY": "https://localhost/draftproof.git", "github.run_number": "7"}
+
+
+def filled(text: str) -> str:
+    """Fill expressions in; raises KeyError for one that nobody knows."""
+    return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: VALUES[found[1]], text)
+
+
+def is_taken(step: dict[str, Any], event: str) -> bool:
+    """Whether a step without failures before it runs at an event."""
+    asked = step.get("if", "${{ !cancelled() }}")
+    found = re.fullmatch(r"\$\{\{ (?:!cancelled\(\)|github\.event_name (==|!=) '(\w+)') \}\}", asked)
+    assert found is not None, asked
+    return not found[1] or (found[1] == "==") == (found[2] == event)
+
+
+def run_job(job: dict[str, Any], event: str, project: Path, device: str) -> list[str]:
+    """Run the commands of a job as a runner does, one shell a step; return their names."""
+    shims = project.parent / "bin"
+    shims.mkdir()
+    for name in ("python", "python3"):
+        (shims / name).write_text(SHIM.format(python=shlex.quote(sys.executable)))
+        (shims / name).chmod(0o755)
+    more, done = project.parent / "path", []
+    more.touch()
+    for step in (step for step in job["steps"] if "run" in step and is_taken(step, event)):
+        given = {name: filled(value) for name, value in {**job.get("env", {}), **step.get("env", {})}.items()}
+        given |= {"TIME": "1s"} if "TIME" in given else {}
+        folders = [*more.read_text().split(), str(shims), str(Path(sys.executable).parent), os.environ["PATH"]]
+        environment = {**os.environ, **given, "PATH": os.pathsep.join(folders), "GITHUB_PATH": str(more)}
+        script = step["run"].replace("cuda", device)
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        ran = subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        # A campaign of a second exercises next to nothing.
+        assert ran.returncode in ((0, EXIT_CODES[Outcome.INCONCLUSIVE]) if "TIME" in given else (0,)), (
+            f"{step['name']}: {ran.stdout}{ran.stderr}"
+        )
+        done.append(step["name"])
+    return done
+
+
+CHECKED = ["Install", "What this machine can check", "Tests"]
+ON_GPUS = (
+    ("gpu.yml", "contracts", "push", CHECKED, "junit.xml"),
+    ("gpu.yml", "contracts", "schedule", [*CHECKED[:2], "Tests of the night"], "junit.xml"),
+    ("gpu.yml", "campaign", "schedule", ["Install", "Campaign", "Report"], "report.html"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "name", "job", "event", "steps", "kept"),
+    [
+        ("cpu", "cpu.yml", "contracts", "push", CHECKED, "junit.xml"),
+        *(("cpu", *one) for one in ON_GPUS),
+        *(pytest.param("cuda", *one, marks=pytest.mark.gpu) for one in ON_GPUS),
+    ],
+)
+def test_a_workflow_runs_as_it_stands(tmp_path, device, name, job, event, steps, kept):
+    """Without a GPU, the one for GPUs with the device cpu."""
+    yaml = pytest.importorskip("yaml")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_engine.py").write_text(TEST)
+    read = yaml.safe_load((WORKFLOWS / name).read_text(encoding="utf-8"))
+    assert run_job(read["jobs"][job], event, project, device) == steps
+    assert (project / kept).stat().st_size

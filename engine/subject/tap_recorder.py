@@ -57,8 +57,7 @@ class TapRecorder:
         columns = _columns("block", tapped)
         for index, row in enumerate(batch):
             for place in range(row.num_drafts + 1 if row.num_drafts else 0):
-                of_row = columns if place else {name: of for name, of in columns.items() if name != "proposal"}
-                self._add_row("draft.block", Key(row.request, row.round, row=place), of_row, index * width + place)
+                self._add_row("draft.block", Key(row.request, row.round, row=place), columns, index * width + place)
 
     def report_verify(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report the rows that were verified, of W a request those that it has, and those that are thrown away."""

@@ -10,33 +10,35 @@ from draftproof.properties.values.scenario import AdaptiveByBatch, AdaptiveSlot
 # Least batch size and step counts of each slot; 0 is a round without drafts. Some begin above one row, some leave large
 # batches no drafts at all.
 _TABLES: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...] = (
-    ((1, (0, 1, 3)), (2, (2, 3, 4))),
-    ((1, (1, 2, 5)), (2, (0, 1, 3))),
+    ((1, (0, 1, 3)), (2, (0, 3, 4))),
+    ((1, (0, 2, 5)), (2, (0, 1, 3)), (4, (1, 2))),
     ((2, (0, 1, 2, 4)), (3, (1, 3))),
-    ((1, (0, 1, 5)), (2, (1, 3)), (3, (0,))),
-    ((1, (1, 3, 4)), (3, (0, 1))),
+    ((1, (0, 1, 5)), (2, (0, 1, 3)), (3, (0,))),
+    ((1, (1, 3, 4)), (2, (0, 2)), (3, (0, 1))),
 )
+# One that no average meets exactly, and one at whose thresholds it is after a round that accepted all.
+_THRESHOLDS = (False, True)
 
 
 @st.composite
 def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
     """Draw a controller by batch size; `initial` is a candidate of some slots, and 0 is probed at once."""
-    table = draw(sampled(_TABLES))
+    table, is_exact = draw(sampled(_TABLES)), draw(sampled(_THRESHOLDS))
     slots = tuple(
         AdaptiveSlot(
             batch=batch,
             candidates=candidates,
-            down=draw(sampled((0.0, -0.25, 0.5))),
-            up=draw(sampled((0.0, -0.25, 0.25))),
+            down=0.0 if is_exact else draw(sampled((0.0, -0.25, 0.5))),
+            up=0.0 if is_exact else draw(sampled((0.0, -0.25, 0.25))),
             ceiling=draw(sampled((0.5, 0.0, 1.0, 0.5))),
         )
         for batch, candidates in table
     )
     return AdaptiveByBatch(
-        initial=draw(sampled((0, 4, 0, 3, 0, 1))),
+        initial=draw(sampled((0, 4, 0, 3, 0))),
         slots=slots,
-        alpha=draw(sampled((0.5, 0.75))),
-        interval=draw(sampled((1, 1, 2))),
-        warmup=draw(integers(0, 1)),
-        rounding=draw(sampled(((), (2,), (1, 3), (2, 4)))),
+        alpha=0.5 if is_exact else draw(sampled((0.5, 0.75))),
+        interval=1 if is_exact else draw(sampled((1, 1, 2))),
+        warmup=0 if is_exact else draw(integers(0, 1)),
+        rounding=draw(sampled(((2,), (2, 4), (3,), ()))),
     )

@@ -46,8 +46,7 @@ class ReferenceDFlash:
             said.append(Said("draft.block.ids", token, row=row))
             said.append(Said("draft.block.positions", n + row, row=row))
             said.append(Said("draft.block.visible", n + count, row=row))
-            if row:
-                said.append(Said("draft.block.proposal", (choice.token, choice.margin), row=row))
+            said.append(Said("draft.block.proposal", (choice.token, choice.margin), row=row))
         return ReferenceProposal(tuple(choice.token for choice in choices[1:]), tuple(said))
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:

@@ -57,7 +57,6 @@ def draft_keys(made: Scenario, index: int, number: int, round_: RoundScript) -> 
         keys += [(name, Key(index, number, step=step)) for name in names for step in steps]
     if kind == "dflash" and k:
         keys += [(name, Key(index, number, row=row)) for name in BLOCK for row in range(k + 1)]
-        keys.remove(("draft.block.proposal", Key(index, number, row=0)))
     if kind == "ngram":
         keys.append(("propose.match", Key(index, number)))
     return keys

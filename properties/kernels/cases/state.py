@@ -66,17 +66,21 @@ class _Packed:
 def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
     """Draw sequences of 0 to 6 tokens, tokens before and after them, and steps to track, some beyond the end.
 
-    In a long launch the first has 65 to 130, the others as many, or whole pieces of 64.
+    In a long launch the first has 65 to 130, the others as many, or whole pieces of 64; there are at least two.
     """
-    count, tracked = sizes.rows, sizes.slots + draw(st.integers(1, 3))
+    count, tracked = max(sizes.rows, 2 if sizes.is_long else 0), sizes.slots + draw(st.integers(1, 3))
     lengths = [draw(st.integers(0, 6)) for _ in range(count)]
     if sizes.is_long:
         lengths = [draw(st.integers(65, 130)), *(draw(st.sampled_from((64, 128, 63, n))) for n in lengths[1:])]
     starts = [draw(st.sampled_from((0, 0, 2)))]
     for length in lengths:
         starts.append(starts[-1] + length)
+    # Of those beyond the first piece of 64 half are tracked there.
+    usual = [
+        st.sampled_from((*range(n), -1)) if n <= 64 else st.sampled_from((64, n - 1, *range(0, n, 50))) for n in lengths
+    ]
     steps = [
-        bf.mostly(draw, st.sampled_from((*range(n), -1)), st.sampled_from((n - 1, n, n + 3, 1 << 40))) for n in lengths
+        bf.mostly(draw, one, st.sampled_from((n - 1, n, n + 3, 1 << 40))) for one, n in zip(usual, lengths, strict=True)
     ]
     slots, checkpoints = launch.targets(draw, count, sizes.slots), launch.targets(draw, count, tracked)
     longest = lengths.index(max(lengths))

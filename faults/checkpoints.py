@@ -17,7 +17,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import BY_NAME, DraftSet
 from draftproof.properties.values.scenario import Scenario
 
-FOLDERS = {"standalone": "llama", "dflash": "dflash"}
+FOLDERS = {"standalone": "llama", "dflash": "dflash", "eagle3": "eagle3"}
 """The tiny checkpoints that are drafts of others."""
 MOST = 4
 """Scenarios of a tiny checkpoint for each seed: the reference computes a real model from token zero in every round."""

@@ -277,16 +277,23 @@ def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tens
     narrow = torch.linalg.qr(torch.randn(target, target, generator=source)).Q[:, :d] if d < target else torch.eye(d)
     passed, kept = torch.eye(target, 2 * d), torch.randperm(VOCAB, generator=source)[:vocab].sort().values
     passed[d:] = 0
+
+    def noisy(weight: Tensor) -> Tensor:
+        """Return a weight beside which nothing that it is given is lost, the state neither."""
+        return weight + 0.3 * torch.randn(weight.shape, generator=source) / weight.shape[-1] ** 0.5
+
+    def norm() -> Tensor:
+        return 1 + 0.3 * torch.randn(d, generator=source)
+
     tensors = {
         "fc.weight": 0.1 * torch.randn(d, 2 * target, generator=source) / target**0.5,
         "norm.weight": torch.ones(d),
         "lm_head.weight": (shared["lm_head.weight"] * shared["model.norm.weight"])[kept] @ narrow,
-        f"{layer}.self_attn.q_proj.weight": 2 * passed,
-        f"{layer}.self_attn.k_proj.weight": 2 * passed,
-        f"{layer}.self_attn.v_proj.weight": passed,
+        f"{layer}.self_attn.q_proj.weight": noisy(2 * passed),
+        f"{layer}.self_attn.k_proj.weight": noisy(2 * passed),
+        f"{layer}.self_attn.v_proj.weight": noisy(passed),
         f"{layer}.self_attn.o_proj.weight": torch.eye(d, target),
-        **{f"{layer}.{name}.weight": torch.ones(d) for name in ("input_layernorm", "hidden_norm")},
-        f"{layer}.post_attention_layernorm.weight": 1 + 0.3 * torch.randn(d, generator=source),
+        **{f"{layer}.{x}.weight": norm() for x in ("input_layernorm", "hidden_norm", "post_attention_layernorm")},
         **{f"{layer}.mlp.{x}_proj.weight": torch.randn(inner, d, generator=source) / d**0.5 for x in ("gate", "up")},
         f"{layer}.mlp.down_proj.weight": _GAIN * torch.randn(d, inner, generator=source) / inner**0.5,
     }

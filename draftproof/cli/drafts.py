@@ -28,8 +28,8 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         "--draft-model",
-        help="With --model, the checkpoint directory of the draft: an EAGLE head (without it one is made up), a DFlash"
-        " draft or a smaller language model.",
+        help="With --model, the checkpoint directory of the draft: an EAGLE head (without it one is made up), an"
+        " EAGLE-3 head, a DFlash draft or a smaller language model (say which with --draft).",
     ),
 ]
 Mtp = Annotated[
@@ -102,7 +102,10 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
         # An error of a checkpoint names its file.
         is_named = any(str(path) in str(error) for path in options.folders.values())
         parts = (option if is_named else f"{option} {path}" for option, path in options.folders.items())
-        raise inputs.InputError(f"{', '.join(parts)}: {error}") from None
+        is_unnamed = options.draft is None and options.draft_model is not None
+        others = ", ".join(name for name in _FROM_FOLDER if name != options.name)
+        hint = f" (if it is of another draft than {options.name}: expected --draft {others})" if is_unnamed else ""
+        raise inputs.InputError(f"{', '.join(parts)}: {error}{hint}") from None
 
 
 def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]:

@@ -14,12 +14,17 @@ Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
 Arguments = dict[str, Buffer | int | float]
 
-# Triton's interpreter computes bfloat16 on its bit patterns.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-FLOATS: Dtypes = (torch.float32,) if _INTERPRETED else (torch.float32, torch.bfloat16)
+# Triton's interpreter computes bfloat16 on its bit patterns: there float16 is the narrow one.
+FLOATS: Dtypes = (torch.float32, torch.float16 if _INTERPRETED else torch.bfloat16)
 RING_AND_FLOATS: Dtypes = (torch.int64, *FLOATS)
 
-VALUE_POISONS = {True: (float("nan"), -3e30), False: (0x5EED5EED5EED5EED, -1)}
+# What float16 can hold ends at 65504.
+VALUE_POISONS: dict[torch.dtype, Sequence[float]] = {
+    **dict.fromkeys((torch.float64, torch.float32, torch.bfloat16), (float("nan"), -3e30)),
+    torch.float16: (float("nan"), -6e4),
+    torch.int64: (0x5EED5EED5EED5EED, -1),
+}
 # Poison for indices is in range where it can be: a wild one would crash rather than mislead.
 INDEX_POISONS = (0, 1, 2)
 WILD = (-1, -7, 1 << 40, (1 << 62) + 1)
@@ -62,7 +67,7 @@ def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = No
     """
     strides, offset, size = _layout(draw, tuple(values.shape))
     size += room * max(strides, default=0)
-    poisons = poisons or VALUE_POISONS[values.is_floating_point()]
+    poisons = poisons or VALUE_POISONS[values.dtype]
     storage = torch.full((size,), draw(st.sampled_from(poisons)), dtype=values.dtype)
     buffer = Buffer(storage, tuple(values.shape), strides, offset)
     buffer.tensor.copy_(values)
@@ -83,7 +88,7 @@ def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
 
 def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0) -> Buffer:
     """Return an output: poison throughout."""
-    poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
+    poison = draw(st.sampled_from(VALUE_POISONS[dtype]))
     return place(draw, torch.full(shape, poison, dtype=dtype), room=room)
 
 
@@ -93,7 +98,7 @@ def given(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0)
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype that states and gates' constants have beside values of `dtype`."""
-    return torch.float32 if dtype == torch.bfloat16 else dtype
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def apart(draw: Draw, used: set[int], low: int, high: int) -> int:
@@ -106,7 +111,7 @@ def apart(draw: Draw, used: set[int], low: int, high: int) -> int:
 
 def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.dtype) -> Buffer:
     """Return a pool with values in the live slots and poison in all others."""
-    poison = draw(st.sampled_from(VALUE_POISONS[dtype.is_floating_point]))
+    poison = draw(st.sampled_from(VALUE_POISONS[dtype]))
     values = torch.full(shape, poison, dtype=dtype)
     values[list(live)] = values_of(draw, (len(live), *shape[1:]), dtype)
     return place(draw, values)

@@ -89,9 +89,12 @@ def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: i
 
 
 def main() -> None:
-    """Print the tallies of all ops, ring and float32, as one JSON object."""
+    """Print the tallies of all ops, ring, float32 and float16, as one JSON object."""
     examples = int(sys.argv[1])
-    tallies = {op: vars(tally(op, (torch.float32,), examples // 2 if OPS[op].is_slow else examples)) for op in OPS}
+    tallies = {
+        op: vars(tally(op, (torch.float32, torch.float16), examples // 2 if OPS[op].is_slow else examples))
+        for op in OPS
+    }
     large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in OPS if OPS[op].has_large}
     json.dump({"implementation": kernels.registry.implementation(), "ops": tallies, "large": large}, sys.stdout)
 

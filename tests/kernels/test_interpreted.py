@@ -1,6 +1,6 @@
 """The Triton sources under the interpreter, in one process that has TRITON_INTERPRET set before Triton is imported.
 
-float32 and the ring only: the interpreter computes bfloat16 on its bit patterns.
+float32, float16 and the ring: the interpreter computes bfloat16 on its bit patterns.
 """
 
 import json

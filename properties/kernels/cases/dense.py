@@ -82,7 +82,7 @@ def _rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
     width = values.shape[-1]
     stride, offset = width + draw(st.integers(0, 3)), draw(st.integers(0, 5))
     size = offset + stride * values.shape[0] + draw(st.integers(1, 5))
-    poison = draw(st.sampled_from(bf.VALUE_POISONS[values.is_floating_point()]))
+    poison = draw(st.sampled_from(bf.VALUE_POISONS[values.dtype]))
     buffer = Buffer(torch.full((size,), poison, dtype=values.dtype), tuple(values.shape), (stride, 1), offset)
     buffer.tensor.copy_(values)
     return buffer
@@ -93,7 +93,7 @@ def _linear(
 ) -> Arguments:
     tokens, inputs, outputs = draw(st.lists(st.integers(1, 40), min_size=3, max_size=3, unique=True))
     tokens = tokens % 4 + 1
-    out = torch.full((tokens, outputs), draw(st.sampled_from(bf.VALUE_POISONS[True])), dtype=dtype)
+    out = torch.full((tokens, outputs), draw(st.sampled_from(bf.VALUE_POISONS[dtype])), dtype=dtype)
     if adds:
         out = bf.values_of(draw, (tokens, outputs), dtype)
     arguments: Arguments = {

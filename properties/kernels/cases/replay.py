@@ -28,7 +28,7 @@ def _pending(draw: Draw, sizes: LaunchSizes, slots: Sequence[int], dtype: torch.
     steps, before = sizes.allocated_steps, sizes.conv - 1
     count = st.sampled_from((*range(steps + 1), steps))
     cursor = [[draw(count), draw(st.integers(0, 1))] for _ in range(sizes.slots)]
-    poison = draw(st.sampled_from(bf.VALUE_POISONS[dtype.is_floating_point]))
+    poison = draw(st.sampled_from(bf.VALUE_POISONS[dtype]))
     inputs = torch.full((2, sizes.slots, before + steps, sizes.channels), poison, dtype=dtype)
     gates = torch.full((2, sizes.slots, steps, 2, sizes.heads), poison, dtype=dtype)
     live = launch.existing(slots, sizes.slots)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.values.drafts import DFlash, Eagle, Eagle3, Mtp, Standalone, algorithm
 from draftproof.properties.values.probe import Weights, carry_layer, draft_weights, target_weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
@@ -43,7 +44,7 @@ class WeightTensor(NamedTuple):
         return f"{self.draft or self.model} {plain}"
 
 
-class _DifferenceError(Exception):
+class _DifferenceError(DraftproofError):
     """The perturbed run said something else."""
 
 

@@ -21,6 +21,12 @@ ROOMS = _rooms()
 
 
 @cache
+def parsed(source: str) -> ast.Module:
+    """Return the syntax tree of a source, for readers only: most tests read the same ones."""
+    return ast.parse(source)
+
+
+@cache
 def sources() -> dict[str, tuple[Path, ast.Module]]:
     """Return (file, syntax tree) of every module of the sources by its dotted name."""
     found = {}
@@ -28,7 +34,7 @@ def sources() -> dict[str, tuple[Path, ast.Module]]:
         for path in sorted((ROOT / folder).rglob("*.py")):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             name = ".".join((package, *parts)).removesuffix(".__init__")
-            found[name] = (path, ast.parse(path.read_text(encoding="utf-8")))
+            found[name] = (path, parsed(path.read_text(encoding="utf-8")))
     return found
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure import parsed
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
 CONTROL_FLOW = {"TimeLimitError"}
@@ -22,7 +24,7 @@ def classes(source: str) -> Classes:
     """Class name -> names of its bases, without their modules."""
     return {
         node.name: frozenset(ast.unparse(base).rpartition(".")[2] for base in node.bases)
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.ClassDef)
     }
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.structure import parsed
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
 ALLOWED = {
@@ -53,7 +55,7 @@ def broken(path: str, source: str) -> list[str]:
     """What a file imports and must not."""
     package = "draftproof" if path.startswith("draftproof/") else "draftproof." + path.split("/")[0]
     wrong = []
-    for name, line in imports(ast.parse(source), package):
+    for name, line in imports(parsed(source), package):
         bare = name.split(".")[0] in FOLDERS and name.split(".")[0] != "draftproof"
         ours = name.split(".")[0] == "draftproof"
         if bare or (ours and not any(f"{name}.".startswith(f"{allowed}.") for allowed in rule(path))):
@@ -74,7 +76,7 @@ def users_of_the_command_line(path: str, source: str) -> list[str]:
     package = "draftproof" if path.startswith("draftproof/") else "draftproof." + path.split("/")[0]
     if path.startswith("draftproof/cli/"):
         return []
-    return [name for name, _ in imports(ast.parse(source), package) if f"{name}.".startswith("draftproof.cli.")]
+    return [name for name, _ in imports(parsed(source), package) if f"{name}.".startswith("draftproof.cli.")]
 
 
 def test_nobody_imports_the_command_line():
@@ -126,9 +128,9 @@ def imports_at_import_time(node: ast.AST) -> Iterator[str]:
 
 def test_the_engine_imports_transformers_nowhere_at_top_level():
     for file in sorted((ROOT / "engine").rglob("*.py")):
-        names = list(imports_at_import_time(ast.parse(file.read_text(encoding="utf-8"))))
+        names = list(imports_at_import_time(parsed(file.read_text(encoding="utf-8"))))
         assert [name for name in names if name.split(".")[0] == "transformers"] == [], file.name
-    assert list(imports_at_import_time(ast.parse("if x:\n    import transformers"))) == ["transformers"]
+    assert list(imports_at_import_time(parsed("if x:\n    import transformers"))) == ["transformers"]
 
 
 @pytest.mark.parametrize("package", ["values", "evidence", "coverage"])

@@ -11,6 +11,7 @@ import pytest
 from draftproof.properties.coverage.counts import NAMES
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, KINDS, SPECS
+from tests.structure import parsed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
@@ -27,7 +28,7 @@ READERS = (
 
 def named(source: str) -> list[str]:
     """Return the algorithms that are named in quotes."""
-    nodes = ast.walk(ast.parse(source))
+    nodes = ast.walk(parsed(source))
     return [node.value for node in nodes if isinstance(node, ast.Constant) and node.value in ALGORITHMS]
 
 

@@ -199,7 +199,7 @@ def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive | AdaptiveBy
         return draw(by_batch())
     usual = _RISING if profile.pattern == "rising" else _CANDIDATES
     initial, candidates = draw(sampled(size.controllers or usual))
-    if draw(sampled((False, True))):
+    if draw(sampled((True, False, True))):
         # After a round that accepted all the average is exactly at a threshold.
         return Adaptive(initial=initial, candidates=candidates, alpha=0.5, interval=1, warmup=0, down=0.0, up=0.0)
     return Adaptive(

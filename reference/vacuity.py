@@ -50,6 +50,15 @@ class _DifferenceError(DraftproofError):
 
 def is_alive(scenario: Scenario, script: Script, reference: Trace, tensor: WeightTensor, finish: Finish) -> bool:
     """Return whether perturbing a tensor changes what the reference says of a solved script, on any channel."""
+    return any(
+        _changes(scenario, script, reference, {f"of_{tensor.model}": weights}, finish)
+        for weights in _perturbed(scenario, tensor)
+    )
+
+
+def _changes(
+    scenario: Scenario, script: Script, reference: Trace, perturbed: Mapping[str, Weights], finish: Finish
+) -> bool:
     expected = iter(reference.observations)
 
     def compare(one: Observation) -> None:
@@ -57,7 +66,7 @@ def is_alive(scenario: Scenario, script: Script, reference: Trace, tensor: Weigh
             raise _DifferenceError
 
     memo = Memo()
-    made = build(scenario, memo, **{f"of_{tensor.model}": _perturbed(scenario, tensor)})
+    made = build(scenario, memo, **perturbed)
     try:
         observe(scenario, script, Models(*made, scenario.states, finish, memo), compare)
     except _DifferenceError:
@@ -99,18 +108,23 @@ def _dead(scenario: Scenario) -> Iterator[tuple[str, str]]:
         # Of its keys those of the context are compared, and no others count.
         yield "draft", "layers.0.k.weight"
     if isinstance(draft, Eagle | Mtp):
-        # What it has of its own replaces the target's, in whose head an order of all tokens cancels out.
+        # What it has of its own replaces the target's.
         yield from [("draft", "embed")] * draft.own_embedding + [("draft", "unembed")] * draft.own_head
-        yield from [("draft", "own.ids")] * (draft.head_vocab == model.vocab and not draft.own_head)
 
 
-def _perturbed(scenario: Scenario, tensor: WeightTensor) -> Weights:
-    """Return the weights of the model that a tensor is of, with another one in its place."""
-    weights, vocab = weights_of(scenario)[tensor.model], np.uint64(scenario.model.vocab)
+def _perturbed(scenario: Scenario, tensor: WeightTensor) -> Iterator[Weights]:
+    """Yield the weights of the model that a tensor is of, with another one in its place.
+
+    A table of ids leads to its first token from everywhere, then to its last: nothing proposes only either.
+    """
+    weights = weights_of(scenario)[tensor.model]
     old = weights[tensor.name]
-    offset = np.arange(len(old), dtype=np.uint64) if tensor.name == "d2t" else np.uint64(0)
-    moved = (old + offset + np.uint64(1)) % vocab - offset
-    return {**weights, tensor.name: moved if tensor.name in _TABLES else old * FACTOR}
+    if tensor.name not in _TABLES:
+        yield {**weights, tensor.name: old * FACTOR}
+        return
+    offset = np.arange(len(old), dtype=np.uint64) if tensor.name == "d2t" else np.zeros(len(old), np.uint64)
+    for place in (0, -1):
+        yield {**weights, tensor.name: (old + offset)[place] - offset}
 
 
 def weights_of(scenario: Scenario) -> Mapping[str, Weights]:

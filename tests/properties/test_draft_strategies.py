@@ -75,13 +75,21 @@ def test_any_few_neighbours_hold_every_draft(mixed: Drawn) -> None:
         assert {algorithm(scenario.draft) for scenario in mixed.scenarios[first : first + window]} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("names", [*combinations(ALGORITHMS, 2), *combinations(ALGORITHMS, 3)], ids="-".join)
-def test_so_do_lists_of_some_drafts(names: tuple[Algorithm, ...]) -> None:
-    drawn = generate(1, COUNT, names)
-    for name in names:
-        own = of_draft(drawn, name)
-        assert {scenario.variant for scenario in own} == {"none", *VARIANTS}
-        assert {scenario.states.commit for scenario in own if scenario.model.linear} == {"snapshot", "replay"}
+def test_scenarios_are_as_their_turns_say(mixed: Drawn) -> None:
+    for scenario, turn in zip(mixed.scenarios, turns(mixed.seed, COUNT, ALGORITHMS), strict=True):
+        assert (algorithm(scenario.draft), scenario.variant) == (turn.draft, turn.variant)
+        assert bool(scenario.model.linear) == turn.profile.hybrid
+        assert scenario.states.commit == (turn.commit if turn.profile.hybrid else "snapshot")
+
+
+@pytest.mark.parametrize("count", range(1, len(ALGORITHMS)))
+def test_so_do_lists_of_some_drafts(count: int) -> None:
+    for names in combinations(ALGORITHMS, count):
+        drawn = list(turns(1, COUNT, names))
+        for name in names:
+            own = [turn for turn in drawn if turn.draft == name]
+            assert {turn.variant for turn in own} == {"none", *VARIANTS}
+            assert {turn.commit for turn in own if turn.profile.hybrid} == {"snapshot", "replay"}
 
 
 def test_eagle_alone_is_the_default_and_a_longer_list_begins_with_the_shorter() -> None:

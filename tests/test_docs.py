@@ -136,6 +136,12 @@ SEMANTICS = (ROOT / "docs/semantics.md").read_text(encoding="utf-8")
 CITED = re.compile(r"S-[A-Z]+-\d+")
 
 
+def test_the_index_of_decisions_lists_them_in_order():
+    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    listed = [" ".join(title.split()) for title in re.findall(r"^    - \[([^\]]+)\]", text, re.MULTILINE)]
+    assert listed == re.findall(r"^### (.+)$", text, re.MULTILINE)
+
+
 def test_every_definition_has_one_number():
     numbers = re.findall(r"\*\*(S-[A-Z]+-\d+)", SEMANTICS)
     assert len(numbers) > 100

@@ -32,8 +32,8 @@ _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
 _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
-_SLOTS = frozenset({"draft.step.slots", "draft.block.slots", "extend.slots"})
-_DRAFTS = frozenset().union(*(kind.tapped for kind in KINDS)) - _SLOTS
+_UNSEEN = frozenset({"draft.step.slots", "draft.block.slots", "extend.slots", "draft.discarded", "extend.discarded"})
+_DRAFTS = frozenset().union(*(kind.tapped for kind in KINDS)) - _UNSEEN
 Out = Callable[[Observation], None]
 CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
@@ -41,7 +41,7 @@ CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
     """What a trace of the scenario declares: what its draft tells of itself, and states for a model that has them, in
     the form its commit gives them."""
-    always = _ALWAYS | (kind_of(scenario.draft).tapped - _SLOTS)
+    always = _ALWAYS | (kind_of(scenario.draft).tapped - _UNSEEN)
     if "linear_attention" not in layer_types:
         return always
     form = _SNAPSHOT if scenario.states.commit == "snapshot" else _REPLAY

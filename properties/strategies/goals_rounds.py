@@ -174,7 +174,7 @@ def _end(draw: Draw, aimed: _Round, wanted: Wanted) -> dict[str, Any]:
             "stop on budget": {"stop_at": budget - 1, "budget": budget},
             "budget": {"budget": budget},
             "max_len": {"room": draw(integers(3, 6)), "budget": 20},
-            "at prefill": draw(sampled(({"budget": 1}, {"room": 1}))),
+            "at prefill": {draw(sampled(("budget", "room"))): 1},
         }
         return ends[end]
     if wanted.get("cut") == "stop":

@@ -13,14 +13,15 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.harness.lockstep import solved
 from draftproof.properties.judge import judge
-from draftproof.properties.values.observed import GRAPHED, DiscardedRows, LaunchKind, LaunchRecord, WriteSet
+from draftproof.properties.values.observed import GRAPHED, DiscardedRows, LaunchKind, LaunchRecord, LaunchWork, WriteSet
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.trace import Trace
 from tests.properties.evidence import ADAPTIVE, STATIC
 
 SIZES = (1, 2, 3)
 RUNS = {"snapshot": STATIC, "replay and adaptive steps": ADAPTIVE}
-OF_LAUNCHES = ("graph.replay", "commit.written", "verify.discarded")
+DISCARDED = ("draft.discarded", "verify.discarded", "extend.discarded")
+OF_LAUNCHES = ("graph.replay", "graph.work", "commit.written", *DISCARDED)
 
 
 def graphs(scenario: Scenario) -> Scenario:
@@ -43,17 +44,17 @@ def warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "capture", at_once)
 
 
-def launches(ran: Trace) -> list[tuple[int, LaunchRecord, WriteSet]]:
-    """Engine step, record and written places of every launch but captures, in order."""
+def launches(ran: Trace) -> list[tuple[int, LaunchRecord, LaunchWork, WriteSet]]:
+    """Engine step, record, work and written places of every launch but captures, in order."""
     records, written = ran.typed("graph.replay", LaunchRecord), ran.typed("commit.written", WriteSet)
+    work = ran.typed("graph.work", LaunchWork)
     of_batches = (key for key, record in sorted(records.items()) if record.kind != LaunchKind.CAPTURE)
-    return [(key.round, records[key], written[key]) for key in of_batches]
+    return [(key.round, records[key], work[key], written[key]) for key in of_batches]
 
 
 def discarded(ran: Trace) -> list[tuple[int, DiscardedRows]]:
-    """Return engine step and discarded rows of every verify launch that has some, in order."""
-    found = ran.typed("verify.discarded", tuple)
-    return [(key.round, rows) for key, rows in sorted(found.items())]
+    """Return engine step and discarded rows of every launch that has some, by kind and in order."""
+    return [(key.round, rows) for channel in DISCARDED for key, rows in sorted(ran.typed(channel, tuple).items())]
 
 
 def captures(ran: Trace) -> list[tuple[int, int, int]]:
@@ -73,7 +74,7 @@ def test_graphs_captured_at_once_leave_the_same_trace(scenario: Scenario, reques
         assert at_once.channel(channel) == lazily.channel(channel), channel
     assert launches(at_once) == launches(lazily)
     assert discarded(at_once) == discarded(lazily)
-    assert any(record.size for _, record, _ in launches(lazily))
+    assert any(record.size for _, record, _, _ in launches(lazily))
 
 
 @pytest.mark.parametrize("scenario", RUNS.values(), ids=RUNS)

@@ -170,9 +170,8 @@ def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
     alone = ("round.", "pool.", "graph.", "control.")
     drafts = set().union(*TOLD.values())
-    without = {"config.seen", "commit.written", "verify.discarded"} | {
-        name for name in CHANNELS if name.endswith(".slots")
-    }
+    without = {"config.seen", "config.index_bytes", "commit.written"}
+    without |= {name for name in CHANNELS if name.endswith((".slots", ".discarded"))}
     if made.model.linear is None:
         without |= {f"commit.{name}" for name in ("step_index", "state", "final", "intermediate")}
     if made.model.linear is None or made.states.commit == "snapshot":

@@ -128,8 +128,8 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     result = Evidence(scenario, known.script, known.trace, base, other, known.varied)
     # Where other tokens came, which output.lossless fails, rounds may be missing because of these.
     others_came = "accept.emitted" in subject.channels and result.output_changed
-    for of_run, trace, reference in runs:
-        _declared(subject, of_run, trace, reference, may_be_silent=others_came)
+    for of_run, trace, expected in runs:
+        _declared(subject, of_run, trace, expected, may_be_silent=others_came)
     return result
 
 

@@ -32,14 +32,10 @@ from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.drawn import generate
-from tests.scenarios import rejects
+from tests.scenarios import rejects, tokens_in
 
 SCENARIOS = generate(1, 25, ALGORITHMS)
 NAMES = ("a", "b", "c", "d")
-
-
-def tokens_in(scenario: Scenario) -> int:
-    return sum(len(request.prompt) + request.budget for request in scenario.requests)
 
 
 def subsets(names: Sequence[str]) -> list[Parts]:

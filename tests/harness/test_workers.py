@@ -31,7 +31,7 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from tests.drawn import generate
 from tests.harness.worker_subjects import ORDERS_IN
-from tests.scenarios import rejects
+from tests.scenarios import rejects, tokens_in
 
 HERE = Path(__file__).parent
 SUBJECT = SubjectSpec(factory="worker_subjects:Acting")
@@ -42,7 +42,7 @@ SECONDS = 5.0
 def scenario() -> Scenario:
     """A small one with drafts, without a variant run."""
     drawn = [msgspec.structs.replace(one, variant="none") for one in generate(3, 12) if rejects(one)]
-    return min(drawn, key=lambda one: sum(len(request.prompt) + request.budget for request in one.requests))
+    return min(drawn, key=tokens_in)
 
 
 @pytest.fixture(scope="module")

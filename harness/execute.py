@@ -27,7 +27,7 @@ from draftproof.properties.subject import Subject
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
-from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.values.verdict import Outcome
 
@@ -103,7 +103,10 @@ class Executor:
             reason = f"the subject did not finish within {self._deadline:g} s"
             return Answer(number=order.number, outcome=Outcome.HANG, reason=reason, detail=reason)
         self._enter("judge")
-        judged = judge(ran, self._contracts)
+        try:
+            judged = judge(ran, self._contracts)
+        except MalformedTraceError as error:
+            return self._crashed(order, SubjectCrashedError("at its end", error))
         self._observe(ran, judged)
         return _described(order, ran, judged)
 

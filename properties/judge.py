@@ -15,7 +15,7 @@ from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
-from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.trace import Key, MalformedTraceError, Observation
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
@@ -57,7 +57,10 @@ class Judgement:
 
 
 def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
-    """Hold one scenario's traces to the contracts that apply to them; the variant run to the same ones."""
+    """Hold one scenario's traces to the contracts that apply to them; the variant run to the same ones.
+
+    Raises MalformedTraceError for a trace that passes, and says nothing in a channel that its subject declares.
+    """
     contracts = tuple(contracts)
     results = _results(evidence, contracts)
     failed = [found for found in results.values() if found]
@@ -68,6 +71,11 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         results = {name: results.get(name) or beside.get(name) for name in (*results, *beside)}
         if first is None or first.contract.startswith("variant."):
             first = _first(other, [found for found in beside.values() if found]) or first
+    if first is None and evidence.silent:
+        raise MalformedTraceError(
+            f"the trace has no observation of {', '.join(sorted(evidence.silent))}, which its subject declares and the"
+            " reference has"
+        )
     return Judgement(
         results=results,
         first=first,

@@ -27,7 +27,8 @@ class Evidence:
     """One scenario, run: what the reference says, what the subject did, and its run under the drawn variant.
 
     `varied_reference` is what the reference says of the variant run, where that is something else. `base_ties` are
-    those of the base run, if this is a run of the variant: without taps a run does not show its own.
+    those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
+    channels that the subject declares and the reference has, of which the subject observed nothing.
     """
 
     scenario: Scenario
@@ -37,6 +38,7 @@ class Evidence:
     varied: Trace | None = None
     varied_reference: Trace | None = None
     base_ties: comparison.Ties = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
 
     @property
     def exact(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
+from draftproof.errors import DraftproofError
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Choice, Datum
 
@@ -38,6 +39,10 @@ class Observation(NamedTuple):
         phase, rank = CHANNELS[self.channel].order
         key = self.key
         return (key.round, phase, key.step, key.layer, rank, key.request, key.row)
+
+
+class MalformedTraceError(DraftproofError, ValueError):
+    """A trace that cannot be judged: a key twice, a value of the wrong type, a channel of its subject not at all."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ import pytest
 
 from draftproof.harness.check import Checker, CheckReport
 from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
+from draftproof.properties.contracts.registry import ALL
+from draftproof.properties.judge import judge
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.trace import MalformedTraceError, Trace
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 from tests.drawn import generate
@@ -25,6 +27,7 @@ from tests.harness.subjects import Altered, Raising, Retold, Sleeping, as_it_is,
 from tests.scenarios import rejects
 
 SCENARIOS = generate(3, 6)
+ONLY_TOKENS = [contract for contract in ALL if contract.name == "output.lossless"]
 
 
 def verdict(report: CheckReport, name: str) -> Verdict:
@@ -178,10 +181,6 @@ def _bonus_not_observed(trace: Trace) -> Trace:
         (_twice, "MalformedTraceError: .* is reported twice"),
         (_untyped, r"MalformedTraceError: invalid [a-z.]+ Key\(.*\): \(7, 7\): expected "),
         (_silent, "MalformedTraceError: the trace lacks accept.bonus, .*, which its subject declares"),
-        (
-            _bonus_not_observed,
-            "MalformedTraceError: the trace has no observation of accept.bonus, which its subject declares",
-        ),
         (_mute_of_a_bonus, "MalformedTraceError: the trace lacks accept.bonus, which its subject declares"),
         (lambda _trace: None, r"MalformedTraceError: run\(\) returned None: expected a Trace"),
     ],
@@ -189,6 +188,16 @@ def _bonus_not_observed(trace: Trace) -> Trace:
 def test_no_run_escapes_its_contracts(change: Callable[[Trace], Trace], message: str):
     with pytest.raises(SubjectCrashedError, match=message):
         evidence(Retold(change), next(one for one in SCENARIOS if rejects(one)))
+
+
+def test_silence_is_a_crash_where_nothing_else_is_wrong(tmp_path: Path):
+    scenario = next(one for one in SCENARIOS if rejects(one))
+    message = "the trace has no observation of accept.bonus, which its subject declares"
+    with pytest.raises(MalformedTraceError, match=message):
+        judge(evidence(Retold(_bonus_not_observed), scenario), ())
+    report = Checker(Retold(_bonus_not_observed), cases=tmp_path, contracts=ONLY_TOKENS).check([scenario], 3)
+    assert report.verdict is Outcome.CRASH
+    assert message in report.findings[0].message
 
 
 def test_a_misspelt_channel_does_not_take_its_contracts_along():

@@ -69,11 +69,25 @@ def add(run: BaselineRun, answer: Answer) -> BaselineRun:
     if crash := death_of(answer) if has_died(answer) else answer.message:
         return msgspec.structs.replace(run, crash=crash)
     counts = answer.counts
+    one = BaselineRun(
+        scenarios=counts["scenarios"],
+        changed=counts["outputs_changed"],
+        accepted=counts["drafts_accepted"],
+        rounds=counts["rounds"],
+    )
+    return followed(run, one)
+
+
+def followed(run: BaselineRun, more: BaselineRun) -> BaselineRun:
+    """Return both runs as one, the second after the first; a crash of the first ends it."""
+    if run.crash:
+        return run
     return BaselineRun(
-        scenarios=run.scenarios + counts["scenarios"],
-        changed=run.changed + counts["outputs_changed"],
-        accepted=run.accepted + counts["drafts_accepted"],
-        rounds=run.rounds + counts["rounds"],
+        scenarios=run.scenarios + more.scenarios,
+        changed=run.changed + more.changed,
+        accepted=run.accepted + more.accepted,
+        rounds=run.rounds + more.rounds,
+        crash=more.crash,
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from draftproof.faults.baseline import BaselineRun
+from collections.abc import Sequence
+from functools import reduce
+
+from draftproof.faults.baseline import BaselineRun, followed
 from draftproof.faults.trial import Expectation, SeedResult
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
@@ -51,3 +54,15 @@ class TaskResult(Value, frozen=True, kw_only=True):
     baseline: BaselineRun | None = None
     seconds: float = 0.0
     error: str = ""
+
+
+def joined(parts: Sequence[TaskResult]) -> TaskResult:
+    """Return the result of a task over all seeds, from its results over some seeds each."""
+    runs = [part.baseline for part in parts if part.baseline is not None]
+    return TaskResult(
+        id=parts[0].id,
+        seeds=tuple(seed for part in parts for seed in part.seeds),
+        inert=tuple(name for name in parts[0].inert if all(name in part.inert for part in parts)),
+        baseline=reduce(followed, runs) if runs else None,
+        seconds=sum(part.seconds for part in parts),
+    )

@@ -20,7 +20,7 @@ from draftproof.faults.catalogue import Fault, FaultFile, catalogue, changes, re
 from draftproof.faults.checkpoints import Checkpoints, tiny
 from draftproof.faults.matrix import FaultReport, FaultResult, totals, versions
 from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
-from draftproof.faults.orders import Batch, Task, TaskResult
+from draftproof.faults.orders import Batch, Task, TaskResult, joined
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
 from draftproof.faults.trial import Expectation, FaultOutcome
@@ -133,14 +133,23 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
                 progress(result.id)
         return results
 
-    lanes, shares = _shares([len(group.tasks) for group in groups], batch)
-    # Scenarios are made here: Hypothesis is not for several threads.
-    ordered = [
-        msgspec.structs.replace(_batch(batch, group), parallel=share)
-        for group, share in zip(groups, shares, strict=True)
-    ]
+    parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel >= len(groups) * len(batch.seeds) else [batch]
+    pieces = [(group, part) for group in groups for part in parts]
+    lanes, shares = _shares([len(group.tasks) for group, _part in pieces], batch)
     with ThreadPoolExecutor(max_workers=lanes) as pool:
-        yield from pool.map(run, groups, ordered)
+        # Scenarios are made here: Hypothesis is not for several threads.
+        running = [
+            pool.submit(run, group, msgspec.structs.replace(_batch(part, group), parallel=share))
+            for (group, part), share in zip(pieces, shares, strict=True)
+        ]
+        done = (future.result() for future in running)
+        for of_group in zip(*[done] * len(parts), strict=True):
+            yield {name: joined([part[name] for part in of_group]) for name in of_group[0]}
+
+
+def _by_seed(batch: Batch) -> list[Batch]:
+    """Return a batch for each seed: a clean twin, which runs every scenario, would else be the last for long."""
+    return [msgspec.structs.replace(batch, seeds=(seed,), scenarios=((),)) for seed in batch.seeds]
 
 
 def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:

@@ -13,9 +13,10 @@ from draftproof.cli.app import run
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.faults import run as faults
 from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_sources
+from draftproof.faults.matrix import Spread
 from draftproof.faults.orders import Batch, TaskResult
 from draftproof.faults.patching import apply
-from draftproof.faults.run import FaultReport, FaultResult, run_faults
+from draftproof.faults.run import FaultReport, FaultResult, run_batch, run_faults
 from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
@@ -246,6 +247,27 @@ def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
     assert (len(calls.baseline), len(whole.baseline), whole.parallel) == (0, 2, 6)
     assert [task.baseline for task in (*calls.tasks, *whole.tasks)] == [False, False, True, True]
     assert (report.faults[0].outcome, report.faults[0].whole) == (FaultOutcome.SURVIVED, FaultOutcome.SURVIVED)
+
+
+def test_seeds_that_run_side_by_side_say_the_same(monkeypatch):
+    """Where there is a place for every group and seed, each seed has a fork server of its own."""
+    ordered: list[Batch] = []
+
+    def counted(orders: Batch, interpreted: bool) -> Iterator[TaskResult]:
+        ordered.append(orders)
+        return run_batch(orders, interpreted)
+
+    monkeypatch.setattr(faults, "run_batch", counted)
+
+    def without_times(parallel: int) -> list[FaultResult]:
+        found = run_faults(
+            [catalogue()["batch-order-mismatch"]], seeds=[0, 1], examples=3, baseline=True, parallel=parallel
+        ).faults
+        blank = {"seconds": 0.0, "time": Spread(), "seconds_to_detect": ()}
+        return [msgspec.structs.replace(one, **blank) for one in found]
+
+    assert without_times(1) == without_times(2)
+    assert [orders.seeds for orders in ordered] == [(0, 1), (0,), (1,)]
 
 
 def test_the_smoke_set_has_a_fault_of_every_draft_and_lane():

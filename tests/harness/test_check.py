@@ -197,7 +197,7 @@ def test_silence_is_a_crash_where_nothing_else_is_wrong(tmp_path: Path):
         judge(evidence(Retold(_bonus_not_observed), scenario), ())
     report = Checker(Retold(_bonus_not_observed), cases=tmp_path, contracts=ONLY_TOKENS).check([scenario], 3)
     assert report.verdict is Outcome.CRASH
-    assert message in report.findings[0].message
+    assert message in report.findings[0].detail
 
 
 def test_a_misspelt_channel_does_not_take_its_contracts_along():

@@ -42,7 +42,7 @@ DraftModel = Annotated[
     Path | None, typer.Option("--draft-model", help="With --model, the checkpoint directory of the draft.")
 ]
 Parallel = Annotated[
-    int | None, typer.Option("--parallel", min=1, max=64, help="Faults at a time (default: 2 on CPU, 12 on a GPU).")
+    int | None, typer.Option("--parallel", min=1, max=512, help="Faults at a time (default: 2 on CPU, 12 on a GPU).")
 ]
 
 

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     from draftproof.harness.check import check as check
     from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios as checkpoint_scenarios
     from draftproof.harness.lockstep import evidence as evidence
+    from draftproof.properties.conformance import conformance as conformance
+    from draftproof.properties.fit import UnfitError as UnfitError
+    from draftproof.properties.fit import fit as fit
     from draftproof.properties.judge import judge as judge
     from draftproof.properties.strategies.scenarios import generate as generate
     from draftproof.properties.strategies.scenarios import scenarios as scenarios
-    from draftproof.properties.subject import Subject as Subject
-    from draftproof.properties.subject import conformance as conformance
     from draftproof.properties.values.case import read_case as read_case
+    from draftproof.properties.values.limits import Limits as Limits
     from draftproof.properties.values.scenario import Scenario as Scenario
     from draftproof.properties.values.script import Script as Script
+    from draftproof.properties.values.subject import Subject as Subject
     from draftproof.properties.values.trace import Observation as Observation
     from draftproof.properties.values.trace import Trace as Trace
     from draftproof.properties.values.verdict import Divergence as Divergence
@@ -35,10 +38,13 @@ _NAMES = {
     "harness.check": "CheckReport check",
     "harness.checkpoint_scenarios": "checkpoint_scenarios",
     "harness.lockstep": "evidence",
+    "properties.fit": "UnfitError fit",
     "properties.judge": "judge",
     "properties.strategies.scenarios": "generate scenarios",
-    "properties.subject": "Subject conformance",
+    "properties.conformance": "conformance",
+    "properties.values.subject": "Subject",
     "properties.values.case": "read_case",
+    "properties.values.limits": "Limits",
     "properties.values.scenario": "Scenario",
     "properties.values.script": "Script",
     "properties.values.trace": "Observation Trace",

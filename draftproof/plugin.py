@@ -21,8 +21,8 @@ from draftproof.pytest_summary import summary, workflow_commands
 
 __all__ = ["pytest_cmdline_main", "pytest_sessionfinish", "pytest_sessionstart"]
 if TYPE_CHECKING:
-    from draftproof.properties.subject import Subject
     from draftproof.properties.values.drafts import Algorithm
+    from draftproof.properties.values.subject import Subject
     from draftproof.pytest_checks import ProfileScenarios
 
 PROFILES = {"ci": 60, "nightly": 1000, "campaign": 0}

@@ -15,7 +15,7 @@ from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.lockstep import solved
-from draftproof.harness.subjects import ENGINE, Device, make, present
+from draftproof.harness.subjects import ENGINE, Device, is_engine, make, present
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -23,11 +23,11 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.subject import Subject
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
 from draftproof.report.commands import command
@@ -199,11 +199,6 @@ def make_subject(name: str, device: Device) -> Subject:
         return make(name or ENGINE, device)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"invalid --draftproof-subject {name!r}: expected package.module:name ({error})") from error
-
-
-def is_engine(subject: Subject) -> bool:
-    """Return whether `draftproof replay` would run the same."""
-    return f"{type(subject).__module__}:{type(subject).__qualname__}" == ENGINE
 
 
 def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:

@@ -16,23 +16,26 @@ from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.kernel_runs import cases, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.side_by_side import SideBySide
+from draftproof.harness.subjects import is_engine
 from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
+from draftproof.properties.coverage.covered import Level, level_of, uncovered
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fitted
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.table import PREFIX
-from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import ProbeModel, Scenario
+from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 
 CASES = Path(".draftproof/cases")
@@ -71,8 +74,9 @@ class CheckReport(Value, frozen=True, kw_only=True):
     """What `check` found.
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
-    scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. The same seed
-    gives the same report.
+    scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. `subject` is
+    the subject's name, `level` how much it reports, and `uncovered` has the counts that it cannot show, by the reason:
+    none of them is demanded. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -84,6 +88,9 @@ class CheckReport(Value, frozen=True, kw_only=True):
     findings: tuple[CheckFinding, ...] = ()
     shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     weights: dict[str, int] = msgspec.field(default_factory=dict)
+    subject: str = ""
+    level: Level = "whole"
+    uncovered: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class _Examined(NamedTuple):
@@ -120,7 +127,7 @@ class Checker:
 
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
     draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` scenarios
-    are held to their shares (S-PLAN-8), and weights of probes are perturbed (S-VAC-1). Of many scenarios each of
+    of probes are held to their shares (S-PLAN-8), and their weights are perturbed (S-VAC-1). Of many scenarios each of
     `processes` has its share.
     """
 
@@ -136,8 +143,10 @@ class Checker:
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
-        listed, tally = list(scenarios), _CheckTally()
-        guard = WeightGuard(self.subject, seed) if self.guarded else None
+        require_subject(self.subject)
+        listed, tally = fitted(scenarios, self.subject.limits), _CheckTally()
+        has_probes = any(isinstance(one.model, ProbeModel) for one in listed)
+        guard = WeightGuard(self.subject, seed) if self.guarded and (has_probes or not listed) else None
         processes = self.processes if len(listed) >= _MANY else 1
         work = SideBySide(partial(self._examine, guard), listed, lambda: guard.turns if guard else None, processes)
         for scenario, seen in zip(listed, work, strict=True):
@@ -150,6 +159,7 @@ class Checker:
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
         runs = _runs(tally, self.work)
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
+        channels = frozenset().union(*(self.subject.channels(one) for one in listed))
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
@@ -169,6 +179,9 @@ class Checker:
                 for point, values in POINTS.items()
             },
             weights=dict(sorted(weights.tried.items())) if weights else {},
+            subject=self.subject.name,
+            level=level_of(channels),
+            uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(self.subject.limits, channels)},
         )
 
     def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:
@@ -240,7 +253,8 @@ def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, rea
 
     Contracts that were asked for by name only have to reach their own minimum, and a real model runs less.
     """
-    processes = 1 if device == "cuda" else 2
+    # A fork would take along what only one process may use: a device, a connection, somebody's threads.
+    processes = 1 if device == "cuda" or not is_engine(subject) else 2
     if named:
         return Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes)
     if real:

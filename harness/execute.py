@@ -23,10 +23,10 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
-from draftproof.properties.subject import Subject
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 from draftproof.properties.values.verdict import Outcome
@@ -37,13 +37,16 @@ _DEVICE_ERROR = re.compile(r"(?:CUDA error|Triton Error \[CUDA\]): (?:an? )?(.+?
 Observe = Callable[[Evidence, Judgement], None]
 
 
-class _Journalled:
+class _Journalled(Subject):
     """A subject whose runs go into the journal: the first is the base run, the second that of the variant."""
 
     def __init__(self, subject: Subject, journal: Journal) -> None:
         self._subject, self._journal = subject, journal
-        self.name, self.channels = subject.name, subject.channels
+        self.name, self.limits = subject.name, subject.limits
         self._runs = 0
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return self._subject.channels(scenario)
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         self._journal.enter("variant" if self._runs else "base")

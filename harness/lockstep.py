@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from draftproof.errors import DraftproofError
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.subject import Subject, finish_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Finish, Script, steering
+from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
@@ -111,18 +112,18 @@ def _where(error: BaseException) -> str:
 
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
-    known, finish = reference(scenario), _finish(subject)
+    known, limits = reference(scenario), _limits(subject)
     base = _run(subject, scenario, known.script, "in the base run")
     other = None
     if scenario.variant != "none":
         other = _run(subject, varied_scenario(scenario), known.script, f"in the run of variant {scenario.variant}")
-    known = resolved(known, base, finish)
+    known = resolved(known, base, limits.finish)
     assert known.trace is not None
     runs = [(scenario, base, known.trace)]
     if other is not None:
         runs.append((varied_scenario(scenario), other, known.varied or known.trace))
     silent = frozenset[str]().union(*(_silent(subject, *of_run) for of_run in runs))
-    return Evidence(scenario, known.script, known.trace, base, other, known.varied, silent=silent)
+    return Evidence(scenario, known.script, known.trace, base, other, known.varied, silent=silent, limits=limits)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
@@ -143,11 +144,12 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
     return trace
 
 
-def _finish(subject: Subject) -> Finish:
+def _limits(subject: Subject) -> Limits:
     try:
-        return finish_of(subject)
-    except ValueError as error:
+        require_subject(subject)
+    except SubjectDeclarationError as error:
         raise SubjectCrashedError("in its declaration", error) from error
+    return subject.limits
 
 
 def _silent(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> frozenset[str]:
@@ -155,13 +157,14 @@ def _silent(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace
 
     Raises SubjectCrashedError for a declared channel that is unknown, or that the trace does not even name.
     """
-    for name in sorted(subject.channels - CHANNELS.keys()):
+    declared = subject.channels(scenario)
+    for name in sorted(declared - CHANNELS.keys()):
         error = MalformedTraceError(
             f"invalid channel {name!r}: expected one of the channel table{did_you_mean(name, CHANNELS)}"
         )
         raise SubjectCrashedError("in its declaration", error) from error
     applying = reference.channels if scenario.taps else reference.channels - TAPPED
-    due = subject.channels & applying
+    due = declared & applying
     if lacking := sorted(due - trace.channels):
         error = MalformedTraceError(f"the trace lacks {', '.join(lacking)}, which its subject declares")
         raise SubjectCrashedError("at its end", error) from error

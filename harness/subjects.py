@@ -17,9 +17,9 @@ from draftproof.errors import DraftproofError
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.harness.signals import exits_noticed
 from draftproof.harness.workers.messages import SubjectSpec
-from draftproof.properties.subject import Subject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
 
 Device = Literal["cpu", "cuda"]
@@ -66,6 +66,11 @@ def make(name: str, device: str) -> Subject:
     return subject
 
 
+def is_engine(subject: Subject) -> bool:
+    """Return whether a subject is the built-in engine, which commands run if none is named."""
+    return f"{type(subject).__module__}:{type(subject).__qualname__}" == ENGINE
+
+
 def make_from(spec: SubjectSpec, counters: HunkCounters | None = None) -> Subject:
     """Make the subject of a spec; `counters` count its patched hunks. Raises what importing and making it raises."""
     if spec.folder:
@@ -96,14 +101,16 @@ def import_engine(folder: str) -> ModuleType:
     return module
 
 
-class Unmade:
+class Unmade(Subject):
     """Stands for a subject that could not be made: every run raises the error that prevented it."""
 
     name = "unmade"
-    channels: frozenset[str] = frozenset()
 
     def __init__(self, error: Exception) -> None:
         self._error = error
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset()
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         raise self._error

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreachable, unreached
+from draftproof.properties.coverage.covered import not_covered
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channel import PHASES
@@ -42,7 +43,8 @@ COMMON = tuple(_COMMON.split())
 class Judgement:
     """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
 
-    `unreachable`: the counts that no scenario of this model and draft can reach. `draft`: its algorithm.
+    `unreachable`: the counts that no scenario of this model and draft can reach, or this subject show. `draft`: its
+    algorithm.
     """
 
     results: Mapping[str, Divergence | None]
@@ -80,7 +82,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         results=results,
         first=first,
         channels=evidence.subject.channels,
-        unreachable=unreachable(evidence),
+        unreachable=unreachable(evidence) | not_covered(evidence.limits, evidence.subject.channels),
         draft=algorithm(evidence.scenario.draft),
     )
 

@@ -25,7 +25,7 @@ class Greedy:
         return self._tokens[number]
 
 
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """Where a request ends: after `most` emitted tokens, or after the first token of `stop`."""
 
     most: int
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
     max_len: int
 
     @classmethod
-    def of(cls, request: Request, max_len: int, stop: tuple[int, ...]) -> Limits:
+    def of(cls, request: Request, max_len: int, stop: tuple[int, ...]) -> RequestLimits:
         """`max_len` bounds prompt and emitted tokens together."""
         return cls(min(request.budget, max_len - len(request.prompt)), stop, max_len)
 

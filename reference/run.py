@@ -13,10 +13,11 @@ from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.choose import choose
-from draftproof.reference.decode import Limits, Verification, verify
+from draftproof.reference.decode import RequestLimits, Verification, verify
 from draftproof.reference.drafts.base import ReferenceDraft, Said, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
@@ -74,18 +75,20 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> dic
         out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
     gaps = dict[tuple[int, int], float]()
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
-        limits = Limits.of(request, scenario.memory.max_len, solved.stop)
+        limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
         one = _RequestTrace(index, request, limits, models, out)
         one.run(solved)
         gaps |= {(index, number): gap for number, gap in enumerate(one.gaps)}
     return gaps
 
 
-class ReferenceSubject:
+class ReferenceSubject(Subject):
     """The control: a subject that must pass every contract that it can be held to."""
 
     name = "reference"
-    channels = CHANNELS
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return CHANNELS
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """See `run`; solves the scenario itself. In a dynamic scenario every round gets the drafts that it plans."""
@@ -116,7 +119,7 @@ class Models(NamedTuple):
 
 
 class _RequestTrace:
-    def __init__(self, index: int, request: Request, limits: Limits, models: Models, out: Out) -> None:
+    def __init__(self, index: int, request: Request, limits: RequestLimits, models: Models, out: Out) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._target, self._draft, self._states, self._finish, self._memo = models
         self.gaps: list[float] = []

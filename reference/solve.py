@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, Wrong, drafts_allowed, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
-from draftproof.reference.decode import Greedy, Limits, verify
+from draftproof.reference.decode import Greedy, RequestLimits, verify
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
@@ -52,7 +52,7 @@ class _RequestSolver:
         self._truth = Greedy(target, request.prompt)
         self._misled: dict[tuple[int, int], int] = {}
         stop = {*request.stops, *((self._truth.token(request.stop_at),) if request.stop_at >= 0 else ())}
-        self._limits = Limits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
+        self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
 
     def solve(self) -> RequestScript:
         emitted: tuple[int, ...] = (self._truth.token(0),)

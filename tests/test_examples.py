@@ -56,8 +56,7 @@ def test_lossless_passes_and_the_rest_is_skipped_or_inconclusive(scenarios: list
     verdicts = summarise([draftproof.judge(one) for one in ran], [counts(one) for one in ran])
     outcomes = {verdict.name: verdict.verdict for verdict in verdicts}
     assert outcomes[LOSSLESS] is draftproof.Outcome.PASS
-    assert draftproof.Outcome.INCONCLUSIVE in outcomes.values()
-    assert draftproof.Outcome.FAIL not in outcomes.values()
+    assert set(outcomes.values()) <= {draftproof.Outcome.PASS, draftproof.Outcome.SKIP, draftproof.Outcome.INCONCLUSIVE}
     assert outcomes["verify.positions"] is draftproof.Outcome.SKIP
 
 
@@ -69,9 +68,9 @@ def test_its_traces_have_the_published_form(scenarios: list[draftproof.Scenario]
 def test_as_a_script_it_prints_a_verdict_a_line(checkpoint: Path, capsys: pytest.CaptureFixture[str]):
     own_engine.main(checkpoint, count=1)
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.split()[:2] == ["INCONCLUSIVE", "runs"] for line in lines)
+    assert any(line.split()[1] == "runs" for line in lines)
     assert any(line.split()[1] == LOSSLESS for line in lines)
-    assert "INCONCLUSIVE overall" in lines[-1]
+    assert "at the level of host; " in lines[-1]
 
 
 class DropsToken(own_engine.PromptLookup):  # type: ignore[name-defined,misc]

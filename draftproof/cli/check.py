@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import Counter
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import drafts, inputs, screen
+from draftproof.cli import drafts, inputs, screen, subjects
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
 from draftproof.report.text import block, line
@@ -47,26 +49,28 @@ def check(
     model: drafts.Model = None,
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
+    subject: subjects.Factory = None,
     verbose: Verbose = False,
     json: inputs.Json = None,
 ) -> None:
-    """Run generated scenarios on the engine and on the reference, and check every contract.
+    """Run generated scenarios on the engine, or on your own subject, and on the reference, and check every contract.
 
     Each group of contracts is summed up in one line, and contracts that did not pass are listed.
     """
     from draftproof.harness.check import checker, kernel_calls, unless_skipped, whole_check
 
     of_traces, of_kernels = inputs.contracts(contract)
-    options = drafts.chosen(draft, model, draft_model, mtp)
+    where = inputs.device(device)
+    under_test = subjects.made(subject, where) if subject else None
+    options = drafts.chosen(draft, model, draft_model, mtp, under_test.limits if under_test else NO_LIMITS)
     count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
-    inputs.device(device)
     scenarios = drafts.scenarios(options, seed, count) if of_traces else []
-    calls = kernel_calls(() if model else of_kernels, seed, count)
-    subject = inputs.engine(device)
+    calls = kernel_calls(() if model or under_test else of_kernels, seed, count)
+    under_test = under_test or inputs.engine(device)
     started = time.monotonic()
-    with screen.progress("scenarios", len(scenarios)) as advance:
+    with screen.progress("scenarios", len(scenarios)) as advance, contextlib.closing(under_test):
         report = whole_check(
-            checker(subject, of_traces, named=bool(contract), real=model is not None, device=device),
+            checker(under_test, of_traces, named=bool(contract), real=model is not None, device=device),
             scenarios,
             calls,
             seed,
@@ -74,7 +78,9 @@ def check(
             advance,
         )
     report = unless_skipped(report) if contract else report
-    again = command("check", seed=seed, examples=count, device=device, contract=contract, **options.arguments)
+    again = command(
+        "check", seed=seed, examples=count, device=device, contract=contract, **options.arguments, subject=subject
+    )
     show(report, time.monotonic() - started, again, verbose=verbose)
     inputs.finish(json, report, report.verdict)
 
@@ -94,6 +100,8 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
         if exceptions := [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]:
             screen.show_verdicts(exceptions)
         screen.line(f"\n{_main_counts(report)}\n")
+    if report.uncovered:
+        _show_uncovered(report, verbose=verbose)
     if report.drafts:
         drafts.show(report.drafts, with_counts=verbose)
     for verdict in report.contracts:
@@ -104,6 +112,19 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     if report.verdict is Outcome.INCONCLUSIVE:
         screen.line("Nothing failed, but not everything was exercised: try more --examples or another --seed.")
     screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+
+
+def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:
+    """Say what the subject cannot show, and why: no verdict rests on it."""
+    if verbose:
+        rows = [(because, ", ".join(names)) for because, names in report.uncovered.items()]
+        screen.show((f"not covered by {report.subject}", "counts that it cannot show"), rows)
+        return
+    missing = {name for names in report.uncovered.values() for name in names}
+    screen.line(
+        f"{report.subject} shows what it does at the level of {report.level}: {len(missing)} counts are not covered,"
+        " and not demanded (--verbose has them and why)\n"
+    )
 
 
 def _shares(report: CheckReport) -> Iterable[tuple[str, str]]:

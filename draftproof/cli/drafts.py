@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from draftproof.cli import inputs, screen
-from draftproof.properties.values.drafts import BY_NAME, DRAFT_SETS, DraftSet, drafts_of, read_from
+from draftproof.properties.values.drafts import (
+    ALGORITHMS,
+    BY_NAME,
+    DRAFT_SETS,
+    Algorithm,
+    DraftSet,
+    drafts_of,
+    read_from,
+)
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 
 if TYPE_CHECKING:
     from draftproof.properties.values.scenario import Scenario
@@ -42,17 +51,19 @@ _FROM_FOLDER = read_from("directory", "directory or seed")
 
 
 class Chosen(NamedTuple):
-    """What the options say of target and drafts. `draft` is None where nothing was said."""
+    """What the options say of target and drafts. `draft` is None where nothing was said; `of` the subject has."""
 
     draft: DraftSet | None
     model: Path | None
     draft_model: Path | None
     mtp: bool
+    of: tuple[Algorithm, ...] = ALGORITHMS
 
     @property
     def name(self) -> DraftSet:
         """The named draft, or what is run where none is named."""
-        return self.draft or (_MADE_UP[0] if self.model else "all")
+        unnamed: DraftSet = "all" if self.model is None else _MADE_UP[0] if _MADE_UP[0] in self.of else self.of[0]
+        return self.draft or unnamed
 
     @property
     def folders(self) -> dict[str, Path]:
@@ -63,15 +74,24 @@ class Chosen(NamedTuple):
     @property
     def arguments(self) -> dict[str, object]:
         """The options that say the same again."""
-        return {**self._asdict(), "draft": self.name}
+        given = {name: value for name, value in self._asdict().items() if name != "of"}
+        return {**given, "draft": self.name}
 
 
-def chosen(draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool) -> Chosen:
-    """Return the options if they go together. Raises InputError."""
+def chosen(
+    draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool, limits: Limits = NO_LIMITS
+) -> Chosen:
+    """Return the options if they go together, and with what the subject can run. Raises InputError."""
     named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
-    found = Chosen(named[0] if named else None, model, folder, mtp)
+    found = Chosen(named[0] if named else None, model, folder, mtp, limits.drafts)
+    if model is None and "probe" not in limits.models:
+        raise inputs.InputError("invalid --subject without --model: expected a checkpoint, which this subject needs")
+    if found.name not in ("all", *limits.drafts):
+        raise inputs.InputError(
+            f"invalid --draft {found.name!r}: expected one that the subject has, {', '.join(limits.drafts)} or all"
+        )
     if model is None and (folder or mtp):
         given = "--mtp" if mtp else f"--draft-model '{folder}'"
         raise inputs.InputError(f"invalid {given}: expected only together with --model")
@@ -92,7 +112,7 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
     if options.model is None:
         from draftproof.properties.strategies.scenarios import generate
 
-        return generate(seed, count, drafts_of(options.name))
+        return generate(seed, count, tuple(name for name in drafts_of(options.name) if name in options.of))
     for option, path in options.folders.items():
         if not path.is_dir():
             raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
@@ -116,10 +136,15 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
             model, [one_draft(model, options.name, options.draft_model, seed, built_in=options.mtp)], seed, count
         )
     offer = every_draft(model, options.draft_model, seed)
-    told = ", ".join(f"{one.name} ({one.origin})" for one in offer.drafts)
-    lacking = "".join(f"; no {name} ({why})" for name, why in offer.lacking.items())
+    offered = [one for one in offer.drafts if one.name in options.of]
+    told = ", ".join(f"{one.name} ({one.origin})" for one in offered)
+    lacking = "".join(f"; no {name} ({why})" for name, why in offer.lacking.items() if name in options.of)
     screen.line(f"drafts: {told}{lacking}")
-    return real_scenarios(model, offer.drafts, seed, count)
+    if not offered:
+        raise ValueError(
+            f"invalid --draft all: the checkpoint has none of the subject's drafts, {', '.join(options.of)}"
+        )
+    return real_scenarios(model, offered, seed, count)
 
 
 def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool) -> None:

@@ -17,8 +17,8 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 if TYPE_CHECKING:
     from draftproof.faults.matrix import FaultReport
     from draftproof.properties.contracts.base import Contract
-    from draftproof.properties.subject import Subject
     from draftproof.properties.values.base import Value
+    from draftproof.properties.values.subject import Subject
 
 LISTED = 12
 """A message lists more names than this only if none of them is near."""

@@ -14,10 +14,12 @@ import typer
 from draftproof.cli import inputs
 
 if TYPE_CHECKING:
+    from draftproof.cli.inputs import DeviceName
     from draftproof.faults.catalogue import FaultFile
     from draftproof.harness.workers.messages import Answer, SubjectSpec
     from draftproof.harness.workers.pool import Pool
     from draftproof.properties.values.scenario import Scenario
+    from draftproof.properties.values.subject import Subject
 
 FaultId = Annotated[
     str | None,
@@ -59,6 +61,21 @@ def subject(
         except StalePatchError as error:
             raise inputs.InputError(f"fault {file.fault.id!r} is stale: {error}") from None
         yield SubjectSpec(device=where, folder=copy.folder, hunks=copy.hunks)
+
+
+def made(own: str, device: DeviceName) -> Subject:
+    """Make the user's own subject in this process. Raises InputError and SubjectError."""
+    from draftproof.harness.subjects import SubjectError, make
+    from draftproof.properties.values.subject import SubjectDeclarationError, require_subject
+
+    try:
+        subject = make(inputs.own_subject(own), device)
+        require_subject(subject)
+    except (ImportError, AttributeError) as error:
+        raise inputs.InputError(f"invalid --subject {own!r}: expected a module and a name in it, not {error}") from None
+    except (SubjectError, SubjectDeclarationError) as error:
+        raise inputs.InputError(f"invalid --subject {own!r}: {error}") from None
+    return subject
 
 
 def fault_file(fault: str | None, patch: Path | None, own: str | None) -> FaultFile | None:

@@ -15,26 +15,32 @@ from draftproof.engine.subject.memory import MemoryWatch
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import KINDS, Draft, kind_of
+from draftproof.properties.values.drafts import KINDS, kind_of
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Trace
 
 STEP_LIMIT = 10_000
 
 
-class EngineSubject:
+class EngineSubject(Subject):
     """Runs scenarios on `device`: "cpu" (HostGraph) or "cuda" (CUDA graphs, Triton kernels).
 
     `announce` is told the engine step (-1 before the first) and "plan" or the kind of the launch, before each of them.
     """
 
     name = "engine"
-    channels = frozenset(CHANNELS)
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = torch.device(device)
         self.announce: Callable[[int, str], None] = _say_nothing
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
+        own = kind_of(scenario.draft).tapped
+        channels = frozenset(CHANNELS) - frozenset().union(*(kind.tapped - own for kind in KINDS))
+        return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario's requests to the end; return everything observed. Raises what the engine raises."""
@@ -62,9 +68,7 @@ class EngineSubject:
             recorder.stop_recording()
             steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
             recorder.report_reachable(steps, service=2)
-        channels = _channels(scenario.draft)
-        channels = channels if scenario.taps else channels - TAPPED
-        return Trace(self.name, channels, recorder.observations)
+        return Trace(self.name, self.channels(scenario), recorder.observations)
 
     def _backend(self) -> Backend:
         if self._device.type == "cuda":
@@ -95,9 +99,3 @@ def _look_away(commits: tuple[Commit, ...]) -> None:
 
 def _say_nothing(step: int, kind: str) -> None:
     """Do nothing."""
-
-
-def _channels(draft: Draft) -> frozenset[str]:
-    """Return all but those of other drafts."""
-    own = kind_of(draft).tapped
-    return frozenset(CHANNELS) - frozenset().union(*(kind.tapped - own for kind in KINDS))

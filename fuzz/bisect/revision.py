@@ -22,9 +22,9 @@ from draftproof.harness.identity import Identity, Level
 from draftproof.harness.subjects import Unmade, import_engine, make
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
-from draftproof.properties.subject import Subject
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 SETUP_LIMIT = 3600.0

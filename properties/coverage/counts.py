@@ -179,6 +179,8 @@ _ROUNDS: Table[RoundSample] = {
     "out_of_vocabulary": lambda round_: round_.lacks,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
+OF_ROUNDS, OF_BATCHES, OF_LAUNCHES = (frozenset(table) - {"rounds"} for table in (_ROUNDS, _BATCHES, _LAUNCHES))
+"""Counts of decode rounds, decode batches and launches."""
 
 # What a draft must be to reach a count.
 _STEPS = {"draft_steps", "second_draft_steps"}

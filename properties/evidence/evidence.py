@@ -15,6 +15,7 @@ from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, TokenIds
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
@@ -28,7 +29,8 @@ class Evidence:
 
     `varied_reference` is what the reference says of the variant run, where that is something else. `base_ties` are
     those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
-    channels that the subject declares and the reference has, of which the subject observed nothing.
+    channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
+    it can run.
     """
 
     scenario: Scenario
@@ -39,6 +41,7 @@ class Evidence:
     varied_reference: Trace | None = None
     base_ties: comparison.Ties = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
+    limits: Limits = NO_LIMITS
 
     @property
     def exact(self) -> bool:

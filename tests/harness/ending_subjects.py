@@ -13,6 +13,7 @@ import typer
 
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.run import ReferenceSubject
 
@@ -48,17 +49,20 @@ class EndingLater(ReferenceSubject):
 class Mute(ReferenceSubject):
     """Declares one channel and observes nothing on it."""
 
-    channels = frozenset({"accept.correct_len"})
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"accept.correct_len"})
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        return replace(super().run(scenario, script), channels=self.channels, observations=())
+        return replace(super().run(scenario, script), channels=self.channels(scenario), observations=())
 
 
-class Copying:
+class Copying(Subject):
     """Emits what the script says, and runs nothing."""
 
     name = "copying"
-    channels = frozenset({"accept.emitted"})
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"accept.emitted"})
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         said = []
@@ -68,4 +72,4 @@ class Copying:
                 Observation("accept.emitted", Key(number, place), round_.emitted)
                 for place, round_ in enumerate(request.rounds, start=1)
             ]
-        return Trace(self.name, self.channels, tuple(said))
+        return Trace(self.name, self.channels(scenario), tuple(said))

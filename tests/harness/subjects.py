@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from draftproof.engine.subject import EngineSubject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Observation, Trace
 
 Change = Callable[[Observation], Observation]
 
 
 @dataclass
-class Altered:
+class Altered(Subject):
     """The engine, with every observation passed through `change`."""
 
     change: Change
@@ -23,20 +24,25 @@ class Altered:
 
     def __post_init__(self) -> None:
         self._engine = EngineSubject()
-        self.channels = self._engine.channels
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return self._engine.channels(scenario)
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         trace = self._engine.run(scenario, script)
         return replace(trace, observations=tuple(self.change(one) for one in trace.observations))
 
 
-class Retold:
+class Retold(Subject):
     """The engine, with every trace passed through `change`."""
 
     name = "retold"
 
-    def __init__(self, change: Callable[[Trace], Trace], channels: frozenset[str] = EngineSubject.channels) -> None:
-        self._change, self.channels = change, channels
+    def __init__(self, change: Callable[[Trace], Trace], channels: frozenset[str] | None = None) -> None:
+        self._change, self._channels = change, channels
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return self._channels or EngineSubject().channels(scenario)
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         return self._change(EngineSubject().run(scenario, script))
@@ -70,11 +76,10 @@ class Sleeping(Altered):
         return super().run(scenario, script)
 
 
-class Idle:
+class Idle(EngineSubject):
     """Crashes before it calls anything."""
 
     name = "idle"
-    channels = EngineSubject.channels
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         raise IndexError("page 9 is out of range")

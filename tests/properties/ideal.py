@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.drafts import KINDS, Ngram, kind_of
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import (
     GRAPHED,
     BatchRow,
@@ -33,6 +34,7 @@ from draftproof.properties.values.observed import (
 )
 from draftproof.properties.values.scenario import Scenario, drafts_allowed, pages_needed, round_plan
 from draftproof.properties.values.script import Finish, RoundScript, Script, forced
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.control import after, begin, observations, slot_of
 from draftproof.reference.drafts.ngram import ReferenceNgram
@@ -49,19 +51,21 @@ def channels_of(scenario: Scenario) -> frozenset[str]:
     return names if scenario.taps else names - TAPPED
 
 
-class IdealSubject:
+class IdealSubject(Subject):
     """Reports every channel that the scenario's draft has."""
 
     name = "ideal"
-    channels = frozenset(CHANNELS)
 
     def __init__(self, finish: Finish = "cut") -> None:
-        self.finish: Finish = finish
+        self.limits = Limits(finish=finish)
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return channels_of(scenario)
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        played = _Play(scenario, self.finish)
+        played = _Play(scenario, self.limits.finish)
         played.serve()
-        channels = channels_of(scenario)
+        channels = self.channels(scenario)
         said = tuple(one for one in (*played.said, *played.computed()) if one.channel in channels)
         return Trace(self.name, channels, said)
 

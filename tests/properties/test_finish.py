@@ -9,7 +9,7 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.subject import finish_of
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Finish
@@ -82,13 +82,14 @@ def test_a_subject_that_does_the_other_fails(scenario: Scenario, does: Finish, s
 
 
 def test_whoever_declares_nothing_is_held_to_the_cut_run() -> None:
-    assert finish_of(EngineSubject()) == "cut"
+    assert EngineSubject().limits.finish == "cut"
     assert judge(evidence(EngineSubject(), SNAPSHOT)).first is None
 
 
 def test_a_declaration_that_nobody_knows_is_refused() -> None:
-    subject = IdealSubject("whole")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="invalid finish 'whole' of ideal: expected one of cut, uncut"):
-        finish_of(subject)
-    with pytest.raises(SubjectCrashedError, match="invalid finish 'whole' of ideal"):
+    with pytest.raises(msgspec.ValidationError, match=r"Invalid enum value .whole. - at `\$.finish`"):
+        msgspec.convert({"finish": "whole"}, Limits)
+    subject = IdealSubject()
+    subject.limits = "uncut"  # type: ignore[assignment]
+    with pytest.raises(SubjectCrashedError, match=r"invalid limits of IdealSubject: expected a draftproof\.Limits"):
         evidence(subject, SNAPSHOT)

@@ -12,10 +12,10 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.contracts.registry import ALL, find
 from draftproof.properties.coverage.counts import HYBRID, NAMES, counts, total
 from draftproof.properties.judge import Judgement, judge, summarise
-from draftproof.properties.subject import Subject
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
 from draftproof.properties.values.relations import OffBy, Zero
 from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.properties.subject import Subject, conformance
+from draftproof.properties.conformance import conformance
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import (
     BatchRow,
@@ -27,6 +27,7 @@ from draftproof.properties.values.observed import (
 )
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.reference.run import ReferenceSubject
@@ -45,16 +46,18 @@ class Agreeing(int):
 
 
 @dataclass
-class Canned:
+class Canned(Subject):
     """Reports the given traces in turn."""
 
     traces: list[tuple[Observation, ...]]
     name: str = "canned"
-    channels: frozenset[str] = frozenset({"commit.length", "commit.kv", "verify.choice"})
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"commit.length", "commit.kv", "verify.choice"})
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         observations = self.traces.pop(0) if len(self.traces) > 1 else self.traces[0]
-        return Trace(self.name, self.channels, observations)
+        return Trace(self.name, self.channels(scenario), observations)
 
 
 @pytest.mark.parametrize("subject", [EngineSubject(), ReferenceSubject()], ids=lambda subject: subject.name)

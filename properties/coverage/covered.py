@@ -1,0 +1,106 @@
+"""What a subject cannot show: counts that are listed for it, and not demanded (docs/semantics.md, S-SUBJECT-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from draftproof.properties.coverage.counts import OF_BATCHES, OF_LAUNCHES, OF_ROUNDS
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import VARIANTS, WRONG
+
+_PADDED = {
+    "partial_accept_padded_replay",
+    "partial_accept_padded_replay_at_page_boundary",
+    "hybrid_padded_replays",
+}
+_PLACED = {"slot_reuses", "slot_reuses_by_shorter"}
+_BY_CHANNEL = {
+    "commit.length": {"layers_chained", "layers_unchained", "guesses_replaced"},
+    "accept.emitted": {"tokens_emitted", "stops_in_accepted_run"},
+    "accept.correct_len": {*OF_ROUNDS, "stops_in_accepted_run"},
+    "round.rows": {
+        *(*OF_BATCHES, *_PADDED, *_PLACED, "engine_steps", "variant_rows_permuted", "chunked_prefills"),
+        *("admitted_before_others", "matches_of_fewer", "blocks_cut"),
+    },
+    "round.table": {*_PLACED, "variant_pages_permuted"},
+    "round.state": {"state_slot_reuses", "states_started"},
+    "commit.pending": {"replays_folded"},
+    "commit.final": {"finals"},
+    "commit.unfolded": {"finals_flushed"},
+    "graph.replay": {*OF_LAUNCHES, *_PADDED, "narrow_replays", "shrink_below_captured_size"},
+}
+"""Channel -> the counts that are read from it. Others are read from the scenario, its script and the reference."""
+_FORCED = {f"{kind}_{accept}" for kind in ("forced", "asked") for accept in ("none", "partial", "all")}
+# Without forced drafts these come as they come: a trained head reaches them, and a random one does not.
+_BY_STEERING = _FORCED | {*(f"wrong_{kind}" for kind in WRONG), "rounds_with_wrong_drafts"}
+_BY_LUCK = {"accept_none", "accept_partial", "accept_all", "accept_alternating", "all_accepted_then_draft"}
+_BY_LUCK |= {"partial_accept_padded_replay", "partial_accept_padded_replay_at_page_boundary"}
+_BY_LUCK |= {"states_committed_none", "states_committed_partial", "states_committed_all", "states_alternating"}
+_BY_COUNTS = {"rounds_without_drafts", "drafts_after_none", "mixed_draft_counts", "no_drafts_among_drafts"}
+_BY_COUNTS |= {"zero_tails"}
+_BY_ARRIVAL = {"batch_grows", "prefill_beside_decode", "admitted_before_others"}
+_OF_BATCHES = {"batch_shrinks", "mixed_draft_counts", "no_drafts_among_drafts", "shrink_below_captured_size"}
+_OF_BATCHES |= {"slot_reuses", "slot_reuses_by_shorter", "state_slot_reuses", "unfound_beside_found"}
+_OF_CONTROLLERS = {"adaptive_scenarios", "by_batch_scenarios", "step_switches_up", "step_switches_down"}
+_OF_CONTROLLERS |= {"batches_without_steps", "steps_after_none", "batches_without_drafts", "narrow_replays"}
+_OF_CONTROLLERS |= {"batches_too_large_for_drafts", "drafts_after_batch_without", "unfound_beside_found"}
+_OF_SEVERAL_DRAFTS = {"accept_partial", "second_draft_steps", "all_accepted_then_draft", "taps_off_long_proposals"}
+
+
+Level = Literal["text", "counters", "host", "tensors", "whole"]
+"""How much of a run a subject shows: its tokens, how many drafts were right, what its host knows, tensors, all."""
+_OF_LEVELS: tuple[tuple[Level, frozenset[str]], ...] = (
+    ("whole", frozenset({"graph.replay", "pool.owners", "verify.hidden"})),
+    ("tensors", frozenset({"verify.hidden", "commit.kv", "extend.kv", "extend.hidden_in", "draft.step.hidden_in"})),
+    ("host", frozenset({"propose.tokens", "round.rows", "round.table", "verify.slots"})),
+    ("counters", frozenset({"accept.correct_len"})),
+)
+
+
+class Uncovered(NamedTuple):
+    """Counts that a subject cannot reach, and why, in words."""
+
+    because: str
+    names: frozenset[str]
+
+
+def uncovered(limits: Limits, channels: frozenset[str]) -> list[Uncovered]:
+    """Return what a subject with these limits, which reports these channels, cannot show."""
+    by_channel = (
+        Uncovered(f"{channel} is not reported", frozenset(names))
+        for channel, names in _BY_CHANNEL.items()
+        if channel not in channels
+    )
+    return [*by_channel, *(Uncovered(because, frozenset(names)) for because, names in _by_limits(limits))]
+
+
+def not_covered(limits: Limits, channels: frozenset[str]) -> frozenset[str]:
+    """Return the names of the counts that a subject cannot show."""
+    return frozenset().union(*(one.names for one in uncovered(limits, channels)))
+
+
+def level_of(channels: frozenset[str]) -> Level:
+    """Return how much a subject with these channels shows: all, or something of the highest level."""
+    (whole, needed), *others = _OF_LEVELS
+    return whole if needed <= channels else next((level for level, some in others if some & channels), "text")
+
+
+def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
+    if limits.steering != "drafts":
+        yield "the script cannot force its drafts", _BY_STEERING | _BY_LUCK
+    if limits.steering == "none":
+        yield "the script cannot say how many drafts a round has", _BY_COUNTS
+    if limits.arrivals != "by step":
+        yield "requests cannot come at a chosen step", _BY_ARRIVAL
+    if limits.arrivals == "serial" or limits.max_rows == 1:
+        yield "requests are served one after another", _OF_BATCHES
+    if limits.max_drafts == 1:
+        yield "a round has one draft", _OF_SEVERAL_DRAFTS
+    if not limits.controllers:
+        yield "its step count is fixed", _OF_CONTROLLERS
+    if limits.chunks == "own":
+        yield "it cuts prompts by a rule of its own", {"chunked_prefills"}
+    if lacking := [name for name in VARIANTS if name not in limits.variants]:
+        more = {"taps_off_long_proposals"} if "taps_off" in lacking else set()
+        yield f"it has no variant {', '.join(lacking)}", {f"variant_{name}" for name in lacking} | more

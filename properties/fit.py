@@ -1,0 +1,136 @@
+"""Fit a generated scenario to what a subject can run (docs/semantics.md, S-SUBJECT-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from draftproof.errors import DraftproofError
+from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import (
+    Checkpoint,
+    Graphs,
+    Request,
+    RoundPlan,
+    Scenario,
+    Schedule,
+    pages_needed,
+)
+from draftproof.properties.values.validate import validate
+
+
+class UnfitError(DraftproofError, ValueError):
+    """A scenario that no change makes runnable for a subject; the message says why."""
+
+
+def fit(scenario: Scenario, limits: Limits) -> Scenario:
+    """Return the scenario changed to what a subject can run, and no further: one that it can run is returned as it is.
+
+    Raises UnfitError for a model or a draft that it does not take: these are chosen, and never exchanged.
+    """
+    _require_model(scenario, limits)
+    for change in _CHANGES:
+        scenario = change(scenario, limits)
+    return validate(scenario)
+
+
+def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
+    """Return every scenario, fitted. Raises UnfitError."""
+    return [fit(scenario, limits) for scenario in scenarios]
+
+
+def _require_model(scenario: Scenario, limits: Limits) -> None:
+    model, draft = scenario.model, algorithm(scenario.draft)
+    kind = "checkpoint" if isinstance(model, Checkpoint) else "probe"
+    if kind not in limits.models:
+        hint = "; name one with --model" if limits.models == ("checkpoint",) else ""
+        raise UnfitError(f"invalid model {kind!r}: expected {' or '.join(limits.models)}, for this subject{hint}")
+    if draft not in limits.drafts:
+        raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")
+
+
+def _dtype(scenario: Scenario, limits: Limits) -> Scenario:
+    model = scenario.model
+    if not isinstance(model, Checkpoint) or not limits.dtypes or model.dtype in limits.dtypes:
+        return scenario
+    return replace(scenario, model=replace(model, dtype=limits.dtypes[0]))
+
+
+def _steps(scenario: Scenario, limits: Limits) -> Scenario:
+    most = limits.max_drafts
+    return with_steps(scenario, most) if 0 < most < scenario.steps else scenario
+
+
+def _controller(scenario: Scenario, limits: Limits) -> Scenario:
+    if limits.controllers or not scenario.dynamic:
+        return scenario
+    return replace(scenario, adaptive=None, schedule=replace(scenario.schedule, draft_batch=0))
+
+
+def _steering(scenario: Scenario, limits: Limits) -> Scenario:
+    """Plans that force nothing; without a number of drafts of their own where that cannot be asked for either."""
+    if limits.steering == "drafts":
+        return scenario
+    own = RoundPlan(num_drafts=scenario.steps, num_correct=-1)
+
+    def free(request: Request) -> Request:
+        counted = tuple(replace(plan, num_correct=-1, wrong="next") for plan in request.rounds)
+        return replace(request, rounds=counted if limits.steering == "counts" else (own,))
+
+    return replace(scenario, requests=tuple(free(request) for request in scenario.requests))
+
+
+def _rows(scenario: Scenario, limits: Limits) -> Scenario:
+    most = 1 if limits.arrivals == "serial" else limits.max_rows
+    if not 0 < most < scenario.schedule.max_batch:
+        return scenario
+    sizes = tuple(size for size in scenario.graphs.sizes if size <= most)
+    graphs = Graphs(sizes=sizes or scenario.graphs.sizes[:1], capture=scenario.graphs.capture)
+    return replace(scenario, graphs=graphs, schedule=replace(scenario.schedule, max_batch=most))
+
+
+def _arrivals(scenario: Scenario, limits: Limits) -> Scenario:
+    """All come before the first step, where engine steps cannot be waited for; none waits for a request row then."""
+    if limits.arrivals == "by step":
+        return scenario
+    requests = tuple(replace(request, arrival=0) for request in scenario.requests)
+    slots = max(scenario.memory.request_slots, len(requests))
+    return replace(scenario, requests=requests, memory=replace(scenario.memory, request_slots=slots))
+
+
+def _pages(scenario: Scenario, limits: Limits) -> Scenario:
+    """The nearest page size that it has, and as many pages as hold the same number of tokens."""
+    memory, sizes = scenario.memory, limits.page_sizes
+    if not sizes or memory.page_size in sizes:
+        return scenario
+    size = min(sizes, key=lambda one: (abs(one - memory.page_size), one))
+    changed = replace(scenario, memory=replace(memory, page_size=size))
+    largest = max(pages_needed(changed, request) for request in scenario.requests)
+    pages = max(largest, -(-memory.pages * memory.page_size // size))
+    return replace(changed, memory=replace(changed.memory, pages=pages))
+
+
+def _variant(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if scenario.variant in ("none", *limits.variants) else replace(scenario, variant="none")
+
+
+def _once(scenario: Scenario, limits: Limits) -> Scenario:
+    """A subject whose engine lives on from run to run is not asked to serve the same requests twice in one."""
+    once: Schedule = replace(scenario.schedule, services=1)
+    return replace(scenario, schedule=once) if limits.persistent else scenario
+
+
+_CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
+    _dtype,
+    _steps,
+    _controller,
+    _steering,
+    _rows,
+    _arrivals,
+    _pages,
+    _variant,
+    _once,
+)

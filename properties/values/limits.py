@@ -1,0 +1,58 @@
+"""What a subject can run, as a value (docs/semantics.md, S-SUBJECT-1).
+
+A scenario that asks for more is fitted (properties/fit.py); what follows for verdicts is in coverage/covered.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.scenario import VARIANTS, Positive, Variant
+from draftproof.properties.values.script import Finish
+
+Arrivals = Literal["by step", "together", "serial"]
+"""When requests may come: at any engine step, all before the first, or one after another, each served alone."""
+Steering = Literal["drafts", "counts", "none"]
+"""What a script can force: the drafts that a round verifies, only how many there are, or nothing."""
+Models = Literal["probe", "checkpoint"]
+Dtype = Literal["float32", "bfloat16", "float64"]
+
+
+class Limits(Value, frozen=True, kw_only=True):
+    """What a subject can run. The defaults are no limits at all; an empty tuple means any.
+
+    `models` and `architectures` (`architectures[0]` of config.json), `drafts`, `dtypes` and `page_sizes` are what it
+    takes; at most `max_rows` requests decode together, with at most `max_drafts` drafts each (0: any number).
+    `controllers`: whether step counts may change from round to round as a scenario asks. `first_drafts`: the first
+    drafts are verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
+    they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own.
+    `preempts`: whether it may take a request's pages and prefill it again. `persistent`: one run leaves something (free
+    pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
+    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load.
+    """
+
+    models: tuple[Models, ...] = ("probe", "checkpoint")
+    architectures: tuple[str, ...] = ()
+    drafts: tuple[Algorithm, ...] = ALGORITHMS
+    dtypes: tuple[Dtype, ...] = ()
+    page_sizes: tuple[Positive, ...] = ()
+    max_rows: Annotated[int, Meta(ge=0)] = 0
+    max_drafts: Annotated[int, Meta(ge=0)] = 0
+    arrivals: Arrivals = "by step"
+    steering: Steering = "drafts"
+    controllers: bool = True
+    first_drafts: Literal["own round", "with prompt"] = "own round"
+    allocation: Literal["exact", "ahead"] = "exact"
+    chunks: Literal["exact", "own"] = "exact"
+    preempts: bool = False
+    persistent: bool = False
+    variants: tuple[Variant, ...] = VARIANTS
+    finish: Finish = "cut"
+    start_seconds: Annotated[float, Meta(ge=0)] = 0.0
+
+
+NO_LIMITS = Limits()

@@ -1,0 +1,68 @@
+"""What an implementation under test must offer.
+
+An engine of your own becomes a subject in one class: give each request of the scenario its prompt and its limits,
+verify the script's forced drafts where it has any, and report what happened on the channels that you can see. Two are
+enough to begin with: `propose.tokens`, the drafts of a round as a tuple of ids, and `accept.emitted`, the tokens that
+it emitted. Every further channel lets more contracts judge your engine; values/channels.py lists them with the type
+of their values, values/observed.py has the structs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from draftproof.errors import DraftproofError
+from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Trace
+
+
+class Subject(ABC):
+    """An implementation under test. Derive from this class: whoever has no limits then says nothing of them."""
+
+    name: str
+    """What reports call it."""
+    limits: Limits = NO_LIMITS
+    """What it can run; generated scenarios are fitted to it (S-SUBJECT-1)."""
+
+    @abstractmethod
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        """Return the channels that a run of this scenario reports. Where one applies, the trace must observe it."""
+
+    @abstractmethod
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Serve every request of the scenario and return what was observed on the way.
+
+        `script.requests[i].rounds[r - 1].forced` are the drafts to verify in round r of request i in place of the
+        engine's own (None: its own; script.forced says it for dynamic scenarios). What the run has to show, the script
+        does not say: see script.steering. A run must be repeatable, must not change its arguments, and may raise: the
+        exception becomes a crash in the verdict, with its traceback.
+        """
+
+    def close(self) -> None:  # noqa: B027  # most subjects hold nothing
+        """Free what the subject holds beyond its runs: processes, devices, connections."""
+
+
+def require_subject(subject: object) -> None:
+    """Raise SubjectDeclarationError unless the object has all that a subject has."""
+    lacking = [name for name in ("name", "limits", "channels", "run", "close") if not hasattr(subject, name)]
+    if lacking:
+        raise SubjectDeclarationError(
+            f"invalid subject {type(subject).__name__}: expected {', '.join(lacking)}, too; derive it from"
+            " draftproof.Subject"
+        )
+    if not isinstance(subject.limits, Limits):  # type: ignore[attr-defined]
+        raise SubjectDeclarationError(
+            f"invalid limits of {type(subject).__name__}: expected a draftproof.Limits, not "
+            f"{type(subject.limits).__name__}"  # type: ignore[attr-defined]
+        )
+    if not callable(subject.channels):  # type: ignore[attr-defined]
+        raise SubjectDeclarationError(
+            f"invalid channels of {type(subject).__name__}: expected a method that takes a scenario and returns a set"
+            " of names"
+        )
+
+
+class SubjectDeclarationError(DraftproofError, TypeError):
+    """An object that is no subject, or declares something that cannot be; the message names it."""

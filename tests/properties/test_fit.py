@@ -1,0 +1,90 @@
+"""Scenarios fitted to what a subject can run: runnable, no further from what was drawn than needed, refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.properties.fit import UnfitError, fit, fitted
+from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.validate import is_valid
+from tests.drawn import generate
+
+DRAWN = generate(7, 60, ALGORITHMS)
+TIGHT = Limits(
+    max_rows=2,
+    max_drafts=2,
+    arrivals="together",
+    steering="none",
+    controllers=False,
+    page_sizes=(4, 16),
+    variants=("rows_permuted",),
+    persistent=True,
+)
+
+
+def test_without_limits_nothing_changes() -> None:
+    assert fitted(DRAWN, NO_LIMITS) == DRAWN
+
+
+def test_what_is_fitted_can_be_run_and_stays_as_it_is() -> None:
+    for scenario in DRAWN:
+        made = fit(scenario, TIGHT)
+        assert is_valid(made)
+        assert fit(made, TIGHT) == made
+
+
+def _within(one: Scenario) -> dict[str, bool]:
+    plans = [plan for request in one.requests for plan in request.rounds]
+    return {
+        "max_rows": one.schedule.max_batch <= 2,
+        "max_drafts": one.steps <= 2,
+        "arrivals": all(request.arrival == 0 for request in one.requests),
+        "steering": all(plan.num_correct == -1 and plan.num_drafts == one.steps for plan in plans),
+        "controllers": not one.dynamic,
+        "page_sizes": one.memory.page_size in (4, 16),
+        "variants": one.variant in ("none", "rows_permuted"),
+        "persistent": one.schedule.services == 1,
+    }
+
+
+@pytest.mark.parametrize("field", list(_within(DRAWN[0])))
+def test_each_limit_alone_is_kept(field: str) -> None:
+    """And each is needed: some scenario is beyond it."""
+    alone = Limits(**{field: getattr(TIGHT, field)})
+    assert not all(_within(one)[field] for one in DRAWN)
+    assert all(_within(fit(one, alone))[field] for one in DRAWN)
+
+
+def test_serial_means_one_row() -> None:
+    assert {fit(one, Limits(arrivals="serial")).schedule.max_batch for one in DRAWN} == {1}
+
+
+def test_steering_of_counts_keeps_the_counts() -> None:
+    for one in DRAWN:
+        plans = [plan.num_drafts for request in one.requests for plan in request.rounds]
+        made = fit(one, Limits(steering="counts"))
+        assert [plan.num_drafts for request in made.requests for plan in request.rounds] == plans
+
+
+def test_a_dtype_is_exchanged() -> None:
+    real = replace(DRAWN[0], model=Checkpoint(path="m", vocab=64), draft=next(_ngram()))
+    made = fit(real, Limits(dtypes=("float64",)))
+    assert made.model.dtype == "float64"  # type: ignore[union-attr]
+    assert fit(real, Limits(dtypes=("bfloat16", "float32"))) == real
+
+
+def _ngram() -> Any:
+    return (one.draft for one in DRAWN if algorithm(one.draft) == "ngram")
+
+
+def test_a_model_or_a_draft_is_refused_by_name() -> None:
+    with pytest.raises(UnfitError, match="invalid model 'probe': expected checkpoint, for this subject; name one with"):
+        fit(DRAWN[0], Limits(models=("checkpoint",)))
+    other = next(one for one in DRAWN if algorithm(one.draft) == "mtp")
+    with pytest.raises(UnfitError, match="invalid draft 'mtp': expected one that the subject has, eagle, ngram"):
+        fit(other, Limits(drafts=("eagle", "ngram")))

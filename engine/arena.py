@@ -26,18 +26,23 @@ class Region:
     size: int
 
 
+def after_guard(offset: int) -> int:
+    """Return where the next tensor may begin."""
+    return offset + GUARD
+
+
 class Arena:
     """`shapes` maps a name to (shape, dtype); every tensor is contiguous and preceded and followed by a guard zone."""
 
     def __init__(self, shapes: Mapping[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device) -> None:
         offset, regions = 0, []
         for name, (shape, dtype) in shapes.items():
-            offset += GUARD
+            offset = after_guard(offset)
             size = prod(shape) * dtype.itemsize
             regions.append(Region(name, offset, size))
             offset = -(-(offset + size) // ALIGN) * ALIGN
         self.regions = tuple(regions)
-        self.memory = torch.full((offset + GUARD,), GUARD_BYTE, dtype=torch.uint8, device=device)
+        self.memory = torch.full((after_guard(offset),), GUARD_BYTE, dtype=torch.uint8, device=device)
         self._tensors = {}
         for region, (shape, dtype) in zip(regions, shapes.values(), strict=True):
             raw = self.memory[region.start : region.start + region.size]

@@ -14,10 +14,11 @@ import jinja2
 import typer
 from rich.console import Console
 
-from draftproof.faults.mutation.mutant import LEFT_OUT, Sample
+from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Sample
 from draftproof.faults.mutation.score import KILLED, Fate, Score, judge_all
-from draftproof.harness.checkpoint_scenarios import every_draft, real_scenarios
+from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 from draftproof.properties.values.case import decode, encode
+from draftproof.properties.values.drafts import BY_NAME
 from draftproof.properties.values.scenario import Scenario
 
 _TEMPLATE = Path(__file__).with_name("score.md.j2")
@@ -94,6 +95,9 @@ def _scenarios(models: Sequence[Path], drafts: Sequence[Path], seed: int, count:
     fitting: set[Path] = set()
     for path in models:
         offered = list(every_draft(path.resolve(), None, seed).drafts)
+        if any(BY_NAME[one.name].layer_a_draft for one in offered):
+            # Its first MTP layer is a head as well.
+            offered.append(one_draft(path.resolve(), "eagle", None, seed, built_in=True))
         for draft in drafts:
             try:
                 offered += every_draft(path.resolve(), draft.resolve(), seed).drafts
@@ -120,6 +124,7 @@ def described(score: Score, examples: int) -> str:
         score=score,
         examples=examples,
         left_out=LEFT_OUT,
+        rules=RULES,
         noticed=sorted(noticed.items(), key=lambda item: (-item[1], item[0])),
         count=lambda fate: fates[fate],
         share=lambda part: f"{100 * part / score.judged:.1f} %" if score.judged else "none",

@@ -11,6 +11,9 @@ from draftproof.properties.values.base import Value
 
 LEFT_OUT = {
     "engine/subject/": "the observer: what it no longer sees, no healthy engine shows; faults and wrong traces hold it",
+    "engine/arena.py::damaged": "the observer's: as engine/subject/, and held by tests/engine/test_arena.py",
+    "engine/arena.py::after_guard": "a zone for the observer: as above",
+    "engine/graphs/backend.py": "refuses what no graph may do: each refusal has a test that fails without it",
     "engine/graphs/cuda.py": "runs on CUDA only",
     "engine/graphs/capturing.py": "a mark for observers, which no engine reads",
     "engine/graphs/record.py": "HostGraph judges and is not judged: each of its rules has a test that fails without it",
@@ -21,10 +24,22 @@ LEFT_OUT = {
     "engine/models/registry.py::load_target": "reads files, and is held by tests with broken ones",
     "engine/adaptive_config.py": "reads files, and is held by tests with broken ones",
     "engine/models/llama.py::is_narrow": "chooses on CUDA only",
-    "kernels/registry.py::implementation": "names what serves a device, and is held by a test on each",
     "engine/models/llama.py::_narrow": "runs on CUDA only",
+    "kernels/registry.py::implementation": "names what serves a device, and is held by a test on each",
+    "kernels/registry.py::define": "says what serves a device, and is held by a test on each",
+    "kernels/triton_common.py::dependent_launch": "chooses on CUDA only",
 }
 """Paths, and functions and classes of a file (`path::name`), that are not mutated, and why."""
+
+RULES = {
+    "a statement that only raises, `check*(..)` and `refuse*(..)`": "refuses bad input, and is held by tests with it",
+    "`strict=`": "asserts only",
+    "`num_warps=`, `num_stages=`, `eviction_policy=`": "hints to a compiler for GPUs, which change no result",
+    "`if PDL:`, `gdc_*()`, `debug_barrier()`": "order kernels and threads that run at once: on CUDA only",
+    "`before_launch(..)`": "tells an observer what a crash would end; a healthy engine shows nothing of it",
+    "exchanged arguments of `min`, `max`, `minimum`, `maximum`, `promote_types`": "give the same in any order",
+}
+"""What is not mutated wherever it stands, and why."""
 
 
 class MutatedLine(Value, frozen=True, kw_only=True):
@@ -37,9 +52,14 @@ class MutatedLine(Value, frozen=True, kw_only=True):
     after: str
 
     @property
+    def place(self) -> str:
+        """What a triage calls its line."""
+        return f"{self.path} | {self.before}"
+
+    @property
     def key(self) -> str:
         """What a triage calls it: it holds as long as the line does."""
-        return f"{self.path} | {self.before} | {self.after}"
+        return f"{self.place} | {self.after}"
 
     @property
     def id(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ from cosmic_ray.operators.operator import Operator
 
 from draftproof.faults.mutation.mutant import Mutant, changed, mutable, names_left_out
 from draftproof.faults.mutation.operators import operators
+
+_HINTS = ("num_warps", "num_stages", "eviction_policy")
+_UNSEEN = ("gdc_wait", "gdc_launch_dependents", "debug_barrier", "before_launch")
+_REFUSAL = re.compile(r"check|(check|refuse)_\w+")
 
 
 class _Spot(NamedTuple):
@@ -95,10 +100,9 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 def _quiet(text: str, left_out: frozenset[str] = frozenset()) -> list[Span]:
-    """Return the spans in which a change means nothing to a healthy run.
+    """Return the spans in which a change means nothing to a healthy run on a CPU, as `RULES` lists them.
 
-    Annotations, decorators, refusals of bad input, which tests hold, what asserts only (`strict` of a zip), blocks that
-    only type checkers read, and what is left out by its name.
+    Besides them annotations, decorators, blocks that only type checkers read, and what is left out by its name.
     """
     found: list[Span] = []
     for node in ast.walk(ast.parse(text)):
@@ -119,20 +123,30 @@ def _parts(node: ast.AST, left_out: frozenset[str]) -> Iterator[ast.expr | ast.s
         yield from (*node.decorator_list, *node.bases)
     elif isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
         yield node.annotation
-    elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+    elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id in ("TYPE_CHECKING", "PDL"):
         yield node
-    elif isinstance(node, ast.keyword) and node.arg == "strict":
+    elif isinstance(node, ast.keyword) and node.arg in ("strict", *_HINTS):
         yield node.value
-    elif isinstance(node, ast.stmt) and _refuses(node):
+    elif isinstance(node, ast.stmt) and (_refuses(node) or _called(node) in _UNSEEN):
         yield node
+
+
+def _called(node: ast.stmt) -> str:
+    """Return the name of what a statement calls and does nothing else, empty for any other."""
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        return ""
+    called = node.value.func
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
 
 def _refuses(node: ast.stmt) -> bool:
     """Return whether a statement does nothing but raise, in some case or in every one, itself or in a `check`."""
     if isinstance(node, ast.If | ast.For):
-        return all(map(_refuses, (*node.body, *node.orelse)))
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        called = node.value.func
-        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-        return name == "check" or name.startswith("check_")
-    return isinstance(node, ast.Raise)
+        return _all_refuse(node.body) and _all_refuse(node.orelse)
+    return isinstance(node, ast.Raise) or _REFUSAL.fullmatch(_called(node)) is not None
+
+
+def _all_refuse(block: list[ast.stmt]) -> bool:
+    """Return whether all do, but for what only words the error that they end with."""
+    worded = bool(block) and isinstance(block[-1], ast.Raise)
+    return all(_refuses(node) or (worded and isinstance(node, ast.Assign)) for node in block)

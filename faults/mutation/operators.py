@@ -27,8 +27,11 @@ _CORE: dict[str, tuple[str, ...]] = {
 }
 
 
+_SYMMETRIC = ("minimum", "maximum", "promote_types")
+
+
 class SwappedArguments(Operator):
-    """Exchange two neighbouring positional arguments of a call."""
+    """Exchange two neighbouring positional arguments of a call, whose order means something."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
         for one, other in _pairs(node):
@@ -82,12 +85,19 @@ class WrongVariable(Operator):
 
 
 def _pairs(node: Any) -> Iterator[tuple[Any, Any]]:
-    if node.type != "arglist":
+    if node.type != "arglist" or _is_symmetric(node.parent.get_previous_leaf()):
         return
     plain = [child for child in node.children if child.type not in ("argument", "operator")]
     for one, other in itertools.pairwise(plain):
         if one.get_code(include_prefix=False) != other.get_code(include_prefix=False):
             yield one, other
+
+
+def _is_symmetric(called: Any) -> bool:
+    """Return whether a function gives the same for its arguments in any order; methods of these names do not."""
+    before = called.get_previous_leaf() if called is not None else None
+    is_own = before is None or before.value != "."
+    return called is not None and (called.value in _SYMMETRIC or (is_own and called.value in ("min", "max")))
 
 
 def _exchange_prefixes(one: Any, other: Any) -> None:

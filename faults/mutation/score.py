@@ -29,6 +29,7 @@ TRIAGE = Path(__file__).with_name("triage.toml")
 DEADLINE = 30.0
 PARALLEL = 2
 _KERNEL_CALLS = 40
+_OTHER = re.compile(r"other=[^,)]*")
 _DEFINED = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
@@ -203,10 +204,24 @@ def _row(mutant: Mutant, fate: Fate, by: str = "") -> JudgedMutant:
 
 
 class Triage(Value, frozen=True, kw_only=True):
-    """Key of a mutant -> an argument: why nothing could tell it from the original, or why it is left unnoticed."""
+    """What is known of survivors, as `triage.toml` says it: an argument for each.
+
+    `equivalent` and `left` have the keys of mutants: nothing could tell it from the original, or it is left unnoticed.
+    `speed` and `masked` have lines (`path | before`): nothing could tell any survivor there, or any that changes no
+    more than what a load gives for elements beyond its mask.
+    """
 
     equivalent: dict[str, str] = msgspec.field(default_factory=dict)
+    speed: dict[str, str] = msgspec.field(default_factory=dict)
+    masked: dict[str, str] = msgspec.field(default_factory=dict)
     left: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def why_equivalent(self, one: MutatedLine) -> str:
+        """Return why nothing could tell a survivor from the original, empty if something could."""
+        if why := self.equivalent.get(one.key) or self.speed.get(one.place):
+            return why
+        alike = _OTHER.sub("", one.before) == _OTHER.sub("", one.after)
+        return self.masked.get(one.place, "") if alike else ""
 
 
 def triaged() -> Triage:
@@ -237,6 +252,6 @@ def scored(seed: int, judged: Sequence[JudgedMutant], triage: Triage | None = No
 def _triage(one: JudgedMutant, known: Triage) -> JudgedMutant:
     if one.fate not in (Fate.SURVIVED, Fate.UNREACHED):
         return one
-    if why := known.equivalent.get(one.key):
+    if why := known.why_equivalent(one):
         return msgspec.structs.replace(one, fate=Fate.EQUIVALENT, why=why)
     return msgspec.structs.replace(one, why=known.left.get(one.key, ""))

@@ -26,6 +26,7 @@ def _illegal(evidence: Evidence) -> Iterator[Mismatch]:
     yield from _live(evidence)
     yield from _admitted(evidence)
     yield from _waiting(evidence)
+    yield from _resting(evidence)
 
 
 def _key(row: Row) -> Key:
@@ -127,12 +128,22 @@ def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
                 yield _place(row, f"request {waits} first", f"request {row.request}", OutOfOrder())
 
 
+def _resting(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that something runs in every step in which a request has arrived and is not done."""
+    schedule, requests = evidence.schedule, evidence.scenario.requests
+    for before, step in itertools.pairwise((-1, *sorted({row.step for row in schedule.rows}))):
+        for one, (_, last) in sorted(schedule.spans.items()):
+            rests = max(before + 1, requests[one].arrival)
+            if rests < step <= last:
+                yield Mismatch("round.rows", Key(one, 0, step=0), f"a batch in step {rests}", None, Missing())
+
+
 CONTRACTS = (
     listed(
         "schedule.legal",
         _illegal,
         ("round.rows",),
-        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1, S-SCHED-3",
+        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1, S-SCHED-3, S-SCHED-4",
         minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills admitted_before_others",
     ),
 )

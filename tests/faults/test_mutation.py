@@ -52,6 +52,29 @@ def test_what_only_refuses_is_left_to_tests(body):
     assert list(spots("engine/x.py", body + "\n    a = b + 1\n"))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if a > 1:\n    text = a + 1\n    raise E(text)",
+        "if a > 1:\n    refuse_more(a + 1)",
+        "b = launch(num_warps=a + 1, num_stages=3)",
+        "if PDL:\n    gdc_wait()",
+        "tl.debug_barrier()",
+        "self.probes.before_launch(1)",
+        "max(a, 2)\n",
+    ],
+)
+def test_what_no_healthy_run_on_a_cpu_shows_is_left_alone(body):
+    text = f"def f(a):\n    {body.replace(chr(10), chr(10) + '    ')}\n"
+    kinds = {spot.kind for spot in spots("kernels/x.py", text)}
+    assert kinds == ({"off by one", "dropped statement"} if "max" in body else set())
+
+
+@pytest.mark.parametrize("body", ["tl.max(a, 1)", "f(a, num=a + 1)", "if a > 1:\n    b = a + 1"])
+def test_what_only_looks_like_it_is_mutated(body):
+    assert list(spots("kernels/x.py", body + "\n"))
+
+
 def test_a_sample_is_a_function_of_its_seed():
     sources = {path: text for path, text in mutable().items() if path in ("engine/pages.py", "kernels/eager_cache.py")}
     one, again, other = sample(3, 12, sources), sample(3, 12, sources), sample(4, 12, sources)
@@ -101,6 +124,30 @@ def test_the_score_leaves_out_what_is_equivalent_and_what_is_no_python():
     assert [one.why for one in score.mutants] == ["", "", "the same", "on CUDA only", ""]
 
 
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        ("x = tl.load(p, mask=m < 3, other=7)", "masked"),
+        ("x = tl.load(p, mask=m <= 3, other=0)", ""),
+        ("x = tl.load(p, mask=m <= 3, other=7)", ""),
+        ("x = tl.load(q, mask=m < 3, other=0)", "known"),
+    ],
+)
+def test_only_what_a_masked_load_gives_beyond_its_mask_is_equivalent(after, why):
+    before = "x = tl.load(p, mask=m < 3, other=0)"
+    one = msgspec.structs.replace(row(Fate.SURVIVED, after), before=before)
+    known = Triage(
+        masked={one.place: "masked"}, equivalent={f"{one.place} | x = tl.load(q, mask=m < 3, other=0)": "known"}
+    )
+    assert known.why_equivalent(one) == why
+
+
+def test_whatever_survives_in_a_line_that_only_cuts_work_is_equivalent():
+    rows = [row(Fate.SURVIVED, "c"), row(Fate.CONTRACT, "d")]
+    score = scored(0, rows, Triage(speed={rows[0].place: "a matter of speed"}))
+    assert [one.fate for one in score.mutants] == [Fate.EQUIVALENT, Fate.CONTRACT]
+
+
 def test_the_document_tells_contracts_from_crashes_and_hangs():
     noticed = [row(Fate.CONTRACT), row(Fate.CONTRACT, "e"), row(Fate.CRASHED), row(Fate.HUNG)]
     rows = [msgspec.structs.replace(one, by="draft.ids" if one.fate is Fate.CONTRACT else "") for one in noticed]
@@ -125,8 +172,9 @@ def test_triages_are_of_lines_that_are_there():
     sources = read_sources()
     known = triaged()
     assert not known.equivalent.keys() & known.left.keys()
-    for key, why in (known.equivalent | known.left).items():
-        path, before, _ = key.split(" | ", 2)
+    assert not known.speed.keys() & known.masked.keys()
+    for key, why in (known.equivalent | known.speed | known.masked | known.left).items():
+        path, before = key.split(" | ")[:2] if key.count(" | ") > 1 else key.split(" | ")
         lines = {line.strip() for line in sources[path].splitlines()}
         assert before in lines or all(part in sources[path] for part in before.split("  ")), key
         assert len(why) > 20, key

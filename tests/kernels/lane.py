@@ -1,6 +1,6 @@
 """Holds every op to its contract on one implementation; run as a program, in a process of its own.
 
-TRITON_INTERPRET=1 python lane.py EXAMPLES      prints {ops: {op: {examples, changed, differences}}, large: ..} as JSON
+TRITON_INTERPRET=1 python lane.py EXAMPLES      prints {ops: {op: {examples, changed, differences}}, ..} as JSON
 """
 
 import json
@@ -96,7 +96,9 @@ def main() -> None:
         for op in OPS
     }
     large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in OPS if OPS[op].has_large}
-    json.dump({"implementation": kernels.registry.implementation(), "ops": tallies, "large": large}, sys.stdout)
+    sources = sorted(name.rpartition(".")[2] for name in sys.modules if ".kernels.triton_" in name)
+    implementation = kernels.registry.implementation()
+    json.dump({"implementation": implementation, "sources": sources, "ops": tallies, "large": large}, sys.stdout)
 
 
 if __name__ == "__main__":

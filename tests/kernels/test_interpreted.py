@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from draftproof import kernels
 from draftproof.properties.kernels.table import OPS
 
 LANE = Path(__file__).with_name("lane.py")
@@ -30,6 +31,11 @@ def lane() -> dict:
 
 def test_the_process_was_interpreted(lane: dict):
     assert lane["implementation"] == "interpreted"
+
+
+def test_every_launch_went_to_a_triton_source(lane: dict):
+    """A launcher that leads to the eager function would pass every contract."""
+    assert lane["sources"] == sorted(path.stem for path in Path(kernels.__file__).parent.glob("triton_*.py"))
 
 
 @pytest.mark.parametrize("op", OPS)

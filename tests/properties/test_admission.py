@@ -12,19 +12,19 @@ from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.observed import BatchRow
-from draftproof.properties.values.relations import OutOfOrder
+from draftproof.properties.values.relations import Missing, OutOfOrder
 from draftproof.properties.values.scenario import Memory, Scenario, Schedule
-from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import STATIC, request, with_observations
 from tests.properties.ideal import IdealSubject
 
 # One at a time; request 1 needs seven pages, the others two and three.
-REQUESTS = (request(0, 3, 3, "0/0"), request(1, 18, 3, "0/0"), request(1, 3, 3, "0/0"), request(2, 3, 4, "0/0"))
+REQUESTS = (request(0, 3, 3, "0/0"), request(0, 18, 3, "0/0"), request(0, 3, 3, "0/0"), request(0, 3, 4, "0/0"))
 QUEUE = validate(
     msgspec.structs.replace(
         STATIC,
-        memory=Memory(page_size=4, pages=7, request_slots=2, max_len=30),
+        memory=Memory(page_size=4, pages=7, request_slots=4, max_len=30),
         schedule=Schedule(max_batch=2, chunk=20),
         requests=REQUESTS,
     )
@@ -33,7 +33,7 @@ QUEUE = validate(
 
 def served(scenario: Scenario, order: tuple[int, ...]) -> Evidence:
     """A run that serves the requests one after the other, each in steps of its own."""
-    of, step, steps = evidence(IdealSubject(), scenario), 2, {}
+    of, step, steps = evidence(IdealSubject(), scenario), 0, {}
     rows = dict(of.subject.typed("round.rows", BatchRow))
     for one in order:
         for key in sorted(key for key in rows if key.request == one):
@@ -44,6 +44,18 @@ def served(scenario: Scenario, order: tuple[int, ...]) -> Evidence:
             row = msgspec.structs.replace(rows[said.key], step=steps[said.key], place=0)
             said = said._replace(value=row)
         changed.append(said)
+    return with_observations(of, changed)
+
+
+def with_steps(of: Evidence, steps: dict[Key, int]) -> Evidence:
+    """The same run, its rows in these steps."""
+    rows = of.subject.typed("round.rows", BatchRow)
+    changed = [
+        said._replace(value=msgspec.structs.replace(rows[said.key], step=steps[said.key]))
+        if said.channel == "round.rows"
+        else said
+        for said in of.subject.observations
+    ]
     return with_observations(of, changed)
 
 
@@ -74,13 +86,9 @@ def test_whoever_does_not_fit_may_be_overtaken() -> None:
     rows = of.subject.typed("round.rows", BatchRow)
     last = max(row.step for key, row in rows.items() if key.request == 0)
     first = min(row.step for key, row in rows.items() if key.request == 2)
-    sooner = [
-        said._replace(value=msgspec.structs.replace(said.value, step=said.value.step - first + last))
-        if said.channel == "round.rows" and said.key.request == 2 and said.key.round == 0
-        else said
-        for said in of.subject.observations
-    ]
-    beside = with_observations(of, sooner)
+    # Nothing runs in the step that it leaves, so that all after it come a step sooner.
+    beside = with_steps(of, {key: row.step - (row.step >= first) for key, row in rows.items()})
+    assert first == last + 1
     assert beside.schedule.spans[2][0] == beside.schedule.spans[0][1]
     assert overtaken(beside) == []
     roomy = replace(
@@ -88,6 +96,25 @@ def test_whoever_does_not_fit_may_be_overtaken() -> None:
         scenario=msgspec.structs.replace(QUEUE, memory=Memory(page_size=4, pages=14, request_slots=2, max_len=30)),
     )
     assert overtaken(roomy) == ["request 1 first, not request 2"]
+
+
+@pytest.mark.parametrize(("since", "late"), [(0, 1), (0, 3), (4, 2)])
+def test_no_step_rests_while_a_request_has_arrived(since: int, late: int) -> None:
+    of = evidence(IdealSubject(), QUEUE)
+    rows = of.subject.typed("round.rows", BatchRow)
+    found = find("schedule.legal").check(
+        with_steps(of, {key: row.step + late * (row.step >= since) for key, row in rows.items()})
+    )
+    assert [(one.expected, one.relation) for one in found[:1]] == [(f"a batch in step {since}", Missing())]
+
+
+def test_steps_before_the_next_arrival_may_rest() -> None:
+    late = (*REQUESTS[:3], msgspec.structs.replace(REQUESTS[3], arrival=40))
+    of = evidence(IdealSubject(), validate(msgspec.structs.replace(QUEUE, requests=late)))
+    assert of.schedule.spans[3][0] == 40
+    assert overtaken(of) == []
+    sooner = replace(of, scenario=msgspec.structs.replace(of.scenario, requests=(*late[:3], REQUESTS[3])))
+    assert find("schedule.legal").check(sooner) != []
 
 
 def test_a_queue_of_several_is_counted() -> None:

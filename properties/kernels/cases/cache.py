@@ -93,7 +93,8 @@ def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argu
 def _tables(draw: Draw, lengths: list[int], pages: int, page_size: int) -> tuple[list[list[int]], list[int], int]:
     """Return table, slots that hold values, and the pool's size; the last page may be cut short by the pool's end."""
     needed = [-(-length // page_size) for length in lengths]
-    free = iter(draw(st.permutations(range(1, sum(needed) + 2))))
+    # Page 0 as well: an op knows of no scratch.
+    free = iter(draw(st.permutations(range(sum(needed) + 2))))
     table, live = [], []
     size = (sum(needed) + 2) * page_size - draw(st.integers(0, page_size - 1))
     for count, length in zip(needed, lengths, strict=True):

@@ -18,7 +18,7 @@ from draftproof.faults.mutation.mutant import LEFT_OUT, RULES, Sample
 from draftproof.faults.mutation.score import KILLED, Fate, Score, judge_all
 from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 from draftproof.properties.values.case import decode, encode
-from draftproof.properties.values.drafts import BY_NAME
+from draftproof.properties.values.drafts import BY_NAME, read_from
 from draftproof.properties.values.scenario import Scenario
 
 _TEMPLATE = Path(__file__).with_name("score.md.j2")
@@ -97,7 +97,8 @@ def _scenarios(models: Sequence[Path], drafts: Sequence[Path], seed: int, count:
         offered = list(every_draft(path.resolve(), None, seed).drafts)
         if any(BY_NAME[one.name].layer_a_draft for one in offered):
             # Its first MTP layer is a head as well.
-            offered.append(one_draft(path.resolve(), "eagle", None, seed, built_in=True))
+            heads = read_from("directory or seed")
+            offered += (one_draft(path.resolve(), name, None, seed, built_in=True) for name in heads)
         for draft in drafts:
             try:
                 offered += every_draft(path.resolve(), draft.resolve(), seed).drafts

@@ -37,6 +37,7 @@ RULES = {
     "`num_warps=`, `num_stages=`, `eviction_policy=`": "hints to a compiler for GPUs, which change no result",
     "`if PDL:`, `gdc_*()`, `debug_barrier()`": "order kernels and threads that run at once: on CUDA only",
     "`before_launch(..)`": "tells an observer what a crash would end; a healthy engine shows nothing of it",
+    "which of two tensors is asked for its `.device`": "all tensors of a call are on one device",
     "exchanged arguments of `min`, `max`, `minimum`, `maximum`, `promote_types`": "give the same in any order",
 }
 """What is not mutated wherever it stands, and why."""

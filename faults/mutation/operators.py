@@ -118,7 +118,7 @@ def _droppable(statement: Any) -> bool:
 
 def _alike(node: Any) -> list[str]:
     """Return the parameters that could be read in place of a name, which must be a parameter, too."""
-    if node.type != "name" or node.parent is None or _named(node):
+    if node.type != "name" or node.parent is None or _named(node) or _is_asked_for_device(node):
         return []
     function = node.search_ancestor("funcdef")
     if function is None or node.start_pos < function.children[-1].start_pos:
@@ -127,6 +127,11 @@ def _alike(node: Any) -> list[str]:
     kind = kinds.get(node.value)
     others = [name for name, other in kinds.items() if other == kind and name not in (node.value, "self", "cls")]
     return others[:1] if kind and node.value not in ("self", "cls") else []
+
+
+def _is_asked_for_device(node: Any) -> bool:
+    """Return whether no more of a tensor is read than its device, which is that of all others."""
+    return (dot := node.get_next_leaf()) is not None and dot.value == "." and dot.get_next_leaf().value == "device"
 
 
 def _named(node: Any) -> bool:

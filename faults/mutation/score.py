@@ -207,11 +207,13 @@ class Triage(Value, frozen=True, kw_only=True):
     """What is known of survivors, as `triage.toml` says it: an argument for each.
 
     `equivalent` and `left` have the keys of mutants: nothing could tell it from the original, or it is left unnoticed.
-    `speed` and `masked` have lines (`path | before`): nothing could tell any survivor there, or any that changes no
-    more than what a load gives for elements beyond its mask.
+    `same` has expressions that are equal in a file (`path | one | other`). `speed` and `masked` have lines
+    (`path | before`): nothing could tell any survivor there, or any that changes no more than what a load gives for
+    elements beyond its mask.
     """
 
     equivalent: dict[str, str] = msgspec.field(default_factory=dict)
+    same: dict[str, str] = msgspec.field(default_factory=dict)
     speed: dict[str, str] = msgspec.field(default_factory=dict)
     masked: dict[str, str] = msgspec.field(default_factory=dict)
     left: dict[str, str] = msgspec.field(default_factory=dict)
@@ -220,8 +222,15 @@ class Triage(Value, frozen=True, kw_only=True):
         """Return why nothing could tell a survivor from the original, empty if something could."""
         if why := self.equivalent.get(one.key) or self.speed.get(one.place):
             return why
-        alike = _OTHER.sub("", one.before) == _OTHER.sub("", one.after)
-        return self.masked.get(one.place, "") if alike else ""
+        if _OTHER.sub("", one.before) == _OTHER.sub("", one.after):
+            return self.masked.get(one.place, "")
+        return next((why for key, why in self.same.items() if _takes_for(one, *key.split(" | "))), "")
+
+
+def _takes_for(one: MutatedLine, path: str, this: str, other: str) -> bool:
+    """Return whether a mutant does no more than take one expression of a file for another."""
+    named = re.compile(rf"(?<![\w.]){re.escape(other)}(?!\w)")
+    return one.path == path and named.sub(lambda _: this, one.before) == named.sub(lambda _: this, one.after)
 
 
 def triaged() -> Triage:

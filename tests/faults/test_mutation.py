@@ -35,6 +35,7 @@ def test_our_operators_do_what_their_examples_say(operator, example):
         "def f(a: int, b: str):\n    return a\n",
         "def f(a: int):\n    return a.b\n",
         "def f(a: int, b: int):\n    g(b=1)\n    return 0\n",
+        "def f(a: Tensor, b: Tensor):\n    return a.device\n",
     ],
 )
 def test_only_like_parameters_are_taken_for_each_other(text):
@@ -142,6 +143,21 @@ def test_only_what_a_masked_load_gives_beyond_its_mask_is_equivalent(after, why)
     assert known.why_equivalent(one) == why
 
 
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        ("x = f(b.shape[0], a.shape[1])", "same"),
+        ("x = f(b.shape[0], b.shape[1])", ""),
+        ("x = f(a.shape[0], b.shape[0])", ""),
+    ],
+)
+def test_only_what_is_known_to_be_equal_is_taken_for_the_other(after, why):
+    one = msgspec.structs.replace(row(Fate.SURVIVED, after), before="x = f(a.shape[0], a.shape[1])")
+    known = Triage(same={"engine/x.py | a.shape[0] | b.shape[0]": "same"})
+    assert known.why_equivalent(one) == why
+    assert known.why_equivalent(msgspec.structs.replace(one, path="engine/y.py")) == ""
+
+
 def test_whatever_survives_in_a_line_that_only_cuts_work_is_equivalent():
     rows = [row(Fate.SURVIVED, "c"), row(Fate.CONTRACT, "d")]
     score = scored(0, rows, Triage(speed={rows[0].place: "a matter of speed"}))
@@ -174,9 +190,14 @@ def test_triages_are_of_lines_that_are_there():
     assert not known.equivalent.keys() & known.left.keys()
     assert not known.speed.keys() & known.masked.keys()
     for key, why in (known.equivalent | known.speed | known.masked | known.left).items():
-        path, before = key.split(" | ")[:2] if key.count(" | ") > 1 else key.split(" | ")
+        path, before = key.split(" | ", 2)[:2]
         lines = {line.strip() for line in sources[path].splitlines()}
         assert before in lines or all(part in sources[path] for part in before.split("  ")), key
+        assert len(why) > 20, key
+    for key, why in known.same.items():
+        path, this, other = key.split(" | ")
+        assert this in sources[path], key
+        assert other.partition(".")[0] in sources[path], key
         assert len(why) > 20, key
 
 

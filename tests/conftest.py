@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.layers import has_fast, layer
+from tests.layers import LAYERS, has, layer
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file of other layers for `make test-fast`: that takes as long as its tests."""
-    fast_only = config.option.markexpr.startswith("fast and ")
+    """Import no file of other layers for `make test-fast` and `make test-slow`: that takes as long as many tests."""
     file = collection_path.relative_to(ROOT).as_posix()
-    return True if fast_only and file.endswith(".py") and not has_fast(file) else None
+    only = next((name for name in LAYERS if config.option.markexpr.startswith(f"{name} and ")), None)
+    return True if only and file.endswith(".py") and not has(only, file) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Layer = Literal["fast", "slow"]
+LAYERS: tuple[Layer, ...] = get_args(Layer)
 
 FAST = (
     "tests/properties/",
@@ -56,9 +57,12 @@ SLOW = (
     "tests/benchmarks/",
     # Every kind of checkpoint goes through the command, and every draft of one through the whole reference.
     "tests/cli/test_model.py",
+    "tests/faults/test_checkpoints.py::test_a_fault_meets_the_users_checkpoint",
     "tests/reference/test_checkpoint_drafts.py",
-    # The engine is bisected over a history of 64 commits.
+    # The engine is bisected over a history of up to 64 commits.
     "tests/fuzz/test_history.py::test_the_commit_that_brought_a_fault_in_is_named",
+    # Every step of the workflows is run.
+    "tests/test_workflows.py::test_a_workflow_runs_as_it_stands",
 )
 
 
@@ -69,6 +73,7 @@ def layer(nodeid: str) -> Layer | None:
     return layers[max(fitting, key=len)] if fitting else None
 
 
-def has_fast(file: str) -> bool:
-    """Return whether a file, by its path from the root, may hold tests of the fast layer."""
-    return layer(file) == "fast" or any(prefix.startswith(f"{file}::") for prefix in FAST)
+def has(name: Layer, file: str) -> bool:
+    """Return whether a file, by its path from the root, may hold tests of the fast or of the slow layer."""
+    prefixes = {"fast": FAST, "slow": SLOW}[name]
+    return layer(file) == name or any(prefix.startswith(f"{file}::") for prefix in prefixes)

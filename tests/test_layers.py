@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.expression import Expression
 
-from tests.layers import BETWEEN, FAST, SLOW, has_fast, layer
+from tests.layers import BETWEEN, FAST, LAYERS, SLOW, Layer, has, layer
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -62,9 +62,23 @@ def test_a_new_test_is_in_the_layer_between():
     assert layer("tests/kernels/test_compile.py::test_new") == "slow"
 
 
-def test_no_file_with_a_fast_test_is_left_out():
-    fast = {name.partition("::")[0] for name in names_of_tests() if layer(name) == "fast"}
-    assert {file for file in {name.partition("::")[0] for name in names_of_tests()} if has_fast(file)} == fast
+def test_lists_alone_say_which_tests_are_in_a_layer():
+    """What a marker in a file says is not known before it is imported."""
+    markers = [f"pytest.mark.{name}" for name in LAYERS]
+    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if set(markers) & attributes(path)]
+    assert marked == []
+
+
+def attributes(path: Path) -> set[str]:
+    """Return every a.b.c of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+@pytest.mark.parametrize("wanted", LAYERS)
+def test_no_file_with_a_test_of_a_layer_is_left_out(wanted: Layer):
+    files = {name.partition("::")[0] for name in names_of_tests() if layer(name) == wanted}
+    assert {file for file in {name.partition("::")[0] for name in names_of_tests()} if has(wanted, file)} == files
 
 
 def test_the_marker_is_there(request: pytest.FixtureRequest):

@@ -127,7 +127,6 @@ ON_GPUS = (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "name", "job", "event", "steps", "kept"),
     [

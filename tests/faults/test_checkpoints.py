@@ -95,7 +95,6 @@ def test_options_that_do_not_fit_are_2_and_named(options: tuple[str, ...], named
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_fault_meets_the_users_checkpoint(tmp_path: Path):
     path = str(tiny_qwen3(tmp_path / "qwen3", rms_norm_eps=3e-3))
     options = ["--model", path, "--seeds", "1", "--examples", "1"]

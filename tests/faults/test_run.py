@@ -212,7 +212,7 @@ def test_a_kernel_fault_is_found_under_the_interpreter():
 
 
 def test_a_wrong_stride_is_reported_as_one():
-    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[2], examples=16)
+    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[2], examples=6)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None
@@ -261,7 +261,7 @@ def test_seeds_that_run_side_by_side_say_the_same(monkeypatch):
 
     def without_times(parallel: int) -> list[FaultResult]:
         found = run_faults(
-            [catalogue()["batch-order-mismatch"]], seeds=[0, 1], examples=3, baseline=True, parallel=parallel
+            [catalogue()["batch-order-mismatch"]], seeds=[0, 1], examples=2, baseline=True, parallel=parallel
         ).faults
         blank = {"seconds": 0.0, "time": Spread(), "seconds_to_detect": ()}
         return [msgspec.structs.replace(one, **blank) for one in found]

@@ -281,15 +281,15 @@ def test_the_generated_repository_is_always_the_same(tmp_path):
     assert git(one.folder, "status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize(("unbuildable", "seed"), [("no", 0), ("python", 1), ("build", 2)])
-def test_the_commit_that_brought_a_fault_in_is_named(tmp_path, case, unbuildable, seed):
+@pytest.mark.parametrize(("unbuildable", "seed", "commits"), [("no", 0, 64), ("python", 1, 16), ("build", 2, 16)])
+def test_the_commit_that_brought_a_fault_in_is_named(tmp_path, case, unbuildable, seed, commits):
     module = example()
-    made = module.make(tmp_path / "r", seed=seed, unbuildable=unbuildable)
+    made = module.make(tmp_path / "r", seed=seed, unbuildable=unbuildable, commits=commits)
     setup = (sys.executable, *module.SETUP[1:]) if unbuildable == "build" else ()
     report = bisected(made.folder, case, made.hashes, setup=setup)
     assert report.first is not None
     assert report.first.hash == made.hashes[made.culprit]
-    assert report.tested - report.skipped <= 7
+    assert report.tested - report.skipped <= commits.bit_length()
     assert (report.skipped > 0) == (unbuildable != "no")
     assert report.bad.first is not None
     assert report.bad.first.contract == "draft.positions"

@@ -1,6 +1,6 @@
 """Holds every op to its contract on one implementation; run as a program, in a process of its own.
 
-TRITON_INTERPRET=1 python lane.py EXAMPLES      prints {ops: {op: {examples, changed, differences}}, ..} as JSON
+TRITON_INTERPRET=1 python lane.py EXAMPLES OP..   prints {ops: {op: {examples, changed, differences}}, ..} as JSON
 """
 
 import json
@@ -89,13 +89,13 @@ def is_caught(wrong: Kernel, op: str, dtypes: Sequence[torch.dtype], examples: i
 
 
 def main() -> None:
-    """Print the tallies of all ops, ring, float32 and float16, as one JSON object."""
-    examples = int(sys.argv[1])
+    """Print the tallies of the ops, ring, float32 and float16, as one JSON object."""
+    examples, ops = int(sys.argv[1]), sys.argv[2:]
     tallies = {
         op: vars(tally(op, (torch.float32, torch.float16), examples // 2 if OPS[op].is_slow else examples))
-        for op in OPS
+        for op in ops
     }
-    large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in OPS if OPS[op].has_large}
+    large = {op: vars(tally(op, (torch.float32,), LARGE_EXAMPLES, large=True)) for op in ops if OPS[op].has_large}
     sources = sorted(name.rpartition(".")[2] for name in sys.modules if ".kernels.triton_" in name)
     implementation = kernels.registry.implementation()
     json.dump({"implementation": implementation, "sources": sources, "ops": tallies, "large": large}, sys.stdout)

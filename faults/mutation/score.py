@@ -207,12 +207,13 @@ class Triage(Value, frozen=True, kw_only=True):
     """What is known of survivors, as `triage.toml` says it: an argument for each.
 
     `equivalent` and `left` have the keys of mutants: nothing could tell it from the original, or it is left unnoticed.
-    `same` has expressions that are equal in a file (`path | one | other`). `speed` and `masked` have lines
-    (`path | before`): nothing could tell any survivor there, or any that changes no more than what a load gives for
-    elements beyond its mask.
+    `same` has expressions that are equal in a file (`path | one | other`). `defaults`, `speed` and `masked` have lines
+    (`path | before`): nothing could tell any survivor there, for `masked` any that changes no more than what a load
+    gives for elements beyond its mask.
     """
 
     equivalent: dict[str, str] = msgspec.field(default_factory=dict)
+    defaults: dict[str, str] = msgspec.field(default_factory=dict)
     same: dict[str, str] = msgspec.field(default_factory=dict)
     speed: dict[str, str] = msgspec.field(default_factory=dict)
     masked: dict[str, str] = msgspec.field(default_factory=dict)
@@ -220,7 +221,7 @@ class Triage(Value, frozen=True, kw_only=True):
 
     def why_equivalent(self, one: MutatedLine) -> str:
         """Return why nothing could tell a survivor from the original, empty if something could."""
-        if why := self.equivalent.get(one.key) or self.speed.get(one.place):
+        if why := self.equivalent.get(one.key) or (self.speed | self.defaults).get(one.place):
             return why
         if _OTHER.sub("", one.before) == _OTHER.sub("", one.after):
             return self.masked.get(one.place, "")

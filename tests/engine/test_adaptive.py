@@ -20,6 +20,7 @@ from draftproof.engine.adaptive import (
     effective_max_speculative_num_draft_tokens,
     start,
 )
+from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig, SlotConfig
 from draftproof.properties.values.scenario import Adaptive
 from draftproof.reference import control
 
@@ -283,3 +284,13 @@ def test_rows_must_match() -> None:
     config = AdaptiveConfig(initial=3)
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         advance(config, start(config), [3, 3], [1])
+
+
+def test_what_a_file_may_leave_out_is_as_in_sglang():
+    """A check gives every setting, so that no scenario shows these."""
+    usual = {"alpha": 0.2, "interval": 5, "warmup": 10}
+    one = asdict(AdaptiveConfig(3))
+    assert one == {"initial": 3, "candidates": (1, 3, 7), **usual, "down": -0.25, "up": 0.0}
+    by_batch = asdict(BatchAdaptiveConfig(3, (SlotConfig(1, (1, 3)),)))
+    slot = {"batch": 1, "candidates": (1, 3), "down": -0.25, "up": 0.0, "ceiling": 0.0}
+    assert by_batch == {"initial": 3, "slots": (slot,), **usual, "rounding": ()}

@@ -160,8 +160,8 @@ def test_only_what_is_known_to_be_equal_is_taken_for_the_other(after, why):
 
 def test_whatever_survives_in_a_line_that_only_cuts_work_is_equivalent():
     rows = [row(Fate.SURVIVED, "c"), row(Fate.CONTRACT, "d")]
-    score = scored(0, rows, Triage(speed={rows[0].place: "a matter of speed"}))
-    assert [one.fate for one in score.mutants] == [Fate.EQUIVALENT, Fate.CONTRACT]
+    for known in (Triage(speed={rows[0].place: "a matter of speed"}), Triage(defaults={rows[0].place: "given"})):
+        assert [one.fate for one in scored(0, rows, known).mutants] == [Fate.EQUIVALENT, Fate.CONTRACT]
 
 
 def test_the_document_tells_contracts_from_crashes_and_hangs():
@@ -189,7 +189,7 @@ def test_triages_are_of_lines_that_are_there():
     known = triaged()
     assert not known.equivalent.keys() & known.left.keys()
     assert not known.speed.keys() & known.masked.keys()
-    for key, why in (known.equivalent | known.speed | known.masked | known.left).items():
+    for key, why in (known.equivalent | known.defaults | known.speed | known.masked | known.left).items():
         path, before = key.split(" | ", 2)[:2]
         lines = {line.strip() for line in sources[path].splitlines()}
         assert before in lines or all(part in sources[path] for part in before.split("  ")), key

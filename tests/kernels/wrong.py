@@ -109,6 +109,11 @@ def hole_reads_slot_zero(out, q, k_pool, v_pool, table, rows, positions, page_si
 
 
 @wrong("paged_attention")
+def page_zero_is_taken_for_a_hole(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
+    ops.paged_attention(out, q, k_pool, v_pool, table.where(table != 0, -1), rows, positions, page_size, scale)
+
+
+@wrong("paged_attention")
 def heads_interleaved(out, q, k_pool, v_pool, table, rows, positions, page_size, scale):
     order = torch.arange(q.shape[1]).reshape(-1, k_pool.shape[1]).T.flatten()
     held = torch.empty_like(out)

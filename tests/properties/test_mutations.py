@@ -20,7 +20,7 @@ from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import KINDS
 from draftproof.properties.values.observed import Datum, Observed, numbers
-from draftproof.properties.values.trace import Observation
+from draftproof.properties.values.trace import Observation, Trace
 from tests.properties.evidence import OF_DRAFTS, SCENARIOS, evidence, evidence_of, with_observations
 
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
@@ -78,8 +78,28 @@ def mutants(of: Evidence, channel: str) -> Iterator[Evidence]:
 
 
 def replaced(of: Evidence, at: int, by: tuple[Observation, ...]) -> Evidence:
-    observations = of.subject.observations
-    return with_observations(of, (*observations[:at], *by, *observations[at + 1 :]))
+    """The evidence with other observations of the same channel in place of one.
+
+    The index of the other channels is the same: to make it anew takes as long as many contracts.
+    """
+    observations, index = of.subject.observations, of.subject.index
+    changed = with_observations(of, (*observations[:at], *by, *observations[at + 1 :]))
+    channel, key, _ = observations[at]
+    old = index[channel].items()
+    own = dict(pair for one in old for pair in ([(new.key, new.value) for new in by] if one[0] == key else [one]))
+    vars(changed.subject)["index"] = {**index, channel: own}
+    return changed
+
+
+def test_the_index_of_changed_evidence_is_that_of_its_observations() -> None:
+    of = evidence(scenario=SCENARIOS[0])
+    for at in (0, len(of.subject.observations) // 2, len(of.subject.observations) - 1):
+        one = of.subject.observations[at]
+        other = one._replace(key=one.key._replace(round=77))
+        for by in ((), (other,), (one, other)):
+            changed = replaced(of, at, by).subject
+            assert changed.index == Trace(changed.subject, changed.channels, changed.observations).index
+            assert changed.index != of.subject.index
 
 
 def fails(contract: Contract, of: Evidence) -> bool:

@@ -24,6 +24,7 @@ from draftproof.reference.memo import Memo
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
+from draftproof.reference.text import with_token_gaps
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,9 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     if other is not None:
         runs.append((varied_scenario(scenario), other, known.varied or known.trace))
     silent = frozenset[str]().union(*(_silent(subject, *of_run) for of_run in runs))
-    return Evidence(scenario, known.script, known.trace, base, other, known.varied, silent=silent, limits=limits)
+    expected, *varied = (with_token_gaps(of, known.script, trace, ran.texts) for of, ran, trace in runs)
+    expected_varied = varied[0] if varied and varied[0] is not expected else None
+    return Evidence(scenario, known.script, expected, base, other, expected_varied, silent=silent, limits=limits)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:

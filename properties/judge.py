@@ -21,6 +21,8 @@ from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
 TIES_PER_THOUSAND = 2
+# A text of which more tokens were not the best of their row proves little of an engine (S-TEXT-4).
+TOKEN_TIES_PER_THOUSAND = 20
 _WRITES = {
     LaunchKind.PREFILL: "verify",
     LaunchKind.VERIFY: "verify",
@@ -129,8 +131,9 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
     missing = unreached(contract.minimum, counts, unreachable)
     if not results:
         missing = missing or ("scenarios >= 1",)
-    if counts.get("ties", 0) * 1000 > TIES_PER_THOUSAND * counts.get("tokens_emitted", 0):
-        missing = (*missing, f"ties <= {TIES_PER_THOUSAND} per 1000 tokens")
+    ties, most = ("ties", TIES_PER_THOUSAND) if contract.by_round else ("token_ties", TOKEN_TIES_PER_THOUSAND)
+    if counts.get(ties, 0) * 1000 > most * counts.get("tokens_emitted", 0):
+        missing = (*missing, f"{ties} <= {most} per 1000 tokens")
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=contract.name, verdict=outcome, scenarios=len(results), missing=missing)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from draftproof.properties.contracts.base import Differences, contract, equals
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_right_token
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.relations import ChoiceOf, NotGreedy
 from draftproof.properties.values.trace import Key
@@ -15,18 +16,42 @@ def _lossless(evidence: Evidence) -> Differences:
     """Check that all emitted tokens are those of plain greedy decoding; how rounds cut them is no part of it."""
     got = evidence.subject.typed("accept.emitted", TokenIds)
     for request, script in enumerate(evidence.script.requests):
-        if request in evidence.ties:
-            continue
-        keys = sorted(key for key in got if key.request == request)
-        emitted = [(token, key) for key in keys for token in got[key]]
-        text = tuple(token for token, _ in emitted)
-        if text != script.tokens:
-            pairs = enumerate(zip(text, script.tokens, strict=False))
-            first = next((i for i, (is_, must) in pairs if is_ != must), min(len(text), len(script.tokens)))
-            key = emitted[first][1] if first < len(emitted) else Key(request, len(script.rounds))
+        text = evidence.subject.texts.get(request, ())
+        first = _first_wrong(evidence, request, text)
+        if first is not None:
+            keys = [key for key in sorted(got) if key.request == request for _ in got[key]]
+            key = keys[first] if first < len(keys) else Key(request, len(script.rounds))
             place = Mismatch("accept.emitted", key, script.tokens, text, NotGreedy())
             yield place.divergence("output.lossless")
             return
+
+
+def _first_wrong(evidence: Evidence, request: int, text: tuple[int, ...]) -> int | None:
+    """Return which token of a text is the first that is wrong, lacking or too much; None if it is right (S-TEXT).
+
+    A real model's text is judged by its own continuation: any token that rounding cannot tell from the best is right.
+    """
+    script = evidence.script.requests[request]
+    if text == script.tokens or _is_tied_by_experts(evidence, request):
+        return None
+    gaps = evidence.reference.token_gaps.get(request)
+    if gaps is None:
+        pairs = enumerate(zip(text, script.tokens, strict=False))
+        return next((i for i, (is_, must) in pairs if is_ != must), min(len(text), len(script.tokens)))
+    of, most = evidence.scenario.requests[request], evidence.scenario.memory.max_len
+    end = min(of.budget, most - len(of.prompt))
+    end = next((i + 1 for i, token in enumerate(text[:end]) if token in script.stop), end)
+    wrong = [i for i, gap in enumerate(gaps) if not is_right_token(evidence.scenario, gap)]
+    if len(gaps) < len(text):
+        wrong.append(len(gaps))
+    if len(text) != end:
+        wrong.append(min(len(text), end))
+    return min(wrong, default=None)
+
+
+def _is_tied_by_experts(evidence: Evidence, request: int) -> bool:
+    """Return whether rounding may choose other experts somewhere, which nobody can follow by the text."""
+    return any(at[0] == request and gap < CLOSE_EXPERTS for at, gap in evidence.reference.gaps.items())
 
 
 def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
@@ -61,7 +86,7 @@ CONTRACTS = (
         _lossless,
         ("accept.emitted",),
         by_round=False,
-        cites="S-ROUND-7",
+        cites="S-ROUND-7, S-TEXT-2, S-TEXT-3",
         minimum="scenarios tokens_emitted accept_partial accept_all",
     ),
 )

@@ -43,6 +43,7 @@ _RUNS: Table[RunSample] = {
     "engine_steps": lambda run: run.engine_steps,
     "exact_ties": lambda run: run.exact_ties,
     "ties": lambda run: run.ties,
+    "token_ties": lambda run: run.token_ties,
     **{f"poison_{poison}": _is_one(poison=poison) for poison in "01"},
     **{f"variant_{name}": _is_one(changed=name) for name in VARIANTS},
     "adaptive_scenarios": lambda run: run.control.startswith("adaptive"),

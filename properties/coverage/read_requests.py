@@ -47,6 +47,7 @@ def read_run(evidence: Evidence) -> RunSample:
         steps=scenario.steps,
         engine_steps=len({row.step for row in evidence.schedule.rows}),
         ties=len(evidence.ties),
+        token_ties=sum(gap.below > 0 for gaps in evidence.reference.token_gaps.values() for gap in gaps),
         exact_ties=sum(not margin for _, margin in choices),
         chained_extends=extends,
         first_layer_extends=first_layer,

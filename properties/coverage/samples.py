@@ -42,6 +42,7 @@ class RunSample(NamedTuple):
     steps: int
     engine_steps: int
     ties: int
+    token_ties: int
     exact_ties: int
     chained_extends: int
     first_layer_extends: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_tied
-from draftproof.properties.values.observed import Choice, Datum
+from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_right_token, is_tied
+from draftproof.properties.values.observed import Choice, Datum, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -30,7 +30,29 @@ def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties)
             if is_tied(scenario, one, got.get(key), second.get(key)):
                 order = Observation(channel, key, 0).order
                 ties[key.request] = min(order, ties.get(key.request, order))
+    for request, round_ in _text_ties(scenario, reference, subject).items():
+        # What a round drafts comes before what it verifies.
+        order = Observation("verify.ids", Key(request, round_), 0).order
+        ties[request] = min(order, ties.get(request, order))
     return ties
+
+
+def _text_ties(scenario: Scenario, reference: Trace, subject: Trace) -> Mapping[int, int]:
+    """Return the round in which the text of a request first has another token that is right, too (S-TEXT-2)."""
+    own, ties = reference.texts, {}
+    for request, gaps in reference.token_gaps.items():
+        text = subject.texts[request]
+        first = next((i for i, (one, other) in enumerate(zip(text, own[request], strict=False)) if one != other), None)
+        if first is not None and first < len(gaps) and is_right_token(scenario, gaps[first]):
+            ties[request] = _round_of(subject, request, first)
+    return ties
+
+
+def _round_of(trace: Trace, request: int, number: int) -> int:
+    """Return the round in which a request emitted its token `number`, from 0 on."""
+    emitted = sorted((key, len(value)) for key, value in trace.typed("accept.emitted", TokenIds).items())
+    rounds = [key.round for key, count in emitted if key.request == request for _ in range(count)]
+    return rounds[number]
 
 
 def find_other_choices(reference: Trace, rounded: Trace) -> Ties:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +15,7 @@ from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, TokenIds
+from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
@@ -142,8 +141,5 @@ class Evidence:
 
         How rounds cut the text is no part of it: a bad draft is rejected, and then the same tokens take more rounds.
         """
-        text: dict[int, TokenIds] = defaultdict(tuple)
-        for key, emitted in sorted(self.subject.typed("accept.emitted", TokenIds).items()):
-            text[key.request] += emitted
-        requests = enumerate(self.script.requests)
-        return any(text[number] != solved.tokens for number, solved in requests if number not in self.ties)
+        texts, requests = self.subject.texts, enumerate(self.script.requests)
+        return any(texts.get(number, ()) != solved.tokens for number, solved in requests if number not in self.ties)

@@ -12,7 +12,7 @@ import numpy as np
 
 from draftproof.properties.values.observed import Choice, Datum
 from draftproof.properties.values.scenario import Checkpoint, Scenario
-from draftproof.properties.values.trace import Key
+from draftproof.properties.values.trace import Key, TokenGap
 
 Near = Callable[[Key, np.ndarray, np.ndarray], bool]
 Values = Mapping[Key, Datum]
@@ -100,6 +100,11 @@ def is_tied(scenario: Scenario, expected: Choice, got: Choice | None, rounded: C
         return False
     carried = CARRIED * abs(expected[1] - rounded[1]) if rounded and rounded[0] == expected[0] else 0.0
     return expected[1] < max(2 * logit_bound(scenario), carried)
+
+
+def is_right_token(scenario: Scenario, gap: TokenGap) -> bool:
+    """Return whether a token is the best of its row as far as rounding can tell (S-TEXT-2)."""
+    return gap.below <= max(2 * logit_bound(scenario), CARRIED * gap.carried) or gap.experts < CLOSE_EXPERTS
 
 
 def _dtype(scenario: Scenario) -> str:

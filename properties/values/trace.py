@@ -45,12 +45,25 @@ class MalformedTraceError(DraftproofError, ValueError):
     """A trace that cannot be judged: a key twice, a value of the wrong type, a channel of its subject not at all."""
 
 
+class TokenGap(NamedTuple):
+    """How far a token that was emitted is below the best of its row.
+
+    `below` in float64; `carried` is by how much that differs in float32; `experts` is the least that an expert which
+    was chosen somewhere in the pass had over one that was not.
+    """
+
+    below: float
+    carried: float
+    experts: float
+
+
 @dataclass(frozen=True)
 class Trace:
     """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares.
 
     Only the reference of a real model has the others: `gaps` are by (request, round) the least that an expert which was
-    chosen somewhere had over one that was not, `rounded` is the same run in float32.
+    chosen somewhere had over one that was not, `rounded` is the same run in float32, and `token_gaps` are, by request,
+    those of a subject's text that is not the reference's (reference/text.py).
     """
 
     subject: str
@@ -58,6 +71,7 @@ class Trace:
     observations: tuple[Observation, ...]
     gaps: Mapping[tuple[int, int], float] = field(default_factory=dict)
     rounded: Trace | None = None
+    token_gaps: Mapping[int, tuple[TokenGap, ...]] = field(default_factory=dict)
 
     @cached_property
     def index(self) -> Mapping[str, Mapping[Key, Datum]]:
@@ -77,6 +91,14 @@ class Trace:
                 again.append(observation)
             seen.add(place)
         return tuple(again)
+
+    @cached_property
+    def texts(self) -> Mapping[int, tuple[int, ...]]:
+        """request -> all tokens that it emitted, in order of its rounds."""
+        texts: dict[int, tuple[int, ...]] = {}
+        for key, emitted in sorted(self.channel("accept.emitted").items()):
+            texts[key.request] = texts.get(key.request, ()) + cast("tuple[int, ...]", emitted)
+        return texts
 
     def channel(self, name: str) -> Mapping[Key, Datum]:
         return self.index.get(name, {})

@@ -89,7 +89,7 @@ reference = cache(solved)
 @cache
 def scenarios(path: Path) -> tuple[Scenario, ...]:
     """Some whose first request emits more than the tests count to."""
-    drawn = [one for one in checkpoint_scenarios(path, draft="ngram", seed=3, count=3) if not one.dynamic]
+    drawn = [one for one in checkpoint_scenarios(path, draft="ngram", seed=3, count=5) if not one.dynamic]
     return tuple(one for one in drawn if len(reference(one).script.requests[0].tokens) > 6)[:2]
 
 

@@ -98,15 +98,30 @@ def _features(scenario: Scenario, turn: int) -> tuple[int, ...]:
     return tuple(order[: _turn((2, 1, 3), turn)])
 
 
+def _longest(scenario: Scenario, turn: int) -> int:
+    """Return one to four tokens, under a controller two and more."""
+    return max(_turn(_LONGEST, turn), 2 if scenario.adaptive else 1)
+
+
+def _shortest(scenario: Scenario, turn: int) -> int:
+    """Return mostly one token, so that most rounds find something; under a controller as many as there may be, so that
+    rows that find nothing run beside others.
+    """
+    longest = _longest(scenario, turn)
+    if scenario.adaptive:
+        return longest
+    return 1 if turn % 3 else 1 + turn // 3 % longest
+
+
 # How a turn makes the fields that an EAGLE draft has not. Three in four chain; a lookup mostly goes down to one token,
 # so that most rounds find something.
 _FIELDS: dict[str, Callable[[Scenario, int], Any]] = {
     "layers": lambda _, turn: _turn(_LAYERS, turn),
     "chain": lambda _, turn: turn % 4 != 3,
     "features": _features,
-    "max_n": lambda _, turn: _turn(_LONGEST, turn),
+    "max_n": _longest,
     "match": lambda _, turn: "latest" if turn % 5 == 2 else "earliest",
-    "min_n": lambda _, turn: 1 if turn % 3 else 1 + turn // 3 % _turn(_LONGEST, turn),
+    "min_n": _shortest,
 }
 # Those of a head on features that it has as an EAGLE draft does, and others.
 _OF_WIDE_HEADS: dict[str, Callable[[Scenario, int], Any]] = {"lanes": _lanes, "head_vocab": _head_vocab}

@@ -11,13 +11,21 @@ from draftproof.properties.values.scenario import WRONG, RoundPlan
 Draw = st.DrawFn
 # Where so many drafts can be in a round, half of them are.
 _MANY = 8
+# Of six requests two verify in the last of their rounds what the draft proposes, and one begins with all accepted.
+_MORE = ("", "own", "", "all", "", "own")
 _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforced")
 
 
 @st.composite
 def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw one request's plans by an accept pattern, and for each what the first draft is that is not right."""
-    return tuple(replace(plan, wrong=draw(sampled(WRONG))) for plan in draw(_rounds(pattern, steps)))
+    rounds = draw(_rounds(pattern, steps))
+    more = draw(sampled(_MORE))
+    if more == "all":
+        rounds = (RoundPlan(num_drafts=steps, num_correct=steps), *rounds)
+    if more == "own":
+        rounds = (*rounds, RoundPlan(num_drafts=steps, num_correct=-1))
+    return tuple(replace(plan, wrong=draw(sampled(WRONG))) for plan in rounds)
 
 
 @st.composite
@@ -27,6 +35,9 @@ def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
         pattern = draw(sampled(_ANY))
     if pattern in ("rising", "falling"):
         return _swing(draw, pattern, steps)
+    if pattern == "slow":
+        # With all drafts, of which the target takes next to none: near a limit most of them would lie beyond it.
+        return tuple(RoundPlan(num_drafts=steps, num_correct=some) for some in draw(sampled(((0, 0), (0, 1), (1, 0)))))
     count = draw(integers(1, 4))
     if pattern == "alternating":
         drafts = draw(integers(max(min(2, steps), _least(steps)), steps))

@@ -9,8 +9,10 @@ class Profile(NamedTuple):
     """A trigger.
 
     `requests` and `steps` (K) are the least of them that a scenario takes; `shape` names the profile whose batches and
-    memory it has. `hybrid`: the target has linear layers; `adaptive`: a controller chooses the step count;
-    `draft_batch`: larger batches get no drafts. `share`: so many of `len(CARDS)` scenarios of a draft have it.
+    memory it has. `pattern`: of its accepted drafts, `others`: where requests after the first have another one.
+    `crowded`: more requests decode than a batch may hold. `hybrid`: the target has linear layers; `adaptive`: a
+    controller chooses the step count; `draft_batch`: larger batches get no drafts. `share`: so many of `len(CARDS)`
+    scenarios of a draft have it.
     """
 
     name: str
@@ -18,9 +20,11 @@ class Profile(NamedTuple):
     steps: int = 1
     graphs: bool = False
     pattern: str = "any"
+    others: str = ""
     limits: bool = False
     long: bool = False
     together: bool = False
+    crowded: bool = False
     most_steps: int = 5
     hybrid: bool = False
     adaptive: bool = False
@@ -42,31 +46,31 @@ def _hybrid(name: str, **other: object) -> Profile:
 _ANY = Profile("any", share=0)
 _DENSE = (
     Profile("shrinking_batch", requests=3, steps=2, graphs=True, pattern="uneven", together=True),
-    Profile("partial_in_padding", requests=1, steps=3, graphs=True, pattern="partial"),
-    Profile("alternating", requests=2, steps=2, graphs=True, pattern="alternating"),
+    Profile("partial_in_padding", requests=3, steps=3, graphs=True, pattern="partial", crowded=True),
+    Profile("alternating", requests=3, steps=2, graphs=True, pattern="alternating", crowded=True),
     Profile("switching", requests=2, steps=3, graphs=True, pattern="switching"),
     Profile("oversized", requests=3, steps=2, graphs=True, pattern="partial", together=True, most_steps=3),
-    Profile("reuse", requests=3, steps=2, graphs=True, pattern="any", long=True),
-    Profile("limits", requests=2, steps=3, graphs=True, pattern="all", limits=True),
-    Profile("boundaries", requests=2, steps=4, graphs=True, pattern="uneven", limits=True),
+    Profile("reuse", requests=4, steps=2, graphs=True, pattern="any", long=True),
+    Profile("limits", requests=2, steps=4, graphs=True, pattern="all", others="slow", limits=True),
+    Profile("boundaries", requests=2, steps=4, graphs=True, pattern="uneven", others="slow", limits=True),
 )
 BY_NAME: dict[str, Profile] = {profile.name: profile for profile in _DENSE}
 _HYBRID = (
-    _hybrid("partial_in_padding", requests=2),
+    _hybrid("partial_in_padding"),
     _hybrid("reuse"),
     _hybrid("shrinking_batch"),
     _hybrid("alternating"),
     _hybrid("switching"),
-    _hybrid("limits", requests=3, shape="reuse"),
+    _hybrid("limits", requests=4, shape="reuse"),
     _hybrid("oversized"),
 )
 _ADAPTIVE = Profile("adaptive", requests=2, graphs=True, pattern="falling", adaptive=True)
 _DYNAMIC = (
-    _ADAPTIVE._replace(name="adaptive_rising", pattern="rising", hybrid=True),
+    _ADAPTIVE._replace(name="adaptive_rising", pattern="rising", hybrid=True, share=2),
     _ADAPTIVE,
     _ADAPTIVE._replace(name="adaptive_falling", hybrid=True),
     _ADAPTIVE._replace(
-        name="adaptive_oversized", pattern="rising", hybrid=True, requests=3, together=True, shape="oversized"
+        name="adaptive_oversized", pattern="rising", hybrid=True, requests=3, together=True, shape="oversized", share=2
     ),
     _ADAPTIVE._replace(name="adaptive_draft_batch", pattern="rising", draft_batch=True),
     _ADAPTIVE._replace(name="adaptive_limits", pattern="rising", hybrid=True, limits=True),

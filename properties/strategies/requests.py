@@ -18,6 +18,8 @@ Draw = st.DrawFn
 _BELOW = 97
 # Of the requests of a wide scenario the first two last for several rounds of all its drafts.
 _LASTING = 2
+# Under most controllers a row goes without drafts beside others that have some.
+_SKIPS = (False, True, True, True, True)
 
 
 class Fit(NamedTuple):
@@ -36,7 +38,9 @@ def requests(draw: Draw, profile: Profile, size: Size, fit: Fit, count: int) -> 
     if profile.shaped == "shrinking_batch" and count > 1 and draw(st.booleans()):
         return (drawn[0], *(_alike(drawn[1], shift, fit.vocab) for shift in range(count - 1)))
     if (profile.adaptive or profile.shaped == "switching") and draw(sampled((False, True, True))):
-        return (drawn[0], *(_alike(drawn[0], shift, fit.vocab) for shift in range(1, count)))
+        drawn = (drawn[0], *(_alike(drawn[0], shift, fit.vocab) for shift in range(1, count)))
+    if profile.adaptive and count > 1 and draw(sampled(_SKIPS)):
+        drawn = (drawn[0], _skipping(drawn[1]), *drawn[2:])
     return drawn
 
 
@@ -49,6 +53,13 @@ def _alike(request: Request, shift: int, vocab: int) -> Request:
     """Return a request alike in all but tokens: such end together, and a batch shrinks by several rows."""
     prompt = tuple((token + shift) % vocab for token in request.prompt)
     return endless(replace(request, prompt=prompt, rounds=tuple(map(_forced, request.rounds))))
+
+
+def _skipping(request: Request) -> Request:
+    """Return the request with a round without drafts after its first with right ones, where others have more."""
+    first = next((place for place, plan in enumerate(request.rounds) if plan.num_correct > 0), 0) + 1
+    none = RoundPlan(num_drafts=0, num_correct=0)
+    return replace(request, rounds=(*request.rounds[:first], none, *request.rounds[first:]))
 
 
 def _forced(plan: RoundPlan) -> RoundPlan:
@@ -66,7 +77,7 @@ def _request(draw: Draw, profile: Profile, size: Size, fit: Fit, index: int) -> 
         arrival=draw(sampled(_arrivals(profile, size, index))),
         prompt=prompt,
         budget=budget,
-        rounds=draw(plans(profile.pattern, fit.steps)),
+        rounds=draw(plans(profile.others if index and profile.others else profile.pattern, fit.steps)),
         stop_at=draw(sampled(places)),
         stops=_stops(draw, fit.vocab),
     )
@@ -101,13 +112,15 @@ def _stops(draw: Draw, vocab: int) -> tuple[int, ...]:
 
 
 def _arrivals(profile: Profile, size: Size, index: int) -> tuple[int, ...]:
-    """Return arrivals; `together`: the first is alone at first; "reuse": those without a slot wait for one."""
+    """Return arrivals; `together`: the first is alone at first; "reuse": those without a slot wait for one together."""
     if not index:
         return (0,)
     if profile.shaped == "reuse" and not size.captured:
-        return (0, 1) if index == 1 else (1 + index, 2 + index)
+        return (0, 1) if index == 1 else (index - 1, index)
     if profile.draft_batch:
         return (1, 2, 5)
+    if profile.crowded:
+        return (0, 1)
     return (1, 2) if profile.together else (0, 0, 1, 3)
 
 
@@ -125,4 +138,4 @@ def _budget(profile: Profile, size: Size, fit: Fit, index: int) -> tuple[int, in
         return (3, 6) if index else (14, 18)
     if profile.long and index:
         return 1, 4
-    return (9, 12) if profile.together and not index else (5, 11)
+    return (9, 12) if profile.crowded or (profile.together and not index) else (5, 11)

@@ -23,6 +23,7 @@ from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, 
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.turns import (
     ALIKE,
+    BY_BATCH,
     COMMITS,
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
@@ -94,6 +95,7 @@ def _drawn(
         variant=draw(sampled(HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS)),
         commit=draw(sampled(COMMITS)) if profile.hybrid else COMMITS[0],
         alike=draw(sampled(ALIKE)),
+        is_by_batch=draw(sampled(BY_BATCH)),
         form=draw(integers(0, 59)),
         number=0,
         services=draw(st.sampled_from(SERVICES)),
@@ -106,7 +108,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     """Draw what a turn leaves open."""
     profile, size = turn.profile, turn.size
     model, head = draw(models(profile.hybrid, turn.alike, size.layers))
-    adaptive = draw(_adaptive(profile, size)) if profile.adaptive else None
+    adaptive = draw(_adaptive(profile, size, turn.is_by_batch)) if profile.adaptive else None
     steps = max(adaptive.steps) if adaptive else _steps(draw, profile, size)
     page_size = draw(integers(1, 6)) if profile.name == "any" else draw(sampled(size.pages))
     chunk = max(size.chunks) if profile.shaped == "oversized" else draw(sampled(size.chunks))
@@ -193,9 +195,9 @@ _CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 
 
 @st.composite
-def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive | AdaptiveByBatch:
+def _adaptive(draw: Draw, profile: Profile, size: Size, is_by_batch: bool) -> Adaptive | AdaptiveByBatch:
     """Draw a controller that moves within a few rounds."""
-    if not size.controllers and draw(sampled((True, False, True, False, True))):
+    if is_by_batch and not size.controllers:
         return draw(by_batch())
     usual = _RISING if profile.pattern == "rising" else _CANDIDATES
     initial, candidates = draw(sampled(size.controllers or usual))
@@ -218,7 +220,8 @@ def _adaptive(draw: Draw, profile: Profile, size: Size) -> Adaptive | AdaptiveBy
 def _schedule(draw: Draw, profile: Profile, size: Size, count: int, chunk: int) -> Schedule:
     """Draw batches of all requests or of some; of few of them if larger ones get no drafts."""
     few = max(2 if count > 1 else 1, count // 2 if size.captured else 0)
-    max_batch = draw(integers(max(few, min(count, 3) if profile.requests > 2 else 1), max(count, few)))
+    least = min(count, 3) if profile.requests > 2 and not profile.crowded else 1
+    max_batch = draw(integers(max(few, least), max(count - int(profile.crowded), few)))
     if profile.shaped in ("reuse", "oversized"):
         max_batch = few if profile.shaped == "reuse" else count
     draft_batch = draw(integers(1, max_batch - 1)) if profile.draft_batch else 0
@@ -238,9 +241,11 @@ def _memory(draw: Draw, profile: Profile, drawn: tuple[Request, ...], fit: Fit, 
     needs = sorted((-(-min(max_len, total + fit.steps) // fit.page_size) for total in totals), reverse=True)
     ample = sum(needs)
     tight = sum(needs[: max(2, len(needs) // 2)])
-    pages = max(ample if profile.together or draw(st.booleans()) else tight, needs[0])
-    at_once = max(Counter(request.arrival for request in drawn).values())
-    rows = max(schedule.max_batch, at_once)
+    # Who is to be crowded, or under a controller, waits for no pages.
+    at_once = profile.together or profile.crowded or profile.adaptive
+    pages = max(ample if at_once or draw(st.booleans()) else tight, needs[0])
+    arriving = max(Counter(request.arrival for request in drawn).values())
+    rows = max(schedule.max_batch, len(drawn) if profile.crowded else arriving)
     return Memory(
         page_size=fit.page_size,
         pages=pages,

@@ -32,6 +32,8 @@ EQUAL: tuple[Alike, ...] = (
     frozenset({"states", "widths"}),
 )
 ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
+BY_BATCH = (True, False)
+"""Whether a controller has step counts by batch size, or one list."""
 SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 _BLOCK = sum(size.share for size in SIZES)
@@ -46,6 +48,7 @@ class Turn(NamedTuple):
     variant: Variant
     commit: Commit
     alike: Alike
+    is_by_batch: bool
     form: int
     number: int
     services: int = 1
@@ -63,8 +66,9 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             draft=drafts[player],
             size=_block(seed, index // _BLOCK, len(drafts), sizes)[index % _BLOCK],
             variant=dealer.deal(f"variant of {len(variants)}", variants, player),
-            commit=dealer.deal("commit", COMMITS, player) if profile.hybrid else COMMITS[0],
+            commit=dealer.deal(f"commit {profile.adaptive}", COMMITS, player) if profile.hybrid else COMMITS[0],
             alike=dealer.deal("alike", ALIKE, player),
+            is_by_batch=profile.adaptive and dealer.deal("controller", BY_BATCH, player),
             form=seed + number,
             number=number,
             services=dealer.deal("services", SERVICES, player),

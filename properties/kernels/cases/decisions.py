@@ -31,13 +31,14 @@ def assign_slots(draw: Draw) -> Arguments:
 
 @calls()
 def greedy_accept(draw: Draw) -> Arguments:
-    """Draw ids that agree up to any column, and beyond it often, from three tokens."""
+    """Draw ids that agree up to any column, often the first or the last, and beyond it often, from three tokens."""
     rows, width = bf.distinct(draw, 2, _WIDEST)
     choice = [[draw(st.integers(0, 2)) for _ in range(width)] for _ in range(rows)]
     ids = []
     for ys in choice:
-        agree = draw(st.integers(0, width - 1))
-        ids.append([7, *ys[:agree], *(draw(st.sampled_from((y, y, y, 2))) for y in ys[agree:-1])])
+        agree = draw(st.integers(0, width - 1) | st.sampled_from((0, width - 1)))
+        beyond = [draw(st.sampled_from((y, y, y, 2))) for y in ys[agree:-1]]
+        ids.append([7, *ys[:agree], *((ys[agree] + 1) % 3 for _ in beyond[:1]), *beyond[1:]])
     return {
         "correct_len": bf.unwritten(draw, (rows,), torch.int64),
         "bonus": bf.unwritten(draw, (rows,), torch.int64),

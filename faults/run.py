@@ -136,13 +136,13 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
     parts = _by_seed(batch) if batch.device == "cpu" and batch.parallel >= len(groups) * len(batch.seeds) else [batch]
     pieces = [(group, part) for group in groups for part in parts]
     lanes, shares = _shares([len(group.tasks) for group, _part in pieces], batch)
+    # Scenarios are made here, before there are threads: Hypothesis is not for several of them.
+    ordered = [
+        msgspec.structs.replace(_batch(part, group), parallel=share)
+        for (group, part), share in zip(pieces, shares, strict=True)
+    ]
     with ThreadPoolExecutor(max_workers=lanes) as pool:
-        # Scenarios are made here: Hypothesis is not for several threads.
-        running = [
-            pool.submit(run, group, msgspec.structs.replace(_batch(part, group), parallel=share))
-            for (group, part), share in zip(pieces, shares, strict=True)
-        ]
-        done = (future.result() for future in running)
+        done = pool.map(run, [group for group, _part in pieces], ordered)
         for of_group in zip(*[done] * len(parts), strict=True):
             yield {name: joined([part[name] for part in of_group]) for name in of_group[0]}
 

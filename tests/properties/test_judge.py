@@ -22,7 +22,7 @@ from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, with_observations
 from tests.properties.ideal import IdealSubject
 
-ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0}
+ENOUGH = dict.fromkeys(NAMES, 1) | {"ties": 0, "token_ties": 0}
 
 
 def shifted(channel: str, by: int) -> Evidence:
@@ -91,11 +91,15 @@ def test_each_minimum_alone_makes_inconclusive() -> None:
             assert f"{name} >= 1" in verdict.missing
 
 
-def test_many_ties_are_inconclusive() -> None:
-    verdict = summarise([judge(evidence())], [ENOUGH | {"ties": 3, "tokens_emitted": 1000}], [find("output.lossless")])[
-        0
-    ]
-    assert verdict.verdict is Outcome.INCONCLUSIVE
+@pytest.mark.parametrize(
+    ("name", "ties", "most"), [("verify.choice", "ties", 2), ("output.lossless", "token_ties", 20)]
+)
+def test_many_ties_are_inconclusive(name: str, ties: str, most: int) -> None:
+    """Of requests for what stops at them, of tokens for a text, which is judged on behind them."""
+    judged, thousand = [judge(evidence())], ENOUGH | {"tokens_emitted": 1000}
+    for count, outcome in ((most, Outcome.PASS), (most + 1, Outcome.INCONCLUSIVE)):
+        (verdict,) = summarise(judged, [thousand | {ties: count}], [find(name)])
+        assert verdict.verdict is outcome
 
 
 def test_what_a_model_without_linear_layers_cannot_reach_is_skipped_not_missed() -> None:

@@ -97,7 +97,9 @@ def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> Non
     assert {scenario.model.linear.start for scenario in hybrid} == {True, False}
     assert all(scenario.model.linear for scenario in drawn if scenario.variant == "other_commit")
     adaptive = [scenario for scenario in drawn if scenario.adaptive]
-    assert {scenario.adaptive.initial < scenario.steps for scenario in adaptive} == {True, False}
+    # Few begin with the most steps that they may choose.
+    more = [scenario for scenario in generate(5, 72) if scenario.adaptive]
+    assert {scenario.adaptive.initial < scenario.steps for scenario in (*adaptive, *more)} == {True, False}
     assert {bool(scenario.model.linear) for scenario in adaptive} == {True, False}
     assert any(scenario.schedule.draft_batch for scenario in drawn)
 
@@ -182,7 +184,7 @@ def test_long_ones_have_long_prompts_chunks_and_pages() -> None:
     assert max(lengths) > 256
     assert {one.memory.page_size for one in long} == {8, 16, 64}
     assert {one.schedule.chunk > 100 for one in long} == {True, False}
-    assert all(len(one.requests) <= 3 for one in long)
+    assert all(len(one.requests) <= 4 for one in long)
 
 
 def test_wide_ones_have_many_drafts_rows_and_captured_sizes() -> None:

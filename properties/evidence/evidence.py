@@ -91,7 +91,11 @@ class Evidence:
 
     def near(self, channel: str) -> Near:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
-        return exactly if self.exact else near(self.scenario, channel, self._rounded(channel))
+        return (
+            exactly
+            if self.exact
+            else near(self.scenario, channel, self.reference.channel(channel), self._rounded(channel))
+        )
 
     def _rounded(self, channel: str) -> Mapping[Key, Datum]:
         """Return a channel of the reference's run in float32, as far as it is of the same tokens as that in float64."""

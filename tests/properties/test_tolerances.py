@@ -23,7 +23,7 @@ def scenario() -> Scenario:
 
 
 def test_without_a_second_run_the_table_decides(scenario: Scenario):
-    within = near(scenario, "commit.kv", {})
+    within = near(scenario, "commit.kv", {KEY: RIGHT}, {})
     assert within(KEY, RIGHT, RIGHT + 10 * EPS)
     assert not within(KEY, RIGHT, RIGHT + 100 * EPS)
     assert not within(KEY, RIGHT, RIGHT * np.nan)
@@ -33,19 +33,30 @@ def test_a_wrong_default_does_not_fit_in(scenario: Scenario):
     """A norm with 1e-5 where 3e-5 is configured."""
     states = np.array([0.9, -1.1, 0.4])
     right, wrong = (states / np.sqrt((states**2).mean() + eps) for eps in (3e-5, 1e-5))
-    assert not near(scenario, "commit.kv", {KEY: right.astype(np.float32).astype(np.float64)})(KEY, right, wrong)
+    rounded = {KEY: right.astype(np.float32).astype(np.float64)}
+    assert not near(scenario, "commit.kv", {KEY: right}, rounded)(KEY, right, wrong)
 
 
 def test_an_ill_conditioned_model_widens_its_bounds(scenario: Scenario):
-    within = near(scenario, "commit.kv", {KEY: RIGHT + np.array([1000 * EPS, 0.0])})
+    within = near(scenario, "commit.kv", {KEY: RIGHT}, {KEY: RIGHT + np.array([1000 * EPS, 0.0])})
     assert within(KEY, RIGHT, RIGHT + 0.9 * CARRIED * 1000 * EPS)
     assert not within(KEY, RIGHT, RIGHT + 1.1 * CARRIED * 1000 * EPS)
-    assert not within(Key(0, 2), RIGHT, RIGHT + 1000 * EPS)
+
+
+def test_a_vector_that_is_near_by_luck_has_the_bound_of_the_run(scenario: Scenario):
+    """The root mean square of three distances of 1000 and one of 0; other tokens have no part in it."""
+    keys = [Key(0, number, layer=0, row=0) for number in range(4)]
+    rounded = {key: RIGHT + 1000 * EPS * bool(number) for number, key in enumerate(keys)}
+    within, usual = near(scenario, "commit.kv", dict.fromkeys(keys, RIGHT), rounded), np.sqrt(0.75) * 1000 * EPS
+    assert within(keys[0], RIGHT, RIGHT + 0.99 * CARRIED * usual)
+    assert not within(keys[0], RIGHT, RIGHT + 1.01 * CARRIED * usual)
+    assert within(keys[1], RIGHT, RIGHT + 0.99 * CARRIED * 1000 * EPS)
+    assert not near(scenario, "commit.kv", {}, rounded)(keys[0], RIGHT, RIGHT + 1000 * EPS)
 
 
 def test_a_float64_subject_gets_bounds_of_its_own_epsilon(scenario: Scenario):
     model = replace(scenario.model, dtype="float64")
-    within = near(replace(scenario, model=model), "commit.kv", {KEY: RIGHT + 1000 * EPS})
+    within = near(replace(scenario, model=model), "commit.kv", {KEY: RIGHT}, {KEY: RIGHT + 1000 * EPS})
     assert within(KEY, RIGHT, RIGHT + 1000 * EPSILON["float64"])
     assert not within(KEY, RIGHT, RIGHT + EPS)
 

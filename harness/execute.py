@@ -6,7 +6,6 @@ import hashlib
 import re
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -23,7 +22,6 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
-from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
@@ -206,13 +204,6 @@ def _parts(observations: Iterable[Observation]) -> Iterable[bytes]:
 def plain_counts(trace: Trace, script: Script) -> dict[str, int]:
     """Count rounds and accepted drafts, and whether the output is that of plain greedy decoding."""
     lengths = [length for length in trace.channel("accept.correct_len").values() if isinstance(length, int)]
-    changed = _outputs(trace, script) != [request.tokens for request in script.requests]
+    texts = enumerate(request.tokens for request in script.requests)
+    changed = any(trace.texts.get(number, ()) != tokens for number, tokens in texts)
     return {"scenarios": 1, "outputs_changed": int(changed), "drafts_accepted": sum(lengths), "rounds": len(lengths)}
-
-
-def _outputs(trace: Trace, script: Script) -> list[tuple[int, ...]]:
-    """Return what each request emitted, in order of its rounds."""
-    emitted: dict[int, tuple[int, ...]] = defaultdict(tuple)
-    for key, value in sorted(trace.typed("accept.emitted", TokenIds).items()):
-        emitted[key.request] += value
-    return [emitted[request] for request in range(len(script.requests))]

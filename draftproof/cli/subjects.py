@@ -64,17 +64,15 @@ def subject(
 
 
 def made(own: str, device: DeviceName) -> Subject:
-    """Make the user's own subject in this process. Raises InputError and SubjectError."""
-    from draftproof.harness.subjects import SubjectError, make
-    from draftproof.properties.values.subject import SubjectDeclarationError, require_subject
+    """Make the user's own subject in this process. Raises InputError, SubjectError and SubjectDeclarationError."""
+    from draftproof.harness.subjects import make
+    from draftproof.properties.values.subject import require_subject
 
     try:
         subject = make(inputs.own_subject(own), device)
-        require_subject(subject)
     except (ImportError, AttributeError) as error:
         raise inputs.InputError(f"invalid --subject {own!r}: expected a module and a name in it, not {error}") from None
-    except (SubjectError, SubjectDeclarationError) as error:
-        raise inputs.InputError(f"invalid --subject {own!r}: {error}") from None
+    require_subject(subject)
     return subject
 
 

@@ -15,7 +15,7 @@ from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.lockstep import solved
-from draftproof.harness.subjects import ENGINE, Device, is_engine, make, present
+from draftproof.harness.subjects import Device, is_engine, make, present
 from draftproof.harness.workers.messages import Order
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
@@ -28,6 +28,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
 from draftproof.report.commands import command
@@ -196,7 +197,7 @@ def make_subject(name: str, device: Device) -> Subject:
     """Return the subject that "package.module:name" makes, or the engine. Raises ValueError."""
     present(device, "--draftproof-device")
     try:
-        return make(name or ENGINE, device)
+        return make(SubjectChoice(name=name), device)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"invalid --draftproof-subject {name!r}: expected package.module:name ({error})") from error
 

@@ -100,9 +100,10 @@ class Executor:
                 ran = evidence(subject, order.scenario, self._solved)
         except SubjectCrashedError as crash:
             return self._crashed(order, crash)
-        except TimeLimitError:
+        except TimeLimitError as late:
             reason = f"the subject did not finish within {self._deadline:g} s"
-            return Answer(number=order.number, outcome=Outcome.HANG, reason=reason, detail=reason)
+            detail = "\n".join((reason, *getattr(late, "__notes__", ())))
+            return Answer(number=order.number, outcome=Outcome.HANG, reason=reason, detail=detail)
         self._enter("judge")
         try:
             judged = judge(ran, self._contracts)

@@ -102,7 +102,12 @@ class SubjectCrashedError(DraftproofError):
 
 
 def _where(error: BaseException) -> str:
-    """Return the innermost frame of ours, as file:line function; the innermost of all if there is none."""
+    """Return the innermost frame of ours, as file:line function; the innermost of all if there is none.
+
+    An error of a subject in another Python says itself where it was raised.
+    """
+    if isinstance(elsewhere := getattr(error, "where", None), str):
+        return elsewhere
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return "no frame"

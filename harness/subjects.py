@@ -1,4 +1,4 @@
-"""Make subjects: from the name "package.module:name", or in a worker from a SubjectSpec.
+"""Make subjects: from the name of one, or in a worker from a SubjectSpec.
 
 Nothing of the engine is imported before a subject is made.
 """
@@ -6,7 +6,6 @@ Nothing of the engine is imported before a subject is made.
 from __future__ import annotations
 
 import importlib
-import inspect
 import sys
 import traceback
 from pathlib import Path
@@ -20,7 +19,9 @@ from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
+from draftproof.subjects.making import SubjectNameError, made, resolved
 
 Device = Literal["cpu", "cuda"]
 ENGINE = "draftproof.engine.subject:EngineSubject"
@@ -44,21 +45,21 @@ class SubjectError(DraftproofError, ValueError):
     """A user's subject cannot be made; the message names it, the error, and the line that raised."""
 
 
-def make(name: str, device: str) -> Subject:
-    """Call what the name stands for, with the device if it takes one.
+def make(choice: SubjectChoice, device: str) -> Subject:
+    """Call what the name stands for in this Python, with the settings, and with the device if it takes one.
 
-    Raises ImportError and AttributeError of a name that stands for nothing. Of the engine it raises what making it
-    raises, of any other subject SubjectError: `sys.exit(0)` and `typer.Exit(0)` there are no way to end in green.
+    Raises SubjectNameError, ImportError and AttributeError of a name that stands for nothing. Of the engine it raises
+    what making it raises, of any other subject SubjectError: `sys.exit(0)` and `typer.Exit(0)` there are no way to end
+    in green.
     """
-    module, _, attribute = name.partition(":")
+    name = choice.name or ENGINE
     try:
         with exits_noticed():
-            factory = getattr(importlib.import_module(module), attribute)
-            subject: Subject = factory(device=device) if _takes_device(factory) else factory()
-    except (KeyboardInterrupt, ImportError, AttributeError):
+            subject = made(name, {"device": device, **choice.settings})
+    except (KeyboardInterrupt, ImportError, AttributeError, SubjectNameError):
         raise
     except BaseException as error:
-        if name == ENGINE and isinstance(error, Exception):
+        if resolved(name) == ENGINE and isinstance(error, Exception):
             raise
         file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
         raised = f"{type(error).__name__}: {error}, at {file}:{line}"
@@ -71,20 +72,19 @@ def is_engine(subject: Subject) -> bool:
     return f"{type(subject).__module__}:{type(subject).__qualname__}" == ENGINE
 
 
-def make_from(spec: SubjectSpec, counters: HunkCounters | None = None) -> Subject:
-    """Make the subject of a spec; `counters` count its patched hunks. Raises what importing and making it raises."""
+def make_from(spec: SubjectSpec, counters: HunkCounters | None = None, log: Path | None = None) -> Subject:
+    """Make the subject of a spec; `counters` count its patched hunks, `log` is a worker's own.
+
+    Raises what importing and making it raises.
+    """
     if spec.folder:
         (counters or HunkCounters(spec.hunks)).install()
         import_engine(spec.folder)
-    return make(spec.factory or ENGINE, spec.device)
+    if spec.subject.python:
+        from draftproof.harness.remote import RemoteSubject
 
-
-def _takes_device(factory: object) -> bool:
-    try:
-        taken = inspect.signature(factory).parameters.values()  # type: ignore[arg-type]  # TypeError if not callable
-    except ValueError:
-        return False
-    return any(one.name == "device" or one.kind is inspect.Parameter.VAR_KEYWORD for one in taken)
+        return RemoteSubject(spec.subject, device=spec.device, search=spec.search, log=log)
+    return make(spec.subject, spec.device)
 
 
 def import_engine(folder: str) -> ModuleType:

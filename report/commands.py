@@ -26,8 +26,9 @@ def command(*words: object, **options: object) -> str:
     return shlex.join(parts)
 
 
-def subject_options(settings: Settings, run: Path) -> dict[str, str]:
+def subject_options(settings: Settings, run: Path) -> dict[str, object]:
     """Return the options that select the subject of the campaign in `run` in other commands."""
     patch = str(run / "fault.patch") if settings.patch else ""
     device = settings.device if settings.device != "cpu" else ""
-    return {"device": device, "patch": patch, "fault": "" if patch else settings.fault, "subject": settings.subject}
+    fault = "" if patch else settings.fault
+    return {"device": device, "patch": patch, "fault": fault, **settings.subject.options}

@@ -13,7 +13,8 @@ import pytest
 from tests.structure import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
+ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "subjects")
+ROOMS += ("draftproof",)
 CONTROL_FLOW = {"TimeLimitError"}
 """Exceptions that are no Exception on purpose: nothing that a subject catches may swallow them."""
 

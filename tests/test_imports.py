@@ -13,7 +13,8 @@ import pytest
 from tests.structure import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
+FOLDERS = ("properties", "subjects", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report")
+FOLDERS += ("draftproof",)
 ALLOWED = {
     "properties": ("draftproof.properties", "draftproof.errors"),
     "kernels": ("draftproof.kernels", "draftproof.errors"),
@@ -26,6 +27,7 @@ ALLOWED = {
         "draftproof.properties.values.checkpoint_config",
     ),
     "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values", "draftproof.errors"),
+    "subjects": ("draftproof.subjects", "draftproof.properties.values", "draftproof.errors"),
     "harness": ("draftproof",),
     "faults": ("draftproof",),
     "fuzz": ("draftproof",),
@@ -99,6 +101,8 @@ def test_nobody_imports_the_command_line():
         ("engine/x.py", "from draftproof.properties.values.trace import Trace"),
         ("fuzz/x.py", "import kernels"),
         ("engine/x.py", "from ..reference import solve"),
+        ("subjects/x.py", "from draftproof.reference.solve import solve"),
+        ("subjects/x.py", "def f():\n    from draftproof.properties.fit import fit"),
     ],
 )
 def test_a_forbidden_import_is_seen(path, source):

@@ -11,7 +11,7 @@ import pytest
 from tests.structure import ROOMS, ROOT, cycles, graph, module_of, sources
 
 BELOW = ("draftproof.errors", "draftproof.kernels", "draftproof.properties", "draftproof.reference")
-JUDGING = (*BELOW, "draftproof.engine", "draftproof.harness")
+JUDGING = (*BELOW, "draftproof.engine", "draftproof.harness", "draftproof.subjects")
 MAY_IMPORT = {
     "draftproof.harness": JUDGING,
     "draftproof.faults": (*JUDGING, "draftproof.faults"),

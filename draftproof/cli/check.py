@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
+from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
 from draftproof.report.text import block, line
@@ -40,16 +42,16 @@ Contracts = Annotated[
 ]
 
 
+@taking(under_test=subjects.plain)
 def check(
+    under_test: subjects.UnderTest,
     seed: inputs.Seed = 0,
     examples: Examples = None,
-    device: inputs.Device = "cpu",
     contract: Contracts = None,
     draft: drafts.Draft = None,
     model: drafts.Model = None,
     draft_model: drafts.Folder = None,
     mtp: drafts.Mtp = False,
-    subject: subjects.Factory = None,
     verbose: Verbose = False,
     json: inputs.Json = None,
 ) -> None:
@@ -60,17 +62,18 @@ def check(
     from draftproof.harness.check import checker, kernel_calls, unless_skipped, whole_check
 
     of_traces, of_kernels = inputs.contracts(contract)
-    where = inputs.device(device)
-    under_test = subjects.made(subject, where) if subject else None
-    options = drafts.chosen(draft, model, draft_model, mtp, under_test.limits if under_test else NO_LIMITS)
+    device, own = under_test.where, under_test.choice == BUILT_IN
+    # The engine is imported last: that changes what is drawn.
+    subject = None if own else under_test.made()
+    options = drafts.chosen(draft, model, draft_model, mtp, subject.limits if subject else NO_LIMITS)
     count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
     scenarios = drafts.scenarios(options, seed, count) if of_traces else []
-    calls = kernel_calls(() if model or under_test else of_kernels, seed, count)
-    under_test = under_test or inputs.engine(device)
+    calls = kernel_calls(() if model or subject else of_kernels, seed, count)
+    subject = subject or inputs.engine(device)
     started = time.monotonic()
-    with screen.progress("scenarios", len(scenarios)) as advance, contextlib.closing(under_test):
+    with screen.progress("scenarios", len(scenarios)) as advance, contextlib.closing(subject):
         report = whole_check(
-            checker(under_test, of_traces, named=bool(contract), real=model is not None, device=device),
+            checker(subject, of_traces, named=bool(contract), real=model is not None, device=device),
             scenarios,
             calls,
             seed,
@@ -78,9 +81,8 @@ def check(
             advance,
         )
     report = unless_skipped(report) if contract else report
-    again = command(
-        "check", seed=seed, examples=count, device=device, contract=contract, **options.arguments, subject=subject
-    )
+    given = {"seed": seed, "examples": count, "device": device, "contract": contract}
+    again = command("check", **{**given, **options.arguments, **under_test.arguments})
     show(report, time.monotonic() - started, again, verbose=verbose)
     inputs.finish(json, report, report.verdict)
 

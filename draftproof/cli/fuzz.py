@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, live, screen, subjects
+from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import DRAFT_SETS, drafts_of
 from draftproof.properties.values.durations import parse_duration, show_duration
+from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.report.commands import command, subject_options
 
 if TYPE_CHECKING:
@@ -45,24 +47,21 @@ Examples = Annotated[
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of the generated scenarios (default: 0).", min=0, max=2**32 - 1)
 ]
-Device = Annotated[str | None, typer.Option("--device", help="As of the other commands: cpu (the default) or cuda.")]
 Draft = Annotated[str | None, typer.Option("--draft", help=f"{', '.join(DRAFT_SETS)} (default: all; a fault's own).")]
 Unguided = Annotated[bool, typer.Option("--unguided", help="Generate scenarios without steering by coverage.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Most memory for one worker, e.g. 4G.")]
 
 
+@taking(under_test=subjects.chosen)
 def fuzz(
     run: Run,
+    under_test: subjects.UnderTest,
     time: Time = "10m",
     workers: Workers = None,
     until: Until = None,
     examples: Examples = None,
     seed: Seed = None,
     draft: Draft = None,
-    device: Device = None,
-    fault: subjects.FaultId = None,
-    patch: subjects.Patch = None,
-    subject: subjects.Factory = None,
     unguided: Unguided = False,
     memory_: Memory = None,
     json: inputs.Json = None,
@@ -78,7 +77,7 @@ def fuzz(
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
     limits = CampaignLimits(parse_duration(time, "--time"), end_at, examples)
     most = memory(memory_)
-    file = subjects.fault_file(fault, patch, subject)
+    file, device = under_test.fault_file(), under_test.device
     if file and file.fault.patches == "triton" and device != "cuda":
         raise inputs.InputError(
             f"invalid --device {device or 'cpu'!r}: expected cuda, as fault {file.fault.id} changes Triton kernels"
@@ -86,15 +85,17 @@ def fuzz(
     asked = Asked(
         seed=seed,
         drafts=None if draft is None else drafts_of(inputs.choose(draft, DRAFT_SETS, "--draft")),
-        device=None if device is None else inputs.device(device),
+        device=None if device is None else under_test.where,
         fault=file.fault.id if file else None,
         # This tells one patch file from another.
-        patch=hashlib.sha256(file.diff.encode()).hexdigest()[:16] if file and patch else None,
-        subject=subject,
+        patch=hashlib.sha256(file.diff.encode()).hexdigest()[:16] if file and under_test.patch else None,
+        subject=None if under_test.choice == BUILT_IN else under_test.choice,
         guided=False if unguided else None,
     )
     with live.watching() as watch:
-        settings, end = run_campaign(run, asked, limits, fault=file, workers=workers, memory=most, watch=watch)
+        settings, end = run_campaign(
+            run, asked, limits, fault=file, workers=workers, memory=most, search=subjects.search(), watch=watch
+        )
     report = campaign_report(end, run, settings)
     show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
     inputs.finish(json, report, report.verdict)
@@ -119,7 +120,7 @@ def show(report: CampaignReport, again: str) -> None:
     screen.line(f"{report.verdict}: {_REASONS[report.reason]}. Go on: {again}", "bold")
 
 
-def _show_finding(finding: ReportedFinding, options: dict[str, str]) -> None:
+def _show_finding(finding: ReportedFinding, options: dict[str, object]) -> None:
     """Print one finding and the commands to work on it."""
     size = f"{finding.requests} requests, {finding.rounds} rounds"
     runs = f", {finding.runs} runs" if finding.runs else ""

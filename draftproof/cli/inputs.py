@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,12 +26,13 @@ DeviceName = Literal["cpu", "cuda"]
 DEVICES: tuple[DeviceName, ...] = ("cpu", "cuda")
 
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated scenarios.", min=0, max=2**32 - 1)]
-Device = Annotated[
-    str,
-    typer.Option(
-        "--device", help="cpu (CUDA graphs imitated on the host, eager kernels) or cuda (CUDA graphs, Triton kernels)."
-    ),
-]
+_DEVICE_HELP = (
+    "cpu (the default: CUDA graphs imitated on the host, eager kernels) or cuda (CUDA graphs, Triton kernels)."
+)
+Device = Annotated[str, typer.Option("--device", help=_DEVICE_HELP)]
+
+
+MaybeDevice = Annotated[str | None, typer.Option("--device", help=_DEVICE_HELP)]
 
 
 class InputError(DraftproofError, ValueError):
@@ -56,14 +56,6 @@ def factory_name(name: str) -> str:
     """Return the name of a user's subject. Raises InputError."""
     if not is_factory_name(name):
         raise InputError(f"invalid --subject {name!r}: expected package.module:name")
-    return name
-
-
-def own_subject(name: str) -> str:
-    """Return the name of a user's subject whose package exists, without importing it. Raises InputError."""
-    package = factory_name(name).partition(":")[0].partition(".")[0]
-    if importlib.util.find_spec(package) is None:
-        raise InputError(f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH")
     return name
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from draftproof.cli import inputs, screen, subjects
+from draftproof.cli.groups import taking
 from draftproof.report.commands import command
 from draftproof.report.text import block
 
@@ -13,13 +14,11 @@ if TYPE_CHECKING:
     from draftproof.fuzz.bisect.search import Bisection
 
 
+@taking(under_test=subjects.chosen)
 def parts(
     case: subjects.CaseFile,
+    under_test: subjects.UnderTest,
     workers: subjects.Workers = subjects.WORKERS,
-    device: inputs.Device = "cpu",
-    fault: subjects.FaultId = None,
-    patch: subjects.Patch = None,
-    subject: subjects.Factory = None,
     json: inputs.Json = None,
 ) -> None:
     """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
@@ -27,11 +26,11 @@ def parts(
     from draftproof.properties.values.case import read_case
 
     scenario, _ = read_case(case)
-    with subjects.subject(device, fault, patch, subject) as spec:
+    with under_test.patched() as spec:
         report = bisect_parts(scenario, str(case), spec, workers)
     if report.found is not None:
         _show(report.found)
-        again = command("bisect", "parts", case, device=device, fault=fault, subject=subject, patch=patch)
+        again = command("bisect", "parts", case, **under_test.arguments)
         screen.line(f"{report.verdict}. Again: {again}", "bold")
     elif report.flaky:
         screen.line(f"{case} is FLAKY: it failed once and then not again, so its parts cannot be bisected.", "bold")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from draftproof.cli import inputs, screen, subjects
+from draftproof.cli.groups import taking
 from draftproof.report.commands import command
 from draftproof.report.text import block, line
 
@@ -12,33 +14,20 @@ if TYPE_CHECKING:
     from draftproof.harness.replay import Replayed
 
 
-def replay(
-    case: subjects.CaseFile,
-    device: inputs.Device = "cpu",
-    fault: subjects.FaultId = None,
-    patch: subjects.Patch = None,
-    subject: subjects.Factory = None,
-    json: inputs.Json = None,
-) -> None:
+@taking(under_test=subjects.chosen)
+def replay(case: subjects.CaseFile, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
     """Run one case again and show its first divergence.
 
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
     from draftproof.harness import replay as replays
-    from draftproof.harness.subjects import make_from
     from draftproof.properties.values.case import read_case
 
     known = replays.solve_again(*read_case(case), str(case))
-    with subjects.subject(device, fault, patch, subject) as spec:
-        try:
-            made = make_from(spec) if spec.folder or spec.factory else inputs.engine(device)
-        except (ImportError, AttributeError) as error:
-            if subject is None:
-                raise
-            raise inputs.InputError(f"invalid --subject {subject!r}: expected what can be imported: {error}") from error
+    with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
         done = replays.replay(made, known, str(case))
     _show(done)
-    again = command("replay", case, device=device, fault=fault, subject=subject, patch=patch)
+    again = command("replay", case, **under_test.arguments)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")
     inputs.finish(json, done.report, done.report.verdict)
 

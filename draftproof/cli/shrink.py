@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import inputs, screen, subjects
+from draftproof.cli.groups import taking
 from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
@@ -26,14 +27,12 @@ Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s 
 Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
 
 
+@taking(under_test=subjects.chosen)
 def shrink_(
     case: subjects.CaseFile,
+    under_test: subjects.UnderTest,
     time: Time = "60s",
     workers: subjects.Workers = subjects.WORKERS,
-    device: inputs.Device = "cpu",
-    fault: subjects.FaultId = None,
-    patch: subjects.Patch = None,
-    subject: subjects.Factory = None,
     out: Out = None,
     json: inputs.Json = None,
 ) -> None:
@@ -48,7 +47,7 @@ def shrink_(
     if path.resolve() == case.resolve():
         raise inputs.InputError(f"invalid --out '{path}': expected another file than the case")
     with (
-        subjects.subject(device, fault, patch, subject) as spec,
+        under_test.patched() as spec,
         tempfile.TemporaryDirectory(prefix="draftproof-") as journals,
         Pool(spec, workers, Path(journals)) as pool,
         _progress() as progress,
@@ -72,7 +71,7 @@ def shrink_(
     if report.answer is None:
         screen.line(f"{case} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
     else:
-        _show(report, path, command("replay", path, device=device, fault=fault, subject=subject, patch=patch))
+        _show(report, path, command("replay", path, **under_test.arguments))
     inputs.finish(json, report, report.verdict)
 
 

@@ -1,20 +1,21 @@
-"""Options of commands that run a case: its file, workers, and the subject, with or without a fault."""
+"""Options of commands that run a subject: which it is, where it runs, and with which fault; and the file of a case."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from draftproof.cli import inputs
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 
 if TYPE_CHECKING:
-    from draftproof.cli.inputs import DeviceName
     from draftproof.faults.catalogue import FaultFile
     from draftproof.harness.workers.messages import Answer, SubjectSpec
     from draftproof.harness.workers.pool import Pool
@@ -28,8 +29,23 @@ FaultId = Annotated[
 Patch = Annotated[
     Path | None, typer.Option("--patch", help="Run the engine with the bug of this patch file.", metavar="FILE")
 ]
-Factory = Annotated[
-    str | None, typer.Option("--subject", help="Test your own engine: package.module:name, which makes a Subject.")
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--subject",
+        help="Test another engine: transformers, openai or whatever is registered, or package.module:name, which makes"
+        " a Subject.",
+        metavar="NAME",
+    ),
+]
+Python = Annotated[
+    str | None,
+    typer.Option("--python", help="With --subject: the interpreter that it runs in.", metavar="ENV/bin/python"),
+]
+Url = Annotated[str | None, typer.Option("--url", help="With --subject: the address of its server.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="With --subject: an argument of its own (may be repeated).", metavar="NAME=VALUE"),
 ]
 Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="Processes that run scenarios.")]
 CaseFile = Annotated[
@@ -38,62 +54,147 @@ CaseFile = Annotated[
 WORKERS = min(2, os.cpu_count() or 1)
 
 
-@contextmanager
-def subject(
-    device: str, fault: str | None = None, patch: Path | None = None, own: str | None = None
-) -> Iterator[SubjectSpec]:
-    """Yield the engine on a device, with or without a fault, or the user's own subject.
+class UnderTest(NamedTuple):
+    """What the options say of the subject; `device` is None where nothing was said."""
 
-    Raises InputError, UnknownFaultError and PatchError.
-    """
-    from draftproof.faults.catalogue import read_sources
-    from draftproof.faults.patched_sources import write_copy
-    from draftproof.faults.patching import StalePatchError
-    from draftproof.harness.workers.messages import SubjectSpec
+    choice: SubjectChoice = BUILT_IN
+    device: str | None = None
+    fault: str | None = None
+    patch: Path | None = None
 
-    where, file = inputs.device(device), fault_file(fault, patch, own)
-    if file is None:
-        yield SubjectSpec(device=where, factory=own or "")
-        return
-    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The options that say the same again."""
+        return {"device": self.device or "cpu", "fault": self.fault, **self.choice.options, "patch": self.patch}
+
+    @property
+    def where(self) -> inputs.DeviceName:
+        """The device, which this machine has unless the subject runs elsewhere. Raises InputError and DeviceError."""
+        name = self.device or "cpu"
+        if self.choice.python or self.choice.settings.get("url"):
+            return inputs.choose(name, inputs.DEVICES, "--device")
+        return inputs.device(name)
+
+    def spec(self, folder: str = "", hunks: tuple[str, ...] = ()) -> SubjectSpec:
+        """Return it for workers, with a copy of the sources if there is one."""
+        from draftproof.harness.workers.messages import SubjectSpec
+
+        return SubjectSpec(device=self.where, folder=folder, hunks=hunks, subject=self.choice, search=search())
+
+    @contextmanager
+    def patched(self) -> Iterator[SubjectSpec]:
+        """Yield it for workers, with the fault if there is one. Raises InputError, UnknownFaultError and PatchError."""
+        from draftproof.faults.catalogue import read_sources
+        from draftproof.faults.patched_sources import write_copy
+        from draftproof.faults.patching import StalePatchError
+
+        file = self.fault_file()
+        if file is None:
+            yield self.spec()
+            return
+        with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+            try:
+                copy = write_copy(Path(folder), read_sources(), file.hunks())
+            except StalePatchError as error:
+                raise inputs.InputError(f"fault {file.fault.id!r} is stale: {error}") from None
+            yield self.spec(copy.folder, copy.hunks)
+
+    def fault_file(self) -> FaultFile | None:
+        """Return the fault to bring back, if any. Raises InputError, UnknownFaultError and PatchError."""
+        from draftproof.faults.catalogue import catalogue, find, read_fault
+
+        if self.fault is not None:
+            return find(self.fault, catalogue())
+        return read_fault(self.patch) if self.patch is not None else None
+
+    def made(self, spec: SubjectSpec | None = None) -> Subject:
+        """Make the subject for this process. Raises InputError, SubjectError and SubjectDeclarationError."""
+        from draftproof.harness.subjects import make_from
+        from draftproof.properties.values.subject import require_subject
+
+        wanted = spec or self.spec()
+        if self.choice == BUILT_IN and not wanted.folder:
+            return inputs.engine(wanted.device)
         try:
-            copy = write_copy(Path(folder), read_sources(), file.hunks())
-        except StalePatchError as error:
-            raise inputs.InputError(f"fault {file.fault.id!r} is stale: {error}") from None
-        yield SubjectSpec(device=where, folder=copy.folder, hunks=copy.hunks)
+            subject = make_from(wanted)
+        except (ImportError, AttributeError) as error:
+            if self.choice == BUILT_IN:
+                raise
+            raise inputs.InputError(
+                f"invalid --subject {self.choice.name!r}: expected a module and a name in it, not {error}"
+            ) from error
+        require_subject(subject)
+        return subject
 
 
-def made(own: str, device: DeviceName) -> Subject:
-    """Make the user's own subject in this process. Raises InputError, SubjectError and SubjectDeclarationError."""
-    from draftproof.harness.subjects import make
-    from draftproof.properties.values.subject import require_subject
-
-    try:
-        subject = make(inputs.own_subject(own), device)
-    except (ImportError, AttributeError) as error:
-        raise inputs.InputError(f"invalid --subject {own!r}: expected a module and a name in it, not {error}") from None
-    require_subject(subject)
-    return subject
-
-
-def fault_file(fault: str | None, patch: Path | None, own: str | None) -> FaultFile | None:
-    """Return the fault to bring back, if any, and make sure that the user's own subject exists.
-
-    Raises InputError, UnknownFaultError and PatchError.
-    """
-    from draftproof.faults.catalogue import catalogue, find, read_fault
-
-    if own is not None and (fault is not None or patch is not None):
-        raise inputs.InputError(
-            f"invalid --subject {own!r}: expected without --fault and --patch, which change the engine"
-        )
-    if own is not None:
-        inputs.own_subject(own)
+def chosen(
+    subject: Name = None,
+    python: Python = None,
+    url: Url = None,
+    set_: Set = None,
+    device: inputs.MaybeDevice = None,
+    fault: FaultId = None,
+    patch: Patch = None,
+) -> UnderTest:
+    """Return what the options of a command say of the subject, if they go together. Raises InputError."""
     if fault is not None and patch is not None:
         raise inputs.InputError("invalid --patch: expected without --fault")
-    if fault is not None:
-        return find(fault, catalogue())
-    return read_fault(patch) if patch is not None else None
+    if subject is not None and (fault is not None or patch is not None):
+        raise inputs.InputError(
+            f"invalid --subject {subject!r}: expected without --fault and --patch, which change the engine"
+        )
+    return UnderTest(choice(subject, python, url, set_), device, fault, patch)
+
+
+def plain(
+    subject: Name = None,
+    python: Python = None,
+    url: Url = None,
+    set_: Set = None,
+    device: inputs.MaybeDevice = None,
+) -> UnderTest:
+    """Return the same for a command that brings no fault back. Raises InputError."""
+    return UnderTest(choice(subject, python, url, set_), device)
+
+
+def choice(subject: str | None, python: str | None, url: str | None, set_: Sequence[str] | None) -> SubjectChoice:
+    """Return the subject that these options name. Raises InputError."""
+    settings = {**({"url": url} if url else {}), **_settings(set_ or ())}
+    if subject is None and (python or settings):
+        given = f"--python {python!r}" if python else f"--url {url!r}" if url else f"--set {(set_ or ())[0]!r}"
+        raise inputs.InputError(f"invalid {given} without --subject: expected the name of what to run there")
+    if subject is None:
+        return BUILT_IN
+    if not python:
+        _require_here(subject)
+    return SubjectChoice(name=subject, python=python or "", settings=settings)
+
+
+def _settings(given: Sequence[str]) -> Mapping[str, str]:
+    pairs = [one.partition("=") for one in given]
+    for (name, equals, _), one in zip(pairs, given, strict=True):
+        if not name.isidentifier() or not equals:
+            raise inputs.InputError(f"invalid --set {one!r}: expected NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _require_here(name: str) -> None:
+    """Raise InputError for a name that is not registered, or whose package does not exist; imports nothing of it."""
+    from draftproof.subjects.making import SubjectNameError, resolved
+
+    try:
+        package = resolved(name).partition(":")[0].partition(".")[0]
+    except SubjectNameError as error:
+        raise inputs.InputError(str(error).replace("invalid subject", "invalid --subject", 1)) from None
+    if importlib.util.find_spec(package) is None:
+        raise inputs.InputError(
+            f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH"
+        )
+
+
+def search() -> str:
+    """Return where a subject in another Python may look for modules beside its own."""
+    return os.environ.get("PYTHONPATH", "")
 
 
 def runner(pool: Pool) -> Callable[[Sequence[Scenario]], list[Answer]]:

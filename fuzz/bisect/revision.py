@@ -25,6 +25,7 @@ from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 SETUP_LIMIT = 3600.0
@@ -119,7 +120,7 @@ class Bench:
 
     def _answers(self, expected: Identity | None) -> list[Answer]:
         """Run the case until it fails as expected. Raises UntestableError, and RuntimeError for an error of our own."""
-        spec = SubjectSpec(device=self.search.device, factory=self._factory())
+        spec = SubjectSpec(device=self.search.device, subject=SubjectChoice(name=self._factory()))
         answers: list[Answer] = []
         try:
             with Pool(spec, 1, self.work / "workers", deadline=self.search.timeout) as pool:
@@ -249,4 +250,4 @@ def _load_named(root: Path, name: str, device: str) -> Subject:
     file = importlib.import_module(module).__file__
     if file is None or not Path(file).resolve().is_relative_to(root.resolve()):
         raise ImportError(f"{module} is {file}, which is not of this revision")
-    return make(name, device)
+    return make(SubjectChoice(name=name), device)

@@ -225,5 +225,5 @@ class Campaign:
 def _origin(settings: Settings) -> str:
     """Return how case files begin to say where they came from."""
     fault = f" --fault {settings.fault}" if settings.fault else ""
-    subject = f" --subject {settings.subject}" if settings.subject else ""
+    subject = f" --subject {settings.subject.name}" if settings.subject.name else ""
     return f"draftproof fuzz --seed {settings.seed} --device {settings.device}{fault}{subject}"

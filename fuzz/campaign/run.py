@@ -30,12 +30,14 @@ def run_campaign(
     fault: FaultFile | None = None,
     workers: int | None = None,
     memory: int | None = None,
+    search: str = "",
     watch: Callable[[CampaignStatus], None] = lambda _status: None,
 ) -> tuple[Settings, CampaignEnd]:
     """Run a campaign in the directory `path`, or resume it, within limits; return its settings and how it ended.
 
     A new campaign with a fault gets the draft of the fault unless another was asked for. `workers`: processes (one a
-    core; 4 on a GPU); `memory`: most bytes of one; `watch` is called with the state of the campaign.
+    core; 4 on a GPU); `memory`: most bytes of one; `search`: PYTHONPATH of a subject in another Python; `watch` is
+    called with the state of the campaign.
 
     Raises CampaignError, DeviceError, and StalePatchError or PatchError for a fault that does not fit the sources.
     """
@@ -43,9 +45,10 @@ def run_campaign(
         if asked.drafts is None and fault is not None and directory.settings is None:
             asked = asked._replace(drafts=drafts_of(fault.fault.draft))
         settings = directory.begin(asked, read_sources(), fault)
-        count = workers or (ON_GPU if present(settings.device) == "cuda" else len(os.sched_getaffinity(0)))
+        device = settings.device if settings.subject.python else present(settings.device)
+        count = workers or (ON_GPU if device == "cuda" else len(os.sched_getaffinity(0)))
         folder = str(directory.subject.resolve()) if settings.hunks else ""
-        spec = SubjectSpec(device=settings.device, folder=folder, hunks=settings.hunks, factory=settings.subject)
+        spec = SubjectSpec(device=device, folder=folder, hunks=settings.hunks, subject=settings.subject, search=search)
         guide = Guide(settings.seed, settings.drafts, guided=settings.guided)
         possible = universe(settings.drafts)
         with Pool(spec, count, directory.workers, memory=memory) as pool:

@@ -13,6 +13,7 @@ from draftproof.properties.strategies.version import VERSION as STRATEGIES
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import decode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError
 
 Until = Literal["closure", "stall"]
@@ -37,8 +38,8 @@ class Settings(Value, frozen=True, kw_only=True):
     """What stays the same for the life of a campaign; kept in campaign.json.
 
     `fault` is the id of what was brought into the copy of the sources in RUN/subject ("": nothing was), `patch` a
-    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: "package.module:name" of a
-    subject of the user's own ("": the engine). `strategies` is the version of what generates scenarios.
+    checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: another subject than the
+    engine. `strategies` is the version of what generates scenarios.
     """
 
     seed: int = 0
@@ -47,7 +48,7 @@ class Settings(Value, frozen=True, kw_only=True):
     fault: str = ""
     patch: str = ""
     hunks: tuple[str, ...] = ()
-    subject: str = ""
+    subject: SubjectChoice = BUILT_IN
     guided: bool = True
     strategies: int = STRATEGIES
 
@@ -72,7 +73,7 @@ class Asked(NamedTuple):
     device: Literal["cpu", "cuda"] | None = None
     fault: str | None = None
     patch: str | None = None
-    subject: str | None = None
+    subject: SubjectChoice | None = None
     guided: bool | None = None
 
 
@@ -94,6 +95,9 @@ def resumed(kept: Settings, asked: Asked) -> Settings:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, SubjectChoice):
+        given = (f"{name} {text}" for name, text in value.options.items() if text and name != "subject")
+        return " ".join((value.name or "none", *given))
     if isinstance(value, tuple):
         return "all" if value == ALGORITHMS else ", ".join(value)
     return "none" if value == "" else str(value)

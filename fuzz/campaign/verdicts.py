@@ -11,6 +11,7 @@ from draftproof.properties.coverage.counts import unreachable_by_draft, unreache
 from draftproof.properties.evidence.forms import DRAFTED, Form
 from draftproof.properties.judge import COMMON
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
+from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 _BROKEN = (Outcome.ERROR, Outcome.CRASH, Outcome.HANG)
@@ -70,7 +71,7 @@ def _silent(contract: Contract, settings: Settings) -> str:
     unreachable = sorted(_beyond(settings).intersection(contract.minimum))
     if unreachable:
         return f"no scenario of this draft has {', '.join(unreachable)}"
-    return "no run of this subject could be held to it" if settings.subject else ""
+    return "no run of this subject could be held to it" if settings.subject != BUILT_IN else ""
 
 
 def _reports(contract: Contract, draft: Algorithm) -> bool:

@@ -10,20 +10,22 @@ from draftproof.harness.identity import Identity, Level, identity_of
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome
 
 
 class SubjectSpec(Value, frozen=True, kw_only=True):
-    """What a worker runs: the engine on a device, or whatever `factory` ("package.module:name") makes.
+    """What a worker runs: a subject, on a device.
 
     `folder` is a copy of engine/ and kernels/ to import instead ("": the installed ones), with the names of its patched
-    `hunks`.
+    `hunks`. `search` is what PYTHONPATH was for a subject in another Python: a worker's own has more.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
     folder: str = ""
     hunks: tuple[str, ...] = ()
-    factory: str = ""
+    subject: SubjectChoice = BUILT_IN
+    search: str = ""
 
 
 class Order(Value, frozen=True, kw_only=True, tag="scenario"):

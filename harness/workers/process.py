@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import psutil
 
+from draftproof.harness.process_tree import kill_tree, memory_of, print_stacks
 from draftproof.harness.workers.journal import JournalEntry, read
 from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.start import Start, spawn
@@ -80,11 +80,8 @@ class WorkerProcess:
 
     @property
     def rss(self) -> int:
-        """Bytes of memory it holds; 0 if it is gone."""
-        try:
-            return int(psutil.Process(self.pid).memory_info().rss)
-        except psutil.NoSuchProcess:
-            return 0
+        """Bytes of memory it and what it started hold; 0 if it is gone."""
+        return memory_of(self.pid)
 
     @property
     def entry(self) -> JournalEntry | None:
@@ -114,7 +111,7 @@ class WorkerProcess:
     def dump(self) -> None:
         """Have the stacks of all threads written to the log; waits until they are there, a moment at most."""
         before = self._size()
-        os.kill(self.pid, signal.SIGUSR1)
+        print_stacks(self.pid)
         end = time.monotonic() + _DUMP_SECONDS
         while time.monotonic() < end:
             time.sleep(_DUMP_STEP)
@@ -128,10 +125,7 @@ class WorkerProcess:
         if self._is_over:
             return
         self._is_over = True
-        # A worker that was forked just now may not have its own session yet.
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError):
-                kill(self.pid, signal.SIGKILL)
+        kill_tree(self.pid)
         self._process.wait()
         os.close(self._process.orders)
         os.close(self._process.answers)

@@ -124,7 +124,7 @@ class _Work:
     def __init__(self, spec: SubjectSpec, journal: Journal, kernels: Path, preloaded: Preloaded | None) -> None:
         self._device, self._kernels, self._preloaded = spec.device, kernels, preloaded or Preloaded()
         self._counters = HunkCounters(spec.hunks)
-        subject = self._made(spec, tolerant=preloaded is not None)
+        subject = self._made(spec, kernels.with_suffix(".log"), tolerant=preloaded is not None)
 
         import torch
 
@@ -138,10 +138,10 @@ class _Work:
             observe=lambda ran, _judged: self._counters.settle(replays=replays(ran)),
         )
 
-    def _made(self, spec: SubjectSpec, *, tolerant: bool) -> Subject:
+    def _made(self, spec: SubjectSpec, log: Path, *, tolerant: bool) -> Subject:
         self._broken: Exception | None = None
         try:
-            return make_from(spec, self._counters)
+            return make_from(spec, self._counters, log)
         except Exception as error:
             if not tolerant:
                 raise

@@ -12,10 +12,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from draftproof.errors import DraftproofError
+from draftproof.properties.values.base import Value
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Trace
+
+
+class Hook(Value, frozen=True, kw_only=True):
+    """A place of an engine that an adapter needs: whether this release has it, and the channels that it carries.
+
+    `where` says what was looked for, as a module and a name in it.
+    """
+
+    name: str
+    found: bool
+    channels: tuple[str, ...] = ()
+    where: str = ""
 
 
 class Subject(ABC):
@@ -25,6 +38,8 @@ class Subject(ABC):
     """What reports call it."""
     limits: Limits = NO_LIMITS
     """What it can run; generated scenarios are fitted to it (S-SUBJECT-1)."""
+    packages: tuple[str, ...] = ()
+    """The distributions whose versions say which engine it is, the engine's own first."""
 
     @abstractmethod
     def channels(self, scenario: Scenario) -> frozenset[str]:
@@ -39,6 +54,10 @@ class Subject(ABC):
         does not say: see script.steering. A run must be repeatable, must not change its arguments, and may raise: the
         exception becomes a crash in the verdict, with its traceback.
         """
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return the places of the engine that it needs; channels of one that is missing are not reported."""
+        return ()
 
     def close(self) -> None:  # noqa: B027  # most subjects hold nothing
         """Free what the subject holds beyond its runs: processes, devices, connections."""

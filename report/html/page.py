@@ -142,7 +142,7 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
     started = _float(source.facts.get("started", ""))
     runs, same = (source.sums.counts.get(f"stability_{name}", 0) for name in ("runs", "same"))
     return {
-        "Subject": settings.subject or "the engine",
+        "Subject": settings.subject.name or "the engine",
         "Fault": settings.fault or "none",
         "Device": settings.device,
         "Drafts": ", ".join(settings.drafts),

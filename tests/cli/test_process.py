@@ -15,6 +15,7 @@ from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.script import steering
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 from draftproof.reference.run import ReferenceSubject
 from tests.drawn import generate
@@ -99,7 +100,7 @@ def test_a_factory_that_leaves_is_an_error(case: Path, factory: str, raised: str
 
 def test_a_worker_of_a_factory_that_leaves_does_not_start(tmp_path: Path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
-    spec = SubjectSpec(factory=f"{SUBJECTS}:exits")
+    spec = SubjectSpec(subject=SubjectChoice(name=f"{SUBJECTS}:exits"))
     with (
         Pool(spec, 1, tmp_path, deadline=60) as pool,
         pytest.raises(WorkerStartError, match=r"expected one that can be made, not SystemExit: 0"),

@@ -181,7 +181,7 @@ def test_a_stale_fault_is_bad_input(tmp_path):
     text = "--- engine/engine.py\n+++ engine/engine.py\n@@ -1,1 +1,1 @@\n-no such line\n+another\n"
     patch = tmp_path / "stale.patch"
     patch.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="is stale"), subjects.subject("cpu", patch=patch):
+    with pytest.raises(InputError, match="is stale"), subjects.UnderTest(patch=patch).patched():
         pass
 
 

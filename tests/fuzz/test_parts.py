@@ -29,6 +29,7 @@ from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Scenario
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.drawn import generate
@@ -379,7 +380,7 @@ def test_kernels_that_a_scenario_uses(tmp_path):
 def test_a_run_that_calls_no_kernel_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "harness"))
     with (
-        Pool(SubjectSpec(factory="subjects:Idle"), 1, tmp_path, deadline=120.0) as pool,
+        Pool(SubjectSpec(subject=SubjectChoice(name="subjects:Idle")), 1, tmp_path, deadline=120.0) as pool,
         pytest.raises(RuntimeError, match="called no kernel"),
     ):
         kernels_used(pool, RICH)

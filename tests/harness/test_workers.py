@@ -27,6 +27,7 @@ from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.observed import LaunchRecord
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from tests.drawn import generate
@@ -34,7 +35,7 @@ from tests.harness.worker_subjects import ORDERS_IN
 from tests.scenarios import rejects, tokens_in
 
 HERE = Path(__file__).parent
-SUBJECT = SubjectSpec(factory="worker_subjects:Acting")
+SUBJECT = SubjectSpec(subject=SubjectChoice(name="worker_subjects:Acting"))
 SECONDS = 5.0
 
 
@@ -272,9 +273,11 @@ from pathlib import Path
 import msgspec
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
+from draftproof.properties.values.subject_choice import SubjectChoice
 
 order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-with Pool(SubjectSpec(factory="worker_subjects:Acting"), 1, Path(sys.argv[1]), deadline=600.0) as pool:
+spec = SubjectSpec(subject=SubjectChoice(name="worker_subjects:Acting"))
+with Pool(spec, 1, Path(sys.argv[1]), deadline=600.0) as pool:
     pool.submit(order)
     while not (Path(sys.argv[2]) / "waits").exists():
         pool.poll(0.05)

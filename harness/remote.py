@@ -1,0 +1,241 @@
+"""A subject that runs in another Python, seen from here: one whose process may die, hang or lack what it needs.
+
+A process that ended, or was ended because time was up, is started again for the next order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from draftproof.errors import DraftproofError
+from draftproof.harness.remote_process import (
+    SilentSubjectError,
+    SubjectEndedError,
+    SubjectLog,
+    SubjectProcess,
+    interpreter,
+)
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Hook, Subject
+from draftproof.properties.values.subject_choice import SubjectChoice
+from draftproof.properties.values.trace import Trace
+from draftproof.subjects.making import resolved
+from draftproof.subjects.remote.bootstrap import LEAST
+from draftproof.subjects.remote.messages import (
+    AnySubjectAnswer,
+    AnySubjectOrder,
+    AskChannels,
+    AskHooks,
+    ChannelsDeclared,
+    CloseSubject,
+    HooksFound,
+    LaunchAnnounced,
+    MakeSubject,
+    RunScenario,
+    RunTraced,
+    SubjectMade,
+    SubjectRaised,
+)
+from draftproof.subjects.remote.values import unpacked
+
+START_SECONDS = 300.0
+"""How long making a subject, or answering anything but a run, may take."""
+_CLOSE_SECONDS = 20.0
+_LONGEST_LINE = 300
+_ELSEWHERE = "its own process"
+
+
+class RemoteStartError(DraftproofError, ValueError):
+    """A subject cannot be made in another Python; the message says what is missing there and how to get it."""
+
+
+class RemoteError(DraftproofError):
+    """What the subject raised in its process, or that this ended: each as a type of the same name as there.
+
+    `where` is the innermost frame there; its traceback is a note.
+    """
+
+    where = _ELSEWHERE
+
+
+def remote_error(kind: str, message: str, where: str = _ELSEWHERE, note: str = "") -> RemoteError:
+    """Return an error whose type has the name that it has there."""
+    error = type(kind, (RemoteError,), {"where": where})(message)
+    if note:
+        error.add_note(note)
+    assert isinstance(error, RemoteError)
+    return error
+
+
+class RemoteSubject(Subject):
+    """A subject in the interpreter of a choice. `search` is its PYTHONPATH; `log` a file for what it prints.
+
+    Raises RemoteStartError.
+    """
+
+    def __init__(
+        self, choice: SubjectChoice, *, device: str = "cpu", search: str = "", log: Path | None = None
+    ) -> None:
+        self._choice, self._search, self._log = choice, search, SubjectLog(log)
+        self._settings = {"device": device, **choice.settings}
+        self._declared: dict[Scenario, frozenset[str]] = {}
+        self._process: SubjectProcess | None = None
+        self.announce: Callable[[int, str], None] = lambda _step, _launch: None
+        try:
+            made = self._start()
+        except BaseException:
+            self._log.close()
+            raise
+        self.name, self.limits = made.name, made.limits
+        if not made.announces:
+            del self.announce
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        """Return what it declares there; asked once for each scenario."""
+        if scenario not in self._declared:
+            answer = self._asked(AskChannels(scenario=scenario), START_SECONDS)
+            assert isinstance(answer, ChannelsDeclared)
+            self._declared[scenario] = answer.channels
+        return self._declared[scenario]
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Run there. Raises RemoteError, by the name of what was raised or of how the process ended."""
+        answer = self._asked(RunScenario(scenario=scenario, script=script), None)
+        assert isinstance(answer, RunTraced)
+        return Trace(answer.subject, answer.channels, unpacked(answer.observations))
+
+    def looked_at(self) -> tuple[tuple[Hook, ...], dict[str, str]]:
+        """Return its hooks, and the versions of its packages there."""
+        answer = self._asked(AskHooks(), START_SECONDS)
+        assert isinstance(answer, HooksFound)
+        return answer.hooks, answer.versions
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return what it found in its engine there."""
+        return self.looked_at()[0]
+
+    def close(self) -> None:
+        """Close it there, and end its process in any case."""
+        try:
+            if self._process is not None:
+                self._exchange(CloseSubject(), _CLOSE_SECONDS)
+        except (SubjectEndedError, SilentSubjectError):
+            pass
+        finally:
+            self._kill()
+            self._log.close()
+
+    def _asked(self, order: AnySubjectOrder, seconds: float | None) -> AnySubjectAnswer:
+        if self._process is None:
+            self._start()
+        self._log.mark()
+        try:
+            answer = self._exchange(order, seconds)
+        except SubjectEndedError as end:
+            tail = self._ended()
+            raise remote_error(
+                end.how, f"the process of the subject ended before it answered\n{tail}".strip()
+            ) from None
+        except BaseException as error:
+            # Time is up, or somebody wants to stop: what it does now would answer the next order.
+            assert self._process is not None
+            error.add_note(self._process.stacks())
+            self._kill()
+            raise
+        if isinstance(answer, SubjectRaised):
+            raise remote_error(answer.kind, answer.message, answer.where, answer.traceback)
+        return answer
+
+    def _exchange(self, order: AnySubjectOrder, seconds: float | None) -> AnySubjectAnswer:
+        assert self._process is not None
+        self._process.send(order)
+        while isinstance(answer := self._process.receive(seconds), LaunchAnnounced):
+            self.announce(answer.step, answer.launch)
+        return answer
+
+    def _start(self) -> SubjectMade:
+        """Start the process and make the subject in it. Raises RemoteStartError."""
+        python, name = self._choice.python, self._choice.name
+        try:
+            self._process = SubjectProcess(interpreter(python), self._search, self._log)
+        except FileNotFoundError as error:
+            raise RemoteStartError(f"invalid --python {python!r}: {error.args[-1]}") from None
+        except OSError as error:
+            raise RemoteStartError(
+                f"invalid --python {python!r}: expected a Python interpreter, and it cannot be run: {error.strerror}"
+            ) from None
+        self._log.mark()
+        try:
+            self._require(self._process.receive_frame(START_SECONDS))
+            there = self._there(name)
+            answer = self._exchange(MakeSubject(name=there, settings=self._settings), START_SECONDS)
+        except SubjectEndedError as end:
+            last = (self._ended() or "it printed nothing").splitlines()[-1]
+            raise RemoteStartError(
+                f"invalid --python {python!r}: expected a Python in which subject {name!r} starts, and its process "
+                f"ended before that ({end.how}): {last[:_LONGEST_LINE]}"
+            ) from None
+        except BaseException:
+            self._kill()
+            raise
+        if isinstance(answer, SubjectRaised):
+            self._kill()
+            raise RemoteStartError(_unmade(python, name, there, answer))
+        assert isinstance(answer, SubjectMade)
+        return answer
+
+    def _there(self, name: str) -> str:
+        """Return what to import: a name that nobody registers here may be registered there."""
+        try:
+            return resolved(name)
+        except ValueError:
+            return name
+
+    def _require(self, first: bytes) -> None:
+        """Raise RemoteStartError if the other Python says that it lacks what its side needs."""
+        try:
+            said = json.loads(first)
+        except ValueError:
+            raise SubjectEndedError("garbled answer") from None
+        python, lacks = self._choice.python, said["lacks"]
+        if not lacks:
+            return
+        self._kill()
+        if lacks == "python":
+            least = ".".join(map(str, LEAST))
+            raise RemoteStartError(
+                f"invalid --python {python!r}: expected Python {least} or newer, not {said['python']}"
+            )
+        raise RemoteStartError(
+            f"invalid --python {python!r}: expected one that has numpy and msgspec, and it cannot import {lacks} "
+            f"({said['why']}); try: {python} -m pip install numpy msgspec"
+        )
+
+    def _ended(self) -> str:
+        """Put an end to the process, and return the last that it printed."""
+        self._kill()
+        return self._log.tail()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+def _unmade(python: str, name: str, there: str, raised: SubjectRaised) -> str:
+    lacks = raised.lacks
+    if lacks and f"{there.partition(':')[0]}.".startswith(f"{lacks}."):
+        return f"invalid --subject {name!r}: expected a module that {python} can import; put its folder on PYTHONPATH"
+    if lacks:
+        return (
+            f"invalid --python {python!r}: expected one that has what subject {name!r} needs, and it cannot import "
+            f"{lacks} ({raised.message}); install it there"
+        )
+    if raised.kind == "SubjectNameError":
+        return f"{raised.message} in {python}"
+    last = raised.message.strip().splitlines()
+    said = f"{raised.kind}: {last[0]}" if last else raised.kind
+    return f"invalid --subject {name!r}: expected one that can be made in {python}, not {said}, at {raised.where}"

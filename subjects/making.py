@@ -1,0 +1,73 @@
+"""Make a subject by its name, on either side of the transport."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import cast
+
+from draftproof.errors import DraftproofError
+from draftproof.properties.values.names import did_you_mean, is_factory_name
+from draftproof.properties.values.subject import Subject
+
+GROUP = "draftproof.subjects"
+"""The entry points that give subjects a name."""
+ALWAYS = ("device",)
+"""Settings that are passed on to whatever takes them; any other must be taken."""
+
+
+class SubjectNameError(DraftproofError, ValueError):
+    """A name that stands for no subject, or settings that the subject does not take; the message says what is known."""
+
+
+def known() -> dict[str, str]:
+    """Return name -> "package.module:name" of every subject that an installed distribution registers."""
+    return {one.name: one.value for one in entry_points(group=GROUP)}
+
+
+def resolved(name: str) -> str:
+    """Return "package.module:name" for a name. Raises SubjectNameError with the nearest name that is known."""
+    if is_factory_name(name):
+        return name
+    registered = known()
+    if name not in registered:
+        names = ", ".join(sorted(registered)) or "none is registered here"
+        raise SubjectNameError(
+            f"invalid subject {name!r}: expected package.module:name, or a registered name"
+            f" ({names}){did_you_mean(name, registered)}"
+        )
+    return registered[name]
+
+
+def made(name: str, settings: Mapping[str, str]) -> Subject:
+    """Import what the name stands for, and call it with the settings.
+
+    Raises SubjectNameError, ImportError and AttributeError, and whatever the call raises.
+    """
+    module, _, attribute = resolved(name).partition(":")
+    factory: Callable[..., Subject] = getattr(importlib.import_module(module), attribute)
+    return factory(**_taken(name, factory, settings))
+
+
+def _taken(name: str, factory: Callable[..., Subject], settings: Mapping[str, str]) -> dict[str, str]:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:  # built in: it has no signature
+        parameters = cast("inspect.Signature", inspect.Signature()).parameters.values()
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return dict(settings)
+    takes = [one.name for one in parameters if one.kind is not inspect.Parameter.POSITIONAL_ONLY]
+    for other in settings.keys() - {*takes, *ALWAYS}:
+        own = ", ".join(one for one in takes if one not in ALWAYS) or "none"
+        raise SubjectNameError(f"invalid setting {other!r} of subject {name!r}: expected one that it takes, {own}")
+    if lacking := [one.name for one in parameters if _is_required(one) and one.name not in settings]:
+        given = " and ".join("--url URL" if one == "url" else f"--set {one}=VALUE" for one in lacking)
+        raise SubjectNameError(f"invalid subject {name!r} without {', '.join(lacking)}: expected {given}")
+    return {one: value for one, value in settings.items() if one in takes}
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return parameter.kind in kinds and parameter.default is inspect.Parameter.empty and parameter.name not in ALWAYS

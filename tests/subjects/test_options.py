@@ -1,0 +1,77 @@
+"""--subject, --python, --url and --set on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import draftproof
+from draftproof.cli.app import run
+from draftproof.harness.lockstep import solved
+from draftproof.properties.values.case import Case, encode
+from draftproof.properties.values.subject_choice import SubjectChoice
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    scenario = draftproof.generate(seed_=3, count=1)[0]
+    path = tmp_path / "case.json"
+    path.write_text(encode(Case(scenario=scenario, script=solved(scenario).script)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def found(search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subjects in another Python find their module by PYTHONPATH."""
+    monkeypatch.setenv("PYTHONPATH", search)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_a_case_is_replayed_in_another_python(case, lean_python, capsys, tmp_path):
+    options = ["--subject", "lean_subjects:Lean", "--python", lean_python, "--set", "act=raises"]
+    code = run(["replay", str(case), *options, "--json", str(tmp_path / "out.json")])
+    assert code == 3
+    assert json.loads((tmp_path / "out.json").read_text())["verdict"] == "CRASH"
+    out = capsys.readouterr().out
+    assert "page 9 is out of range" in out
+    assert f"--subject lean_subjects:Lean --python {lean_python} --set act=raises" in out
+
+
+@pytest.mark.parametrize("command", ["replay", "shrink", "bisect parts"])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--python P", "invalid --python 'P' without --subject: expected the name of what to run there"),
+        ("--url U", "invalid --url 'U' without --subject"),
+        ("--set a=b", "invalid --set 'a=b' without --subject"),
+        ("--subject engine --set a", "invalid --set 'a': expected NAME=VALUE"),
+        ("--subject enginee", "did you mean engine?"),
+        ("--subject no_such.module:x", "expected a module that exists; put its folder on PYTHONPATH"),
+        ("--subject engine --fault F", "expected without --fault and --patch"),
+    ],
+)
+def test_what_does_not_go_together_is_told(command, options, expected, case, capsys):
+    assert run([*command.split(), str(case), *options.split()]) == 2
+    assert expected in said(capsys)
+
+
+@pytest.mark.parametrize("command", ["check --examples 1", "replay CASE"])
+def test_a_python_that_lacks_something_is_told(command, case, bare_python, capsys):
+    words = [str(case) if word == "CASE" else word for word in command.split()]
+    assert run([*words, "--subject", "engine", "--python", bare_python]) == 2
+    assert f"invalid --python {bare_python!r}: expected one that has numpy and msgspec" in said(capsys)
+
+
+def test_the_engine_has_a_name_as_well(capsys):
+    assert run(["check", "--examples", "2", "--subject", "engine", "--contract", "verify.ids"]) == 0
+    assert "--subject engine" in capsys.readouterr().out
+
+
+def test_a_choice_names_its_options():
+    choice = SubjectChoice(name="openai", python="py", settings={"url": "http://x", "limit": "3"})
+    assert choice.options == {"subject": "openai", "python": "py", "url": "http://x", "set": ["limit=3"]}

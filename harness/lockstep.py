@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.names import did_you_mean
-from draftproof.properties.values.observed import BatchRow
+from draftproof.properties.values.observed import BatchRow, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Finish, Script, steering
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
-from draftproof.properties.values.trace import MalformedTraceError, Observation, Trace
+from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
+from draftproof.reference.follow import drafts_given, drafts_verified, resumed
 from draftproof.reference.memo import Memo
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
-from draftproof.reference.solve import resolve, solve
+from draftproof.reference.solve import Place, resolve, solve
 from draftproof.reference.text import with_token_gaps
 
 
@@ -62,24 +63,37 @@ def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -
     return with_rounded(scenario, script, run(scenario, script, memo, finish), finish)
 
 
-def resolved(known: Solved, ran: Trace, finish: Finish = "cut") -> Solved:
-    """Solve a dynamic scenario for the batches and the numbers of drafts that a subject chose, and for its `finish`.
+def resolved(known: Solved, ran: Trace, limits: Limits = NO_LIMITS, rows: Trace | None = None) -> Solved:
+    """Solve a scenario for the drafts that a subject verified, and for their numbers where it chose these (S-FOLLOW-1).
 
-    Nothing else is taken from the subject.
+    Nothing else is taken from the subject; `limits` say what its last round commits, and when its first drafts come.
+    `rows` is the run that numbers of drafts and batches are taken from, if it is another.
     """
-    scenario, memo = known.scenario, known.memo or Memo()
-    if not scenario.dynamic:
+    scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
+    verified, again, finish = drafts_verified(scenario, ran, limits), resumed(rows), limits.finish
+    if not scenario.dynamic and not again and _is_as_solved(known.trace, verified):
         return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
+    script = resolve(scenario, known.script, drafts_given(scenario, rows), memo, verified, again)
+    done = _traced(scenario, script, memo, finish)
+    control = tuple(_control(scenario, rows, script))
+    return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
+
+
+def _is_as_solved(reference: Trace | None, verified: Mapping[Place, TokenIds]) -> bool:
+    """Return whether a subject verified what the reference expected of it."""
+    assert reference is not None
+    expected = reference.typed("round.drafts", TokenIds)
+    return all(expected.get(Key(*place), ()) == tokens for place, tokens in verified.items())
+
+
+def _control(scenario: Scenario, ran: Trace, script: Script) -> Iterator[Observation]:
     rows = {key[:2]: (row.step, row.count) for key, row in ran.typed("round.rows", BatchRow).items() if row.phase == 1}
-    script = resolve(scenario, known.script, {place: count for place, (_, count) in rows.items()}, memo)
     correct = {
         (request, number): round_.correct_len
         for request, of_request in enumerate(script.requests)
         for number, round_ in enumerate(of_request.rounds, start=1)
     }
-    control = tuple(observations(scenario, rows, correct))
-    done = _traced(scenario, script, memo, finish)
-    return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
+    return observations(scenario, rows, correct)
 
 
 def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
@@ -118,20 +132,40 @@ def _where(error: BaseException) -> str:
 
 def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved) -> Evidence:
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
-    known, limits = reference(scenario), _limits(subject)
-    base = _run(subject, scenario, known.script, "in the base run")
-    other = None
-    if scenario.variant != "none":
-        other = _run(subject, varied_scenario(scenario), known.script, f"in the run of variant {scenario.variant}")
-    known = resolved(known, base, limits.finish)
-    assert known.trace is not None
-    runs = [(scenario, base, known.trace)]
-    if other is not None:
-        runs.append((varied_scenario(scenario), other, known.varied or known.trace))
-    silent = frozenset[str]().union(*(_silent(subject, *of_run) for of_run in runs))
-    expected, *varied = (with_token_gaps(of, known.script, trace, ran.texts) for of, ran, trace in runs)
-    expected_varied = varied[0] if varied and varied[0] is not expected else None
-    return Evidence(scenario, known.script, expected, base, other, expected_varied, silent=silent, limits=limits)
+    limits = _limits(subject)
+    solution = _for_subject(reference(scenario), limits)
+    base = _run(subject, scenario, solution.script, "in the base run")
+    known = resolved(solution, base, limits)
+    expected = _expected(known, known.trace, base)
+    silent = _silent(subject, scenario, base, expected)
+    of_run = Evidence(scenario, known.script, expected, base, silent=silent, limits=limits)
+    if scenario.variant == "none":
+        return of_run
+    changed = varied_scenario(scenario)
+    other = _run(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
+    if drafts_verified(scenario, other, limits) != drafts_verified(scenario, base, limits):
+        known = resolved(solution, other, limits, rows=base)
+    varied = _expected(replace(known, scenario=changed), known.varied or known.trace, other)
+    return replace(
+        of_run,
+        varied=other,
+        varied_reference=varied if varied is not expected else None,
+        varied_script=known.script,
+        silent=silent | _silent(subject, changed, other, varied),
+    )
+
+
+def _for_subject(known: Solved, limits: Limits) -> Solved:
+    """Return the solution with a script that steers a subject whose first round may begin later in the text."""
+    if limits.first_drafts == "own round" or known.scenario.dynamic:
+        return known
+    return replace(known, script=solve(known.scenario, known.memo, limits.first_drafts))
+
+
+def _expected(known: Solved, trace: Trace | None, ran: Trace) -> Trace:
+    """Return what the reference says of a run, the text that it emitted included."""
+    assert trace is not None
+    return with_token_gaps(known.scenario, known.script, trace, ran.texts)
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:

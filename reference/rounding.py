@@ -27,19 +27,18 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
 
     memo = Memo()
     models = Models(*load(scenario.model, scenario.draft, memo, torch.float32), scenario.states, finish, memo)
-    return replace(exact, rounded=trace(scenario, _forced(script, exact), models))
+    return replace(exact, rounded=trace(scenario, _given(script, exact), models))
 
 
-def _forced(script: Script, exact: Trace) -> Script:
+def _given(script: Script, exact: Trace) -> Script:
     """Return the script with the drafts of every round given: a draft that rounds may propose others."""
-    proposed = exact.typed("propose.tokens", TokenIds)
+    drafts = exact.typed("round.drafts", TokenIds)
     requests = []
     for index, request in enumerate(script.requests):
         rounds = tuple(
-            round_
-            if round_.forced is not None
-            else msgspec.structs.replace(round_, forced=proposed[Key(index, number)])
+            msgspec.structs.replace(round_, verified=drafts[Key(index, number)])
             for number, round_ in enumerate(request.rounds, start=1)
         )
-        requests.append(msgspec.structs.replace(request, rounds=rounds))
+        first = request.first and msgspec.structs.replace(request.first, verified=drafts[Key(index, 0)])
+        requests.append(msgspec.structs.replace(request, rounds=rounds, first=first))
     return msgspec.structs.replace(script, requests=tuple(requests))

@@ -18,7 +18,7 @@ from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.choose import choose
 from draftproof.reference.decode import RequestLimits, Verification, verify
-from draftproof.reference.drafts.base import ReferenceDraft, Said, vector
+from draftproof.reference.drafts.base import ReferenceDraft, Said, propose, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.solve import resolve, solve
@@ -27,7 +27,7 @@ _ALWAYS = frozenset(
     {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
     | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
     | {f"commit.{name}" for name in ("length", "kv")}
-    | {"config.routing", "config.draft", "propose.tokens"}
+    | {"config.routing", "config.draft", "propose.tokens", "round.drafts"}
 )
 _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
@@ -130,10 +130,10 @@ class _RequestTrace:
 
     def run(self, solved: RequestScript) -> None:
         self._memo.take_closest()
-        emitted = self._prefill()
+        emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()
         self.gaps.append(self._memo.take_closest())
         for number, round_ in enumerate(solved.rounds, start=1):
-            emitted += self._round(number, round_, emitted)
+            emitted += self._round(number, round_, emitted, len(self._request.prompt + emitted) - 1)
             self.gaps.append(self._memo.take_closest())
 
     def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
@@ -156,29 +156,32 @@ class _RequestTrace:
             self._report(0, self._draft.extend(prompt + emitted, whole, first=0))
         return emitted
 
-    def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns what the round emits."""
+    def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...], before: int) -> tuple[int, ...]:
+        """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
         tokens = self._request.prompt + emitted
         drafts = self._drafts(number, round_, tokens)
         verified = verify(self._target, tokens, drafts)
         self._verified(number, tokens, drafts, verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
-        n = len(tokens) - 1
         ended = self._limits.ended(emitted + new)
-        committed = len(verified.emitted if self._finish == "uncut" else new)
-        self._commit(number, verified.whole, range(n, n + committed))
-        self._commit_states(number, verified.whole, Span(n, committed, len(drafts) + 1), ended)
+        end = len(tokens) - 1 + len(verified.emitted if self._finish == "uncut" else new)
+        self._commit(number, verified.whole, range(before, end))
+        self._commit_states(number, verified.whole, Span(before, end - before, len(drafts) + 1 if number else 0), ended)
         if not ended:
-            self._report(number, self._draft.extend(tokens + new, verified.whole.first(n + len(new)), first=n))
+            whole = verified.whole.first(len(tokens) + len(new) - 1)
+            self._report(number, self._draft.extend(tokens + new, whole, first=before))
         return new
 
     def _drafts(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Reports what the draft itself proposes; returns what is verified."""
-        own = self._draft.propose(tokens, self._target.forward(tokens[:-1]), round_.drafts)
+        """Reports what the draft itself proposes, and what is verified; returns that."""
+        own = propose(self._draft, self._target, tokens, round_.drafts)
         self._report(number, own.said)
         self._say("propose.tokens", number, own.tokens)
-        return own.tokens if round_.forced is None else round_.forced
+        asked = own.tokens if round_.forced is None else round_.forced
+        drafts = asked if round_.verified is None else round_.verified
+        self._say("round.drafts", number, drafts)
+        return drafts
 
     def _verified(self, number: int, tokens: tuple[int, ...], drafts: tuple[int, ...], verified: Verification) -> None:
         n, a = len(tokens) - 1, verified.correct_len

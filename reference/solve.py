@@ -1,46 +1,67 @@
 """From a scenario to its script: true tokens, stop tokens, the drafts of every round and what must come of them.
 
-In a dynamic scenario the drafts of a round depend on which requests ran together, which is the subject's affair. Its
-script says what is forced at every place, and `resolve` fills in the rounds once a subject ran.
+What a subject verified in a round that is not forced, and in a dynamic scenario how many drafts a round has, shows when
+it has run. So a script says what is forced wherever a round may begin, and `resolve` works out the rounds by what was
+verified (docs/semantics.md, S-FOLLOW).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
+import msgspec
+
+from draftproof.properties.values.drafts import is_free
+from draftproof.properties.values.limits import FirstDrafts
+from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, Wrong, drafts_allowed, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
 from draftproof.reference.decode import Greedy, RequestLimits, verify
-from draftproof.reference.drafts.base import ReferenceDraft
+from draftproof.reference.drafts.base import ReferenceDraft, propose
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
 
 Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
+Place = tuple[int, int]
+"""A request, and its own round."""
+NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
 
 
-def solve(scenario: Scenario, memo: Memo | None = None) -> Script:
-    """A function of the scenario only: the same scenario always gives the same script."""
+def solve(scenario: Scenario, memo: Memo | None = None, first: FirstDrafts = "own round") -> Script:
+    """A function of the scenario, and of where a subject verifies its first drafts: the same give the same script."""
     target, draft = build(scenario, memo or Memo())
     requests = [_RequestSolver(scenario, request, target, draft) for request in scenario.requests]
-    return Script(requests=tuple(one.chained() if scenario.dynamic else one.solve() for one in requests))
+    if scenario.dynamic:
+        return Script(requests=tuple(one.chained(()) for one in requests))
+    return Script(requests=tuple(one.solve(first) for one in requests))
 
 
 def resolve(
-    scenario: Scenario, script: Script, drafts: Mapping[tuple[int, int], int], memo: Memo | None = None
+    scenario: Scenario,
+    script: Script,
+    drafts: Mapping[Place, int],
+    memo: Memo | None = None,
+    verified: Mapping[Place, TokenIds] = NOTHING,
+    resumed: Collection[Place] = (),
 ) -> Script:
-    """The script of a dynamic scenario with its rounds: `drafts` is the K that a subject gave to (request, round).
+    """The script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
 
-    K is kept within what the plan and the limits allow, and what the draft finds; a round that `drafts` lacks gets all
-    of that. Any other script is returned as it is.
+    `drafts` is the K that it gave to a round of a dynamic scenario: it is kept within what plan and limits allow, and
+    what the draft finds, and a round that `drafts` lacks gets all of that. Rounds that are `resumed` have none.
+    `verified` are the drafts that it verified; without them it verified what was forced, or else what the draft
+    proposes by its definition. A script of a scenario that is not dynamic stays as it is without the last two.
     """
-    if not scenario.dynamic:
+    if not scenario.dynamic and not verified and not resumed:
         return script
     target, draft = build(scenario, memo or Memo())
     requests = []
+    counts = {**(drafts if scenario.dynamic else {}), **dict.fromkeys(resumed, 0)}
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
-        given = {round_: count for (of, round_), count in drafts.items() if of == index}
-        requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given))
+        given = {round_: count for (of, round_), count in counts.items() if of == index}
+        seen = {round_: tokens for (of, round_), tokens in verified.items() if of == index}
+        requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given, seen))
     return Script(requests=tuple(requests))
 
 
@@ -54,17 +75,23 @@ class _RequestSolver:
         stop = {*request.stops, *((self._truth.token(request.stop_at),) if request.stop_at >= 0 else ())}
         self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
 
-    def solve(self) -> RequestScript:
+    def solve(self, first: FirstDrafts) -> RequestScript:
         emitted: tuple[int, ...] = (self._truth.token(0),)
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
             plan, count = round_plan(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
             rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan)))
             emitted += rounds[-1].emitted
+        if first == "with prompt" or self._is_open():
+            return self.chained(tuple(rounds))
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
 
-    def chained(self) -> RequestScript:
-        """Without rounds; with the chain of `steps` drafts for every number of emitted tokens and every plan."""
+    def _is_open(self) -> bool:
+        """Whether a proposal can move what is forced after it: some rounds are forced, and others are not."""
+        return {plan.num_correct >= 0 for plan in self._request.rounds if plan.num_drafts} == {True, False}
+
+    def chained(self, rounds: tuple[RoundScript, ...]) -> RequestScript:
+        """With the chain of `steps` drafts for every number of emitted tokens and every plan."""
         emitted: tuple[int, ...] = (self._truth.token(0),)
         while not self._limits.ended(emitted):
             emitted += (self._truth.token(len(emitted)),)
@@ -72,18 +99,35 @@ class _RequestSolver:
         chains: Chains = tuple(
             tuple(self._chain(done, steps, plan) for plan in plans) for done in range(1, len(emitted))
         )
-        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=(), chains=chains)
+        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=rounds, chains=chains)
 
-    def resolve(self, solved: RequestScript, drafts: Mapping[int, int]) -> RequestScript:
-        """The same with its rounds, `drafts` by round."""
-        emitted, rounds = solved.tokens[:1], list[RoundScript]()
+    def resolve(
+        self, solved: RequestScript, drafts: Mapping[int, int], verified: Mapping[int, TokenIds]
+    ) -> RequestScript:
+        """The same with its rounds: `drafts` and what was `verified` by round."""
+        first = self._first(verified.get(0, ()))
+        emitted, rounds = first.emitted if first else solved.tokens[:1], list[RoundScript]()
         while not self._limits.ended(emitted):
             number = len(rounds) + 1
             allowed = self._allowed(number, len(emitted))
             count = max(0, min(drafts.get(number, allowed), allowed))
-            rounds.append(self._round(emitted, count, forced(solved, number, len(emitted), count)))
+            chain = forced(solved, number, len(emitted), count)
+            rounds.append(self._round(emitted, count, None if chain is None else chain[:count], verified.get(number)))
             emitted += rounds[-1].emitted
-        return RequestScript(tokens=emitted, stop=solved.stop, rounds=tuple(rounds), chains=solved.chains)
+        return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first)
+
+    def _first(self, verified: TokenIds) -> RoundScript | None:
+        """Round 0 of a subject that verified drafts with the prompt, whose last token is the pending one then.
+
+        How many these are is up to it, within the limits (S-FOLLOW-6).
+        """
+        request, limits = self._request, self._limits
+        context = len(request.prompt) - 1
+        allowed = drafts_allowed(
+            self._scenario.steps, context=context, max_len=limits.max_len, budget_left=request.budget
+        )
+        count = min(len(verified), allowed)
+        return self._round((), count, None, verified) if verified and is_free(self._scenario.draft) else None
 
     def _allowed(self, number: int, emitted: int) -> int:
         """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
@@ -91,20 +135,29 @@ class _RequestSolver:
         context, wanted = len(request.prompt) + emitted - 1, round_plan(request, number).num_drafts
         return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
 
-    def _round(self, emitted: tuple[int, ...], count: int, chain: tuple[int, ...] | None) -> RoundScript:
+    def _round(
+        self, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
+    ) -> RoundScript:
         tokens = self._request.prompt + emitted
-        drafts = self._own(tokens, count) if chain is None else chain
+        asked = self._own(tokens, count) if chain is None else chain
+        drafts = asked if reported is None or not self._can_run(tokens, reported) else reported
         verified = verify(self._target, tokens, drafts)
         return RoundScript(
             context=len(tokens) - 1,
-            drafts=len(drafts),
+            drafts=len(asked),
             forced=chain,
             correct_len=verified.correct_len,
             emitted=self._limits.cut(emitted, verified.emitted),
+            verified=None if drafts == asked else drafts,
         )
 
+    def _can_run(self, tokens: TokenIds, drafts: TokenIds) -> bool:
+        """Whether the target has a row for each of these drafts: known tokens, within the longest sequence."""
+        fits = len(tokens) + len(drafts) <= self._limits.max_len
+        return fits and all(0 <= token < self._scenario.model.vocab for token in drafts)
+
     def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
-        return self._draft.propose(tokens, self._target.forward(tokens[:-1]), count).tokens
+        return propose(self._draft, self._target, tokens, count).tokens
 
     def _chain(self, emitted: int, count: int, plan: RoundPlan) -> tuple[int, ...] | None:
         """`count` drafts after `emitted` tokens of which those that are to be right are accepted and no more, though

@@ -25,6 +25,7 @@ WHAT = {
     "draft.discarded": "the surplus rows and padding of a draft launch",
     "propose.match": "the n-gram match: (tokens, place of the token that follows it)",
     "propose.tokens": "the draft tokens of a round",
+    "round.drafts": "the draft tokens that a round verified",
     "verify.ids": "the input token of a verify row",
     "verify.positions": "the position of a verify row",
     "verify.slots": "the KV slot of a verify row",

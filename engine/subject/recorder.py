@@ -69,7 +69,7 @@ class TraceRecorder(Probes):
     def stop_recording(self) -> None:
         """Do no more than steer from now on."""
         quiet = Probes()
-        self._proposed = _report_nothing  # type: ignore[method-assign]
+        self._proposed = self._verified = _report_nothing  # type: ignore[method-assign]
         for name in vars(Probes):
             if name.startswith(("on_", "before_")):
                 setattr(self, name, getattr(quiet, name))
@@ -138,6 +138,7 @@ class TraceRecorder(Probes):
                 tokens = tokens[: draft_tokens.shape[1]]
                 draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
                 num_drafts[index] = len(tokens)
+            self._verified(row, tuple(draft_tokens[index].tolist()[: num_drafts[index]]))
         verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
         self._plan = replace(self._plan, decode=verified)
         return Proposal(draft_tokens, tuple(num_drafts))
@@ -147,6 +148,9 @@ class TraceRecorder(Probes):
         self._log.add("propose.tokens", key, tokens)
         for name, values in self._engine.draft.origin(row.request).items():
             self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
+
+    def _verified(self, row: DecodeRow, tokens: TokenIds) -> None:
+        self._log.add("round.drafts", Key(row.request, row.round), tokens)
 
     def on_target_hidden_states(self, hidden_states: Tensor | None) -> None:
         self.config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])

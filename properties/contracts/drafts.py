@@ -9,8 +9,9 @@ from __future__ import annotations
 from draftproof.properties.contracts.base import Contract, Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
+from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.values.observed import Datum, NgramMatch
+from draftproof.properties.values.observed import Datum, NgramMatch, TokenIds
 from draftproof.properties.values.relations import Different, OtherLayer, OtherRow, Relation, WrongFeature, WrongMatch
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
@@ -87,6 +88,26 @@ def _mismatch(evidence: Evidence, found: Divergence, key: Key) -> WrongMatch | N
     return WrongMatch("place", got.place - expected.place)
 
 
+def _verified(evidence: Evidence) -> Differences:
+    """Check that a round verifies what is forced, or else what was proposed: by the subject, if it says so."""
+    tells = "propose.tokens" in evidence.subject.channels
+    proposed = (evidence.subject if tells else evidence.reference).typed("propose.tokens", TokenIds)
+    expected: dict[Key, Datum] = {}
+    for request, script in enumerate(evidence.script.requests):
+        for number, round_ in enumerate((script.first, *script.rounds)):
+            key = Key(request, number)
+            drafts = proposed.get(key) if round_ is None or round_.forced is None else round_.forced
+            if drafts is not None:
+                expected[key] = drafts
+    got = evidence.subject.channel("round.drafts")
+    if tells:
+        # What it says of itself is the same on every continuation, but for what is forced where.
+        expected, got = (comparison.before_ties("round.drafts", values, evidence.ties) for values in (expected, got))
+    else:
+        expected, got = (evidence.comparable("round.drafts", values) for values in (expected, got))
+    yield first_divergence("draft.verified", "round.drafts", expected, got)
+
+
 _BLOCKS, _PARTIAL = "blocks blocks_cut", "decode_rounds accept_partial"
 _MATCHES = "matches no_matches matches_after_partial matches_of_fewer"
 _PROPOSED = "rounds_with_drafts rounds_without_drafts unsteered_rounds"
@@ -110,6 +131,16 @@ CONTRACTS = (
     equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum="blocks all_accepted_then_draft"),
     equals("draft.match", "propose.match", cites="S-NGRAM-1", minimum=_MATCHES, explain=_mismatch),
     equals("draft.proposed", "propose.tokens", cites="S-ROUND-2, S-PLAN-5", minimum=_PROPOSED),
+    contract(
+        "draft.verified",
+        _verified,
+        ("round.drafts", "propose.tokens"),
+        partial=("propose.tokens",),
+        whole=False,
+        concerns=lambda evidence: "round.drafts" in evidence.subject.channels,
+        cites="S-FOLLOW-2, S-PLAN-4, S-PLAN-5",
+        minimum=f"scenarios {_PROPOSED}",
+    ),
     _chained("chain.ids", "extend.ids", cites="S-MTP-2, S-MTP-5", minimum="guesses_replaced"),
     _chained("chain.hidden", "extend.hidden_in", cites="S-MTP-3, S-MTP-5", minimum=_CHAINED),
     equals("extend.positions", cites="S-EAGLE-1, S-MTP-1, S-STANDALONE-3", minimum=_PARTIAL),

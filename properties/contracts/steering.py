@@ -67,6 +67,9 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
     for one in _rounds(evidence):
         request = evidence.scenario.requests[one.request]
         plan = request.rounds[(one.number - 1) % len(request.rounds)]
+        if not one.number:
+            # What is verified with the prompt is nobody's plan (S-FOLLOW-6).
+            plan = RoundPlan(num_drafts=evidence.scenario.steps, num_correct=-1)
         yield from _number(evidence, one, request, plan)
         right = _leading(one)
         if plan.num_correct >= 0:
@@ -97,7 +100,7 @@ def _number(evidence: Evidence, one: _Verified, request: Request, plan: RoundPla
     n, scenario = len(request.prompt) + one.done - 1, evidence.scenario
     room = min(scenario.memory.max_len - 1 - n, request.budget - one.done - 1)
     asked, got = max(0, min(plan.num_drafts, scenario.steps, room)), len(one.drafts)
-    exact = not scenario.dynamic and (plan.num_correct >= 0 or evidence.form.proposes != "lookup")
+    exact = one.number and not scenario.dynamic and (plan.num_correct >= 0 or evidence.form.proposes != "lookup")
     if got > asked or (got < asked and exact):
         place = one.key(min(asked, got) + 1)
         yield Mismatch("verify.ids", place, f"{asked} drafts", f"{got} drafts", off_by(asked, got))

@@ -53,7 +53,7 @@ Level = Literal["text", "counters", "host", "tensors", "whole"]
 _OF_LEVELS: tuple[tuple[Level, frozenset[str]], ...] = (
     ("whole", frozenset({"graph.replay", "pool.owners", "verify.hidden"})),
     ("tensors", frozenset({"verify.hidden", "commit.kv", "extend.kv", "extend.hidden_in", "draft.step.hidden_in"})),
-    ("host", frozenset({"propose.tokens", "round.rows", "round.table", "verify.slots"})),
+    ("host", frozenset({"propose.tokens", "round.drafts", "round.rows", "round.table", "verify.slots"})),
     ("counters", frozenset({"accept.correct_len"})),
 )
 

@@ -46,7 +46,7 @@ def read_run(evidence: Evidence) -> RunSample:
         is_by_batch=isinstance(scenario.adaptive, AdaptiveByBatch),
         steps=scenario.steps,
         engine_steps=len({row.step for row in evidence.schedule.rows}),
-        ties=len(evidence.ties),
+        ties=len(evidence.ties) + sum(map(len, evidence.draft_ties.values())),
         token_ties=sum(gap.below > 0 for gaps in evidence.reference.token_gaps.values() for gap in gaps),
         exact_ties=sum(not margin for _, margin in choices),
         chained_extends=extends,

@@ -81,7 +81,7 @@ def _rounds(
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds
         for number, solved in enumerate(rounds, start=1):
-            key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.drafts
+            key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.num_verified
             allowed = 0 if row is None else evidence.plans.drafts_allowed(row, n)
             found = evidence.plans.num_found(index, number, n)
             pending = unfolded.get(Key(index, number - 1), 0)
@@ -133,7 +133,7 @@ def _asked(request: Request, number: int, drafts: int) -> str:
 
 def _lacks(evidence: Evidence, solved: RoundScript) -> bool:
     draft, model = evidence.scenario.draft, evidence.scenario.model
-    if not isinstance(draft, Eagle3) or not isinstance(model, ProbeModel) or not solved.drafts:
+    if not isinstance(draft, Eagle3) or not isinstance(model, ProbeModel) or not solved.num_verified:
         return False
     return solved.emitted[0] not in draft_vocabulary(draft, model)
 
@@ -173,7 +173,7 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
 
 def _wrong(evidence: Evidence, request: int, number: int, solved: RoundScript) -> str | None:
     """Return how the first draft that is not right is wrong; None if all are right, or what is verified is its own."""
-    if solved.forced is None or solved.correct_len == solved.drafts:
+    if solved.forced is None or solved.correct_len == solved.num_verified:
         return None
     return round_plan(evidence.scenario.requests[request], number).wrong
 

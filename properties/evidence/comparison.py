@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from draftproof.properties.evidence.forms import Form
 from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_right_token, is_tied
+from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.observed import Choice, Datum, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -14,27 +16,86 @@ Values = Mapping[Key, Datum]
 Choices = Mapping[Key, Choice]
 Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
-_CHOICES = ("draft.step.proposal", "draft.block.proposal", "verify.choice", "extend.proposal")
+_OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
+_CHOICES = (*_OF_DRAFTS, "verify.choice")
+DraftTies = Mapping[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
+"""request -> for each tied choice of a draft its order, and where the drafts end that it may have made others."""
 
 
 def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties) -> Ties:
-    """Return the ties of a real model, those already known among them."""
+    """Return the ties of a real model, those already known among them.
+
+    A choice of a draft ends nothing where the subject reports its drafts: the reference follows these (S-FOLLOW-3).
+    """
     ties, rounded = dict(known), reference.rounded or reference
     for trace in (reference, rounded):
         for (request, round_), gap in trace.gaps.items():
             if gap < CLOSE_EXPERTS:
                 ties[request] = min((round_,), ties.get(request, (round_,)))
-    for channel in _CHOICES:
-        got, second = subject.choices(channel), rounded.choices(channel)
-        for key, one in reference.choices(channel).items():
-            if is_tied(scenario, one, got.get(key), second.get(key)):
-                order = Observation(channel, key, 0).order
-                ties[key.request] = min(order, ties.get(key.request, order))
+    for channel in ("verify.choice",) if _shows_drafts(subject) else _CHOICES:
+        for key in _tied(scenario, reference, subject, channel):
+            order = Observation(channel, key, 0).order
+            ties[key.request] = min(order, ties.get(key.request, order))
     for request, round_ in _text_ties(scenario, reference, subject).items():
         # What a round drafts comes before what it verifies.
         order = Observation("verify.ids", Key(request, round_), 0).order
         ties[request] = min(order, ties.get(request, order))
     return ties
+
+
+def _shows_drafts(subject: Trace) -> bool:
+    return bool(subject.channels & {"round.drafts", "propose.tokens"})
+
+
+def _tied(scenario: Scenario, reference: Trace, subject: Trace, channel: str) -> Iterator[Key]:
+    """Yield where a choice of the subject is another, which rounding cannot tell from the reference's."""
+    got, second = subject.choices(channel), (reference.rounded or reference).choices(channel)
+    for key, one in reference.choices(channel).items():
+        if is_tied(scenario, one, got.get(key), second.get(key)):
+            yield key
+
+
+def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: Trace) -> DraftTies:
+    """Return the ties of a real model's draft, of which only the drafts of one round are another continuation."""
+    if not _shows_drafts(subject):
+        return {}
+    tied = [(channel, key) for channel in _OF_DRAFTS for key in _tied(scenario, reference, subject, channel)]
+    tied += _tied_proposals(scenario, form, reference, subject)
+    ties: dict[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]] = {}
+    for channel, key in tied:
+        verified = key.round + int(channel == "extend.proposal")
+        span = (Observation(channel, key, 0).order, (verified, PHASES.index("verify")))
+        ties[key.request] = (*ties.get(key.request, ()), span)
+    return ties
+
+
+def _tied_proposals(scenario: Scenario, form: Form, reference: Trace, subject: Trace) -> Iterator[tuple[str, Key]]:
+    """Yield the choice of the first proposal that is another in a round, where it is tied."""
+    rounded = reference.rounded or reference
+    proposed = {**subject.typed("round.drafts", TokenIds), **subject.typed("propose.tokens", TokenIds)}
+    for key, tokens in proposed.items():
+        own = reference.typed("propose.tokens", TokenIds).get(key, ())
+        first = next((i for i, pair in enumerate(zip(own, tokens, strict=False)) if pair[0] != pair[1]), None)
+        source = None if first is None else form.choice_of(first + 1)
+        if source is None or first is None or len(own) != len(tokens):
+            continue
+        channel, fields = source
+        at = Key(key.request, key.round - int(channel == "extend.proposal"), **fields)
+        one = reference.choices(channel).get(at)
+        if one and is_tied(scenario, one, (tokens[first], 0.0), rounded.choices(channel).get(at)):
+            yield channel, at
+
+
+def without_draft_ties(channel: str, values: Values, ties: DraftTies) -> Values:
+    """Return the values that no tie of a draft has made others."""
+    if not ties:
+        return values
+    kept = {}
+    for key, value in values.items():
+        order = Observation(channel, key, 0).order
+        if not any(start[:5] <= order[:5] and order[:2] < end for start, end in ties.get(key.request, ())):
+            kept[key] = value
+    return kept
 
 
 def _text_ties(scenario: Scenario, reference: Trace, subject: Trace) -> Mapping[int, int]:

@@ -26,7 +26,7 @@ from draftproof.properties.variants import varied
 class Evidence:
     """One scenario, run: what the reference says, what the subject did, and its run under the drawn variant.
 
-    `varied_reference` is what the reference says of the variant run, where that is something else. `base_ties` are
+    `varied_reference` and `varied_script` are those of the variant run, where they are others. `base_ties` are
     those of the base run, if this is a run of the variant: without taps a run does not show its own. `silent` are the
     channels that the subject declares and the reference has, of which the subject observed nothing; `limits` is what
     it can run.
@@ -41,6 +41,7 @@ class Evidence:
     base_ties: comparison.Ties = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     limits: Limits = NO_LIMITS
+    varied_script: Script | None = None
 
     @property
     def exact(self) -> bool:
@@ -71,6 +72,7 @@ class Evidence:
         return replace(
             self,
             scenario=varied(self.scenario),
+            script=self.varied_script or self.script,
             reference=self.varied_reference or self.reference,
             subject=self.varied,
             varied=None,
@@ -87,7 +89,12 @@ class Evidence:
             return expected, got
         if CHANNELS[channel].value == Choice:
             got = comparison.without_margins(cast("comparison.Choices", expected), cast("comparison.Choices", got))
-        return comparison.before_ties(channel, expected, self.ties), comparison.before_ties(channel, got, self.ties)
+        return self.comparable(channel, expected), self.comparable(channel, got)
+
+    def comparable(self, channel: str, values: Mapping[Key, Datum]) -> Mapping[Key, Datum]:
+        """Return what no tie of a real model has made another continuation."""
+        before = comparison.before_ties(channel, values, self.ties)
+        return comparison.without_draft_ties(channel, before, self.draft_ties)
 
     def near(self, channel: str) -> Near:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
@@ -112,6 +119,13 @@ class Evidence:
     def ties(self) -> comparison.Ties:
         """The requests of a real model that went on differently after a tie. Probes have none."""
         return {} if self.exact else comparison.find_ties(self.scenario, self.reference, self.subject, self.base_ties)
+
+    @cached_property
+    def draft_ties(self) -> comparison.DraftTies:
+        """The ties of a real model's draft that the reference follows."""
+        if self.exact:
+            return {}
+        return comparison.find_draft_ties(self.scenario, self.form, self.reference, self.subject)
 
     @cached_property
     def schedule(self) -> ObservedSchedule:

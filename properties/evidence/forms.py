@@ -40,6 +40,20 @@ class Form(NamedTuple):
         The last bits of a real model's entry may then change."""
         return self.reach > 0 or (self.proposes == "steps" and self.kind.hidden == "none")
 
+    def choice_of(self, draft: int) -> tuple[str, dict[str, int]] | None:
+        """Return the channel and the key fields of the choice that draft 1, 2, .. is; None of one that is looked up.
+
+        A choice of an extend is that of the round before.
+        """
+        first = int(self.kind.proposes_at_extend)
+        if self.proposes == "lookup":
+            return None
+        if self.proposes == "block":
+            return "draft.block.proposal", {"row": draft}
+        if self.proposes == "chain" or draft == first:
+            return "extend.proposal", {"layer": draft - 1}
+        return "draft.step.proposal", {"step": draft - first}
+
     def graphs(self, drafts: bool) -> int:
         """Return how many graphs there are of one size and width; `drafts`: rounds of that width have drafts."""
         return 1 + int(drafts and self.proposes in ("steps", "block")) + self.extend_launches

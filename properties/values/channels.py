@@ -27,6 +27,7 @@ _TABLE = (
     Channel("draft.block.proposal", "draft", 5, ("row",), observed.Choice, "id"),
     Channel("draft.discarded", "draft", 6, ("step",), observed.DiscardedRows, "slots", scope="engine"),
     Channel("propose.tokens", "propose", 2, (), observed.TokenIds, "id"),
+    Channel("round.drafts", "propose", 3, (), observed.TokenIds, "id"),
     Channel("verify.ids", "verify", 1, ("row",), int, "id"),
     Channel("verify.positions", "verify", 2, ("row",), int, "token"),
     Channel("verify.slots", "verify", 3, ("row",), int, "KV slot"),

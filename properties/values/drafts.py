@@ -261,6 +261,11 @@ def kind_of(draft: Draft) -> DraftKind:
     return BY_NAME[algorithm(draft)]
 
 
+def is_free(draft: Draft) -> bool:
+    """Return whether a draft takes nothing of the target, so that it can propose before the prompt has run."""
+    return kind_of(draft).hidden == "none"
+
+
 def read_from(*sources: CheckpointSource) -> tuple[Algorithm, ...]:
     """Return the algorithms whose drafts of real models come from one of these."""
     return tuple(kind.name for kind in KINDS if kind.checkpoint in sources)

@@ -18,6 +18,8 @@ Arrivals = Literal["by step", "together", "serial"]
 """When requests may come: at any engine step, all before the first, or one after another, each served alone."""
 Steering = Literal["drafts", "counts", "none"]
 """What a script can force: the drafts that a round verifies, only how many there are, or nothing."""
+FirstDrafts = Literal["own round", "with prompt"]
+"""When the first drafts are verified: in a round after the prompt's, or in the launch that runs the prompt's end."""
 Models = Literal["probe", "checkpoint"]
 Dtype = Literal["float32", "bfloat16", "float64"]
 
@@ -45,7 +47,7 @@ class Limits(Value, frozen=True, kw_only=True):
     arrivals: Arrivals = "by step"
     steering: Steering = "drafts"
     controllers: bool = True
-    first_drafts: Literal["own round", "with prompt"] = "own round"
+    first_drafts: FirstDrafts = "own round"
     allocation: Literal["exact", "ahead"] = "exact"
     chunks: Literal["exact", "own"] = "exact"
     preempts: bool = False

@@ -16,7 +16,8 @@ class RoundScript(Value, frozen=True, kw_only=True):
     """One decode round of a request: context length before it, the number of its drafts, and what must come of them.
 
     An n-gram draft that finds fewer than it may propose makes `drafts` fewer, unless they are forced. `forced` replaces
-    the proposal between propose and verify (None: the draft's own proposals are verified).
+    the proposal between propose and verify (None: the draft's own proposals are verified). `verified` are the drafts
+    that a subject verified where these were others (S-FOLLOW-1); the last two fields are what comes of them.
     """
 
     context: int
@@ -24,20 +25,29 @@ class RoundScript(Value, frozen=True, kw_only=True):
     forced: tuple[int, ...] | None
     correct_len: int
     emitted: tuple[int, ...]
+    verified: tuple[int, ...] | None = None
+
+    @property
+    def num_verified(self) -> int:
+        """Return how many drafts were verified: `drafts`, unless a subject verified others."""
+        return self.drafts if self.verified is None else len(self.verified)
 
 
 class RequestScript(Value, frozen=True, kw_only=True):
     """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends.
 
-    In a dynamic scenario nobody knows the rounds before a subject ran; `rounds` is empty then, and `chains` says what
-    is forced: chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K
-    drafts takes the first K (None: nothing is forced).
+    `chains` says what is forced wherever a round may begin, for requests whose rounds depend on what the subject does:
+    chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K drafts takes
+    the first K (None: nothing is forced). In a dynamic scenario nobody knows the rounds before a subject ran, and
+    `rounds` is empty; in any other `rounds` are those of a right subject. `first` is round 0 of a subject that verifies
+    drafts with the prompt (S-FOLLOW-6), where it did.
     """
 
     tokens: tuple[int, ...]
     stop: tuple[int, ...]
     rounds: tuple[RoundScript, ...]
     chains: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()
+    first: RoundScript | None = None
 
 
 class Script(Value, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 An engine of your own becomes a subject in one class: give each request of the scenario its prompt and its limits,
 verify the script's forced drafts where it has any, and report what happened on the channels that you can see. Two are
-enough to begin with: `propose.tokens`, the drafts of a round as a tuple of ids, and `accept.emitted`, the tokens that
+enough to begin with: `round.drafts`, what a round verified as a tuple of ids, and `accept.emitted`, the tokens that
 it emitted. Every further channel lets more contracts judge your engine; values/channels.py lists them with the type
 of their values, values/observed.py has the structs.
 """

@@ -13,6 +13,7 @@ import numpy as np
 
 from draftproof.properties.values.observed import Datum
 from draftproof.reference.memo import Pass
+from draftproof.reference.protocols import ReferenceTarget
 
 
 class Said(NamedTuple):
@@ -44,6 +45,11 @@ class ReferenceDraft(Protocol):
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """After a commit: t_0 .. t_n and the target's pass over t_0 .. t_{n-1}, of which those before `first` had been
         committed before (0 after the prefill)."""
+
+
+def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, ...], count: int) -> ReferenceProposal:
+    """What a draft proposes after t_0 .. t_n; before a prompt of one token has run there is no pass to look at."""
+    return draft.propose(tokens, target.forward(tokens[:-1] or tokens), count)
 
 
 def vector(row: np.ndarray) -> bytes | np.ndarray:

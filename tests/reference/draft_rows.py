@@ -50,7 +50,7 @@ def found(made: Scenario, tokens: tuple[int, ...], count: int) -> int:
 def draft_keys(made: Scenario, index: int, number: int, round_: RoundScript) -> list[tuple[str, Key]]:
     """Of a round's proposal."""
     kind, k = algorithm(made.draft), round_.drafts
-    keys = [("propose.tokens", Key(index, number))]
+    keys = [("propose.tokens", Key(index, number)), ("round.drafts", Key(index, number))]
     if kind in ("eagle", "standalone", "eagle3"):
         steps = range(1, k + (kind == "standalone"))
         names = [*STEPS] + ["draft.step.hidden_in"] * (kind != "standalone")

@@ -180,7 +180,8 @@ def declared(made: Scenario) -> set[str]:
         without.add("commit.intermediate")
     if made.model.linear is None or not made.states.checkpoint:
         without.add("commit.checkpoint")
-    return ({name for name in CHANNELS if not name.startswith(alone)} - without - drafts) | TOLD[algorithm(made.draft)]
+    known = {name for name in CHANNELS if name == "round.drafts" or not name.startswith(alone)}
+    return (known - without - drafts) | TOLD[algorithm(made.draft)]
 
 
 def request_keys(made: Scenario, index: int, asked: Request, solved: RequestScript) -> list[tuple[str, Key]]:

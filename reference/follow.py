@@ -1,0 +1,44 @@
+"""What the reference takes from a subject's trace: which drafts its rounds verified, and how many (S-FOLLOW-1)."""
+
+from __future__ import annotations
+
+from draftproof.properties.values.limits import NO_LIMITS, Limits
+from draftproof.properties.values.observed import BatchRow, TokenIds
+from draftproof.properties.values.scenario import Scenario, round_plan
+from draftproof.properties.values.trace import Trace
+from draftproof.reference.solve import Place
+
+
+def drafts_verified(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS) -> dict[Place, TokenIds]:
+    """Return the drafts of every round that a subject reports: what it says that it verified.
+
+    Where it does not say so, and nothing was forced, they are what it proposed. With the prompt only a subject that
+    declares it verifies any.
+    """
+    first = 0 if limits.first_drafts == "with prompt" else 1
+    seen = {
+        key[:2]: tokens
+        for key, tokens in trace.typed("propose.tokens", TokenIds).items()
+        if key.round == 0 or round_plan(scenario.requests[key.request], key.round).num_correct < 0
+    }
+    seen |= {key[:2]: tokens for key, tokens in trace.typed("round.drafts", TokenIds).items()}
+    return {place: tokens for place, tokens in seen.items() if place[1] >= first}
+
+
+def drafts_given(scenario: Scenario, trace: Trace) -> dict[Place, int]:
+    """Return K of the rounds of a dynamic scenario: by the rows of its batches, or else by its drafts."""
+    if not scenario.dynamic:
+        return {}
+    counts = {place: len(tokens) for place, tokens in drafts_verified(scenario, trace).items()}
+    rows = trace.typed("round.rows", BatchRow)
+    return counts | {key[:2]: row.count for key, row in rows.items() if row.phase == 1}
+
+
+def resumed(trace: Trace) -> frozenset[Place]:
+    """Return the rounds that ran a request's tokens again, because its pages had been taken since the one before."""
+    attempts = {key[:2]: count for key, count in trace.typed("round.attempt", int).items()}
+    return frozenset(
+        (request, number)
+        for (request, number), count in attempts.items()
+        if number and count > attempts.get((request, number - 1), 0)
+    )

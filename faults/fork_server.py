@@ -1,7 +1,8 @@
 """The process that faults are forked from: everything is imported and solved in it, except the engine and the kernels.
 
-Run as `python -P -m draftproof.faults.fork_server`: reads one Batch as JSON from standard input, and writes one
-TaskResult a line to standard output as they finish. Each task has a forked worker of its own.
+Run as `python -P -m draftproof.faults.fork_server`; standard input is a socket over which connections are sent. For
+each it forks a process, which reads one Batch as a JSON line, and writes one TaskResult a line as they finish. Each
+task has a forked worker of its own. It ends when standard input does, and what it forked ends with it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import gc
 import importlib
 import itertools
+import os
 import select
+import socket
 import sys
 import tempfile
 import time
@@ -31,7 +34,7 @@ from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.harness.workers.start import fork
-from draftproof.harness.workers.worker import Preloaded
+from draftproof.harness.workers.worker import Preloaded, die_with_parent
 from draftproof.harness.workers.worker import main as serve_orders
 from draftproof.properties.values.verdict import Outcome
 
@@ -160,12 +163,50 @@ def serve(batch: Batch, report: Report) -> None:
             running = [one for one in running if one.result is None]
 
 
+def _answer(connection: socket.socket) -> None:
+    """Run the batch that comes over a connection."""
+    with connection, connection.makefile("rwb", buffering=0) as stream:
+        batch = msgspec.json.decode(stream.readline(), type=Batch)
+        if batch.interpreted:
+            if "triton" in sys.modules:
+                raise RuntimeError("the fork server has imported triton, so that it could not be interpreted")
+            os.environ["TRITON_INTERPRET"] = "1"
+
+        def report(result: TaskResult) -> None:
+            stream.write(msgspec.json.encode(result) + b"\n")
+
+        serve(batch, report)
+
+
+def _forked(control: socket.socket, connection: socket.socket) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        die_with_parent()
+        control.close()
+        _answer(connection)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
 def main() -> None:
-    """Run the batch of standard input."""
-    batch = msgspec.json.decode(sys.stdin.buffer.read(), type=Batch)
+    """Serve until standard input ends."""
     for name in ("torch", "torch.overrides", "torch.utils._python_dispatch", "draftproof.properties.values.probe"):
         importlib.import_module(name)
-    serve(batch, lambda result: print(msgspec.json.encode(result).decode(), flush=True))
+    gc.freeze()
+    control, running = socket.socket(fileno=0), set[int]()
+    while True:
+        message, files, *_ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        with socket.socket(fileno=files[0]) as connection:
+            running.add(_forked(control, connection))
+        running = {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0] == 0}
 
 
 if __name__ == "__main__":

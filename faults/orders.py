@@ -29,7 +29,7 @@ class Batch(Value, frozen=True, kw_only=True):
     """What a fork server does: every task on the scenarios of every seed.
 
     `examples`: how many calls each kernel gets a seed. `deadline`: seconds that one example may take. `baseline`: the
-    unsteered scenarios.
+    unsteered scenarios. `interpreted`: Triton's kernels run in its interpreter.
     """
 
     seeds: tuple[int, ...]
@@ -40,6 +40,7 @@ class Batch(Value, frozen=True, kw_only=True):
     parallel: int
     deadline: float
     baseline: tuple[Scenario, ...] = ()
+    interpreted: bool = False
 
 
 class TaskResult(Value, frozen=True, kw_only=True):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +19,7 @@ from draftproof.faults.matrix_rows import Beside, tried, untried, verdict_of
 from draftproof.faults.orders import Batch, Task, TaskResult, joined
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import StalePatchError
+from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import NAMES, PREFIX
 from draftproof.properties.strategies.scenarios import generate
@@ -35,7 +32,7 @@ PARALLEL = {"cpu": 2, "cuda": 12}
 DEADLINE = {"cpu": 60.0, "cuda": 180.0}
 """By device: how many faults run at a time, and the seconds that an example may take."""
 _FEW_TASKS = 16
-"""A group of more tasks has its fork server to itself on a CPU."""
+"""A group of more tasks runs by itself on a CPU."""
 Progress = Callable[[str], None]
 
 
@@ -50,12 +47,14 @@ def run_faults(
     progress: Progress = lambda _name: None,
     deadline: float | None = None,
     checkpoints: Checkpoints | None = None,
+    serve: Serve | None = None,
 ) -> FaultReport:
     """Try every fault on `examples` scenarios of each seed. Raises RuntimeError for errors of our own.
 
     With `baseline` each also meets as many unsteered scenarios, once: on a GPU those are faults of kernels only, as the
     others show the same on a CPU. `checkpoints`: those that all faults meet, in place of their own.
-    `parallel`: how many faults at a time, `deadline`: seconds that an example may take.
+    `parallel`: how many faults at a time, `deadline`: seconds that an example may take. `serve`: what runs batches, if
+    not a fork server of this call.
     No engine is imported here: the scenarios of a seed and draft are made once and handed on as values.
     """
     for file in files:
@@ -71,10 +70,12 @@ def run_faults(
     )
     # Eager kernels do not run on a GPU.
     present = [file for file in files if file.fault.patches != "eager" or device != "cuda"]
-    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, ForkServer() as server:
         groups, stale = _groups(present, Path(folder), device, baseline, checkpoints)
+        if groups and serve is None:
+            server.start()
         done: dict[str, Beside] = {}
-        for group, results in zip(groups, _run(groups, batch, progress), strict=True):
+        for group, results in zip(groups, _run(groups, batch, progress, serve or server.run), strict=True):
             done |= {task.id: Beside(results[task.id], results[_twin(task.ops)]) for task in group.tasks}
     rows = tuple(_row(file, done, stale, len(seeds)) for file in files)
     return FaultReport(
@@ -112,7 +113,7 @@ class _Met(NamedTuple):
 
 @dataclass(frozen=True)
 class _Group:
-    """Jobs that share a fork_server, clean twins first: one for each kernel, since these take long when interpreted.
+    """Jobs that share a batch, clean twins first: one for each kernel, since these take long when interpreted.
 
     `met`: what scenarios they meet; None: they meet calls of kernels.
     """
@@ -122,12 +123,12 @@ class _Group:
     met: _Met | None
 
 
-def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dict[str, TaskResult]]:
+def _run(groups: list[_Group], batch: Batch, progress: Progress, serve: Serve) -> Iterator[dict[str, TaskResult]]:
     """Return the results of each group, by task; groups run beside each other as `_shares` says."""
 
-    def run(group: _Group, ordered: Batch) -> dict[str, TaskResult]:
+    def run(ordered: Batch) -> dict[str, TaskResult]:
         results = {}
-        for result in run_batch(ordered, group.interpreted):
+        for result in serve(ordered):
             results[result.id] = result
             if not result.id.endswith(WHOLE):
                 progress(result.id)
@@ -142,7 +143,7 @@ def _run(groups: list[_Group], batch: Batch, progress: Progress) -> Iterator[dic
         for (group, part), share in zip(pieces, shares, strict=True)
     ]
     with ThreadPoolExecutor(max_workers=lanes) as pool:
-        done = pool.map(run, [group for group, _part in pieces], ordered)
+        done = pool.map(run, ordered)
         for of_group in zip(*[done] * len(parts), strict=True):
             yield {name: joined([part[name] for part in of_group]) for name in of_group[0]}
 
@@ -156,7 +157,7 @@ def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
     """Return how many groups run at a time, and how many tasks of each.
 
     On a GPU, where each task mostly waits, and where there is a place for every group, all groups share the places.
-    Else small groups run side by side, so that no core waits while a fork server starts and solves, or for a clean
+    Else small groups run side by side, so that no core waits while a batch is solved, or for a clean
     twin; a large one would be the last for long.
     """
     places, groups = batch.parallel, len(tasks)
@@ -167,12 +168,13 @@ def _shares(tasks: list[int], batch: Batch) -> tuple[int, list[int]]:
 
 def _batch(batch: Batch, group: _Group) -> Batch:
     """Return the batch of a group: the scenarios that it meets, or none for one that meets kernels."""
+    batch = msgspec.structs.replace(batch, tasks=group.tasks, interpreted=group.interpreted)
     if group.met is None:
-        return msgspec.structs.replace(batch, tasks=group.tasks)
+        return batch
     lists = tuple(group.met.scenarios(seed, batch.examples) for seed in batch.seeds)
     wanted = any(task.baseline for task in group.tasks)
     plain = tuple(unsteered(scenario) for of_seed in lists for scenario in of_seed) if wanted else ()
-    return msgspec.structs.replace(batch, tasks=group.tasks, scenarios=lists, baseline=plain)
+    return msgspec.structs.replace(batch, scenarios=lists, baseline=plain)
 
 
 def _groups(
@@ -234,31 +236,3 @@ def _ops(fault: Fault, device: str) -> tuple[str, ...]:
     if fault.patches == "triton" and device == "cpu":
         return tuple(name.removeprefix(PREFIX) for name in NAMES)
     return ()
-
-
-def run_batch(batch: Batch, interpreted: bool) -> Iterator[TaskResult]:
-    """Yield results as tasks end, in a fork server of their own. Raises RuntimeError for errors of our own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **({"TRITON_INTERPRET": "1"} if interpreted else {})}
-    # -P: the current folder may be the repository, whose kernels/ must not stand in for another package.
-    command = [sys.executable, "-P", "-m", "draftproof.faults.fork_server"]
-    with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process,
-        ExitStack() as stack,
-    ):
-        # Does nothing to a process that has ended.
-        stack.callback(process.terminate)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(msgspec.json.encode(batch))
-        process.stdin.close()
-        seen = 0
-        for line in process.stdout:
-            result = msgspec.json.decode(line, type=TaskResult)
-            if result.error:
-                raise RuntimeError(f"{result.id}: {result.error}")
-            seen += 1
-            yield result
-        if process.wait() or seen != len(batch.tasks):
-            raise RuntimeError(
-                f"the fork server ended with {process.returncode} after {seen} of {len(batch.tasks)} tasks"
-            )

@@ -17,7 +17,7 @@ from draftproof.faults.mutation.mutant import Mutant, MutatedLine, diff
 from draftproof.faults.orders import Batch, Task, TaskResult
 from draftproof.faults.patched_sources import write_copy
 from draftproof.faults.patching import PatchError, parse
-from draftproof.faults.run import run_batch
+from draftproof.faults.served import ForkServer, Serve
 from draftproof.faults.trial import Expectation, FaultOutcome
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.strategies.scenarios import generate
@@ -115,11 +115,12 @@ def judge_all(
     models: Sequence[Scenario] = (),
     progress: Callable[[str], None] = lambda _id: None,
     parallel: int = PARALLEL,
+    serve: Serve | None = None,
 ) -> Score:
     """Run every mutant through its phases.
 
-    `models` are scenarios of real checkpoints. Raises RuntimeError for errors of our own, and if unmutated code does
-    not pass.
+    `models` are scenarios of real checkpoints; `serve` runs batches, if not a fork server of this call. Raises
+    RuntimeError for errors of our own, and if unmutated code does not pass.
     """
     sources = read_sources()
     by_id = {mutant.id: mutant for mutant in mutants}
@@ -130,7 +131,7 @@ def judge_all(
         Phase(name="probes", scenarios=tuple(generate(seed, examples, drafts_of("all")))),
         Phase(name="models", scenarios=tuple(models)),
     )
-    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder:
+    with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, ForkServer() as server:
         tasks = dict(_tasks(mutants, sources, Path(folder), fates))
         clean = write_copy(Path(folder) / "clean", sources).folder
         for phase in phases:
@@ -140,7 +141,7 @@ def judge_all(
                 if (task := tasks.get(one.id)) and _goes_on(one, fates) and phase.name in phases_of(one.path)
             ]
             if wanted and (phase.ops or phase.scenarios):
-                for result in _run(wanted, phase, seed, clean, parallel):
+                for result in _run(wanted, phase, seed, clean, parallel, serve or server.run):
                     fates[result.id] = _judged(by_id[result.id], result, fates.get(result.id))
                     progress(result.id)
     return scored(seed, [fates[mutant.id] for mutant in mutants if mutant.id in fates])
@@ -162,7 +163,9 @@ def _goes_on(mutant: Mutant, fates: Mapping[str, JudgedMutant]) -> bool:
     return mutant.id not in fates or fates[mutant.id].fate in (Fate.SURVIVED, Fate.UNREACHED)
 
 
-def _run(tasks: Sequence[Task], phase: Phase, seed: int, clean: str, parallel: int) -> Iterable[TaskResult]:
+def _run(
+    tasks: Sequence[Task], phase: Phase, seed: int, clean: str, parallel: int, serve: Serve
+) -> Iterable[TaskResult]:
     ops = tuple(sorted({op for task in tasks for op in task.ops}))
     twin = Task(id="", folder=clean, hunks=(), expected=Expectation(), ops=ops)
     batch = Batch(
@@ -173,8 +176,9 @@ def _run(tasks: Sequence[Task], phase: Phase, seed: int, clean: str, parallel: i
         device="cpu",
         parallel=parallel,
         deadline=DEADLINE,
+        interpreted=phase.interpreted,
     )
-    for result in run_batch(batch, phase.interpreted):
+    for result in serve(batch):
         if result.id:
             yield result
         elif result.seeds[0].outcome is not FaultOutcome.SURVIVED:

@@ -53,7 +53,7 @@ class Preloaded:
 def main(folder: Path, index: int, preloaded: Preloaded | None = None) -> int:
     """Serve until standard input ends; return the exit code."""
     orders, answers = _private_streams()
-    _die_with_parent()
+    die_with_parent()
     _die_before_parent()
     faulthandler.enable(file=2)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
@@ -74,8 +74,11 @@ def _private_streams() -> tuple[BinaryIO, int]:
     return orders, answers
 
 
-def _die_with_parent() -> None:
-    """Where the system has no such call, the end of standard input is all that tells."""
+def die_with_parent() -> None:
+    """End this process when its parent does. Where the system has no such call, nothing happens.
+
+    There the end of standard input is all that tells.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -8,6 +8,7 @@ from draftproof.faults.baseline import AGREEMENT, Baseline, BaselineRun, add, co
 from draftproof.faults.catalogue import catalogue
 from draftproof.faults.matrix import FaultReport
 from draftproof.faults.run import run_faults
+from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import Solved, solved
@@ -94,10 +95,10 @@ def test_nothing_accepted_is_no_less_than_nothing():
 
 
 @pytest.fixture(scope="module")
-def report() -> FaultReport:
+def report(server: ForkServer) -> FaultReport:
     known = catalogue()
     dies = fault("dies", STEP, "        import os, signal", "        os.kill(os.getpid(), signal.SIGSEGV)")
-    return run_faults([known[SILENT], known[LOUD], dies], seeds=[1], examples=6, baseline=True)
+    return run_faults([known[SILENT], known[LOUD], dies], seeds=[1], examples=6, baseline=True, serve=server.run)
 
 
 def baseline_of(report: FaultReport, name: str) -> Baseline:

@@ -19,6 +19,7 @@ from draftproof.faults.mutation.mutants import sample, spots
 from draftproof.faults.mutation.operators import OURS, operators
 from draftproof.faults.mutation.score import Fate, JudgedMutant, Triage, judge_all, ops_of, phases_of, scored, triaged
 from draftproof.faults.patching import apply, parse
+from draftproof.faults.served import ForkServer
 
 EXAMPLES = [(operator, example) for operator in OURS.values() for example in operator.examples()]
 
@@ -209,11 +210,11 @@ def test_kernels_are_held_to_the_contracts_of_what_is_in_their_file():
     assert phases_of("kernels/triton_cache.py") == ("interpreted",)
 
 
-def test_mutants_are_noticed_and_survive():
+def test_mutants_are_noticed_and_survive(server: ForkServer):
     """A wrong length is noticed; what nothing runs survives."""
     path = "engine/pages.py"
     text = mutable()[path]
     made = sample(0, 400, {path: text})
     noticed = next(mutant for mutant in made if mutant.kind == "dropped statement")
-    score = judge_all([noticed], 0, 6)
+    score = judge_all([noticed], 0, 6, serve=server.run)
     assert score.mutants[0].fate in (Fate.CONTRACT, Fate.CRASHED)

@@ -16,7 +16,8 @@ from draftproof.faults.catalogue import Fault, FaultFile, catalogue, read_source
 from draftproof.faults.matrix import Spread
 from draftproof.faults.orders import Batch, TaskResult
 from draftproof.faults.patching import apply
-from draftproof.faults.run import FaultReport, FaultResult, run_batch, run_faults
+from draftproof.faults.run import FaultReport, FaultResult, run_faults
+from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
@@ -41,8 +42,8 @@ def fault(name: str, old: str, *new: str, path: str = ENGINE, **header: str) -> 
 
 
 @pytest.fixture(scope="module")
-def report() -> FaultReport:
-    """One fork_server for everything that takes no catalogue."""
+def report(server: ForkServer) -> FaultReport:
+    """One run for everything that takes no catalogue."""
     early = catalogue()["draft-positions-advanced-early"]
     other = msgspec.structs.replace(
         early, fault=Fault(id="aimed-elsewhere", contract="commit.length", channel="commit.length")
@@ -58,7 +59,7 @@ def report() -> FaultReport:
         fault("harmless", STEP, f"{STEP}  # no change"),
         fault("import-fails", STEP, f"{STEP}, undefined_at_run_time()"),
     ]
-    return run_faults(files, seeds=[1, 2], examples=3, deadline=8.0)
+    return run_faults(files, seeds=[1, 2], examples=3, deadline=8.0, serve=server.run)
 
 
 def row(report: FaultReport, name: str) -> FaultResult:
@@ -113,7 +114,7 @@ def test_a_hunk_in_code_that_runs_is_not_inert(report):
 MATCH = "                return Match(size, end + 1)"
 
 
-def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
+def test_a_fault_meets_scenarios_of_the_draft_that_it_names(server: ForkServer):
     changed, path = "                return Match(size, end)", "engine/drafts/ngram.py"
     expected = {"contract": "draft.match", "channel": "propose.match"}
     files = [
@@ -121,7 +122,7 @@ def test_a_fault_meets_scenarios_of_the_draft_that_it_names():
         fault("of-all", MATCH, changed, path=path, draft="all", **expected),
         fault("of-eagle", MATCH, changed, path=path, **expected),
     ]
-    report = run_faults(files, seeds=[1], examples=4)
+    report = run_faults(files, seeds=[1], examples=4, serve=server.run)
     assert [(one.draft, one.outcome) for one in report.faults] == [
         ("ngram", FaultOutcome.DETECTED),
         ("all", FaultOutcome.DETECTED),
@@ -141,15 +142,14 @@ def test_scenarios_are_made_once_a_seed_and_set_of_drafts(monkeypatch):
         return generate(seed, count, drafts)  # type: ignore[arg-type]
 
     monkeypatch.setattr(faults, "generate", generated)
-    monkeypatch.setattr(faults, "run_batch", lambda orders, _interpreted: survived(orders))
     files = [fault(f"{draft}-{i}", STEP, f"{STEP}  # no", draft=draft) for draft in ("ngram", "all") for i in (0, 1)]
-    report = run_faults(files, seeds=[1, 2], examples=2)
+    report = run_faults(files, seeds=[1, 2], examples=2, serve=survived)
     assert made == [(1, ("ngram",)), (2, ("ngram",)), (1, ALGORITHMS), (2, ALGORITHMS)]
     assert {one.outcome for one in report.faults} == {FaultOutcome.SURVIVED}
 
 
 def survived(orders: Batch) -> Iterator[TaskResult]:
-    """What a fork_server says of faults that nobody notices."""
+    """What a fork server says of faults that nobody notices."""
     for task in orders.tasks:
         seeds = tuple(SeedResult(seed=seed, outcome=FaultOutcome.SURVIVED) for seed in orders.seeds)
         yield TaskResult(id=task.id, seeds=seeds)
@@ -171,7 +171,7 @@ def test_captured_hits_count_only_if_a_graph_was_replayed():
     assert counters.effective == ("a", "b")
 
 
-def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys):
+def test_a_fault_that_never_runs_is_inert(tmp_path: Path, capsys, shared_server):
     path = "engine/pages.py"
     source = read_sources()[path].splitlines()
     number = next(i for i, line in enumerate(source, start=1) if line.startswith("from __future__"))
@@ -202,8 +202,8 @@ def test_the_catalogue_applies_and_names_what_exists():
         assert not drafted or any(channel in kind for kind in tapped), f"{file.fault.id}: no such channel of its draft"
 
 
-def test_a_kernel_fault_is_found_under_the_interpreter():
-    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=12)
+def test_a_kernel_fault_is_found_under_the_interpreter(server: ForkServer):
+    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=12, serve=server.run)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None
@@ -211,8 +211,9 @@ def test_a_kernel_fault_is_found_under_the_interpreter():
     assert found.inert_hunks == ()
 
 
-def test_a_wrong_stride_is_reported_as_one():
-    report = run_faults([catalogue()["gdn-stride-of-steps-in-force"]], seeds=[2], examples=6)
+def test_a_wrong_stride_is_reported_as_one(server: ForkServer):
+    wrong = catalogue()["gdn-stride-of-steps-in-force"]
+    report = run_faults([wrong], seeds=[2], examples=6, serve=server.run)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.DETECTED
     assert found.divergence is not None
@@ -221,26 +222,29 @@ def test_a_wrong_stride_is_reported_as_one():
     assert (relation.pitch.expected_name, relation.row.row) == ("A", 0)
 
 
-def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane(monkeypatch):
+def test_what_an_eager_fault_patches_is_not_in_the_gpu_lane():
     """Nor does it count there, and nothing is started for it."""
-    monkeypatch.setattr(faults, "run_batch", lambda *_: pytest.fail("nothing is to be run"))
-    report = run_faults([catalogue()["first-draft-unverified"]], seeds=[0], examples=1, device="cuda")
+
+    def nothing(_orders: Batch) -> Iterator[TaskResult]:
+        pytest.fail("nothing is to be run")
+
+    report = run_faults([catalogue()["first-draft-unverified"]], seeds=[0], examples=1, device="cuda", serve=nothing)
     (found,) = report.faults
     assert found.outcome is FaultOutcome.ABSENT
     assert (report.totals.faults, report.verdict) == (0, Outcome.INCONCLUSIVE)
 
 
-def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
+def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu():
     """Both with a clean twin of their own; its contract says what becomes of it."""
     ordered: list[Batch] = []
 
-    def served(orders: Batch, interpreted: bool) -> Iterator[TaskResult]:
-        assert not interpreted
+    def served(orders: Batch) -> Iterator[TaskResult]:
+        assert not orders.interpreted
         ordered.append(orders)
         return survived(orders)
 
-    monkeypatch.setattr(faults, "run_batch", served)
-    report = run_faults([catalogue()["kv-write-value-stride"]], seeds=[0], examples=2, device="cuda", baseline=True)
+    files = [catalogue()["kv-write-value-stride"]]
+    report = run_faults(files, seeds=[0], examples=2, device="cuda", baseline=True, serve=served)
     calls, whole = ordered
     assert [task.ops for task in calls.tasks] == [("kv_write",), ("kv_write",)]
     assert [task.ops for task in whole.tasks] == [(), ()]
@@ -249,20 +253,18 @@ def test_a_kernel_meets_its_contract_and_whole_scenarios_on_a_gpu(monkeypatch):
     assert (report.faults[0].outcome, report.faults[0].whole) == (FaultOutcome.SURVIVED, FaultOutcome.SURVIVED)
 
 
-def test_seeds_that_run_side_by_side_say_the_same(monkeypatch):
-    """Where there is a place for every group and seed, each seed has a fork server of its own."""
+def test_seeds_that_run_side_by_side_say_the_same(server: ForkServer):
+    """Where there is a place for every group and seed, each seed has a batch of its own."""
     ordered: list[Batch] = []
 
-    def counted(orders: Batch, interpreted: bool) -> Iterator[TaskResult]:
+    def counted(orders: Batch) -> Iterator[TaskResult]:
         ordered.append(orders)
-        return run_batch(orders, interpreted)
+        return server.run(orders)
 
-    monkeypatch.setattr(faults, "run_batch", counted)
+    files = [catalogue()["batch-order-mismatch"]]
 
     def without_times(parallel: int) -> list[FaultResult]:
-        found = run_faults(
-            [catalogue()["batch-order-mismatch"]], seeds=[0, 1], examples=1, baseline=True, parallel=parallel
-        ).faults
+        found = run_faults(files, seeds=[0, 1], examples=1, baseline=True, parallel=parallel, serve=counted).faults
         blank = {"seconds": 0.0, "time": Spread(), "seconds_to_detect": ()}
         return [msgspec.structs.replace(one, **blank) for one in found]
 
@@ -298,12 +300,16 @@ def test_the_bugs_that_the_project_began_with_are_in_the_catalogue():
     assert all(any(source.startswith(seed) for source in sources) for seed in SEEDS_DOCUMENTS)
 
 
-def test_engine_faults_meet_the_baseline_tests_on_a_cpu_only(monkeypatch):
+def test_engine_faults_meet_the_baseline_tests_on_a_cpu_only():
     """What they show there they show on a GPU, whose time is dear."""
     ordered: list[Batch] = []
-    monkeypatch.setattr(faults, "run_batch", lambda orders, _: ordered.append(orders) or survived(orders))
+
+    def served(orders: Batch) -> Iterator[TaskResult]:
+        ordered.append(orders)
+        return survived(orders)
+
     early = [catalogue()["draft-positions-advanced-early"]]
     for device in ("cpu", "cuda"):
-        run_faults(early, seeds=[0], examples=2, device=device, baseline=True)
+        run_faults(early, seeds=[0], examples=2, device=device, baseline=True, serve=served)
     assert [[task.baseline for task in orders.tasks] for orders in ordered] == [[True, True], [False, False]]
     assert [len(orders.baseline) for orders in ordered] == [2, 0]

@@ -10,6 +10,9 @@ export PYTHONDONTWRITEBYTECODE =
 # Neighbours stay in one process, which makes what a file's tests share once.
 SPREAD = -n 2 --dist worksteal
 
+# Python compiles what is imported; pip would compile all that is installed, which takes longer than the rest.
+PIP_INSTALL = .venv/bin/python -m pip install --quiet --no-compile -c constraints.txt
+
 ifdef DRAFTPROOF_SYSTEM
 BIN := $(PYTHON) -P
 READY := system
@@ -77,7 +80,7 @@ bench-gpu: $(READY)
 # The site, in build/site. mkdocstrings reads sources by their import names, so it reads a regular installation.
 docs: .venv/docs
 	rm -rf build/docs build/lib build/bdist.*
-	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --target build/docs .
+	$(PIP_INSTALL) --no-deps --no-build-isolation --target build/docs .
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -P -m mkdocs build --quiet
 
 lint: .venv/lint types
@@ -87,21 +90,20 @@ lint: .venv/lint types
 # mypy cannot follow the folder mapping of an editable installation, so it reads a regular one.
 types: .venv/lint
 	rm -rf build/types build/lib build/bdist.*
-	.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --target build/types .
+	$(PIP_INSTALL) --no-deps --no-build-isolation --target build/types .
 	cd build/types && ../../.venv/bin/mypy --config-file ../../pyproject.toml -p draftproof
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet $(TORCH)
-	.venv/bin/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	$(PIP_INSTALL) $(TORCH) -e '.[test]'
 	touch $@
 
 .venv/lint: .venv/ready
-	.venv/bin/python -m pip install --quiet -c constraints.txt setuptools wheel ruff mypy
+	$(PIP_INSTALL) setuptools wheel ruff mypy
 	touch $@
 
 .venv/docs: .venv/ready
-	.venv/bin/python -m pip install --quiet -c constraints.txt setuptools wheel -e '.[docs]'
+	$(PIP_INSTALL) setuptools wheel -e '.[docs]'
 	touch $@
 
 system:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.layers import LAYERS, has, layer
 
 ROOT = Path(__file__).resolve().parent.parent
+gc.disable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -23,3 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = layer(item.nodeid)
         if name is not None:
             item.add_marker(name)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays, so that it need not be looked over again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

@@ -33,6 +33,7 @@ from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.validate import validate
 from draftproof.properties.values.verdict import Divergence, Outcome
 from tests.drawn import generate
+from tests.harness.forked import FORKED
 from tests.scenarios import rejects, tokens_in
 
 SCENARIOS = generate(1, 25, ALGORITHMS)
@@ -370,7 +371,7 @@ def test_a_twin_that_there_is_not():
 
 
 def test_kernels_that_a_scenario_uses(tmp_path):
-    with Pool(SubjectSpec(), 1, tmp_path, deadline=120.0) as pool:
+    with Pool(SubjectSpec(), 1, tmp_path, deadline=120.0, start=FORKED) as pool:
         used = kernels_used(pool, RICH)
         assert {"kv_write", "paged_attention", "greedy_accept", "conv_update"} <= set(used) < set(KERNELS)
         (plain,) = pool.run([Order(number=0, scenario=RICH)])
@@ -380,7 +381,9 @@ def test_kernels_that_a_scenario_uses(tmp_path):
 def test_a_run_that_calls_no_kernel_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "harness"))
     with (
-        Pool(SubjectSpec(subject=SubjectChoice(name="subjects:Idle")), 1, tmp_path, deadline=120.0) as pool,
+        Pool(
+            SubjectSpec(subject=SubjectChoice(name="subjects:Idle")), 1, tmp_path, deadline=120.0, start=FORKED
+        ) as pool,
         pytest.raises(RuntimeError, match="called no kernel"),
     ):
         kernels_used(pool, RICH)

@@ -31,6 +31,7 @@ from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.solve import solve
 from tests.drawn import generate
+from tests.harness.forked import FORKED
 from tests.harness.worker_subjects import ORDERS_IN
 from tests.scenarios import rejects, tokens_in
 
@@ -64,8 +65,13 @@ def acts(tmp_path_factory: pytest.TempPathFactory, importable: None) -> Iterator
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory, acts: Path) -> Iterator[Pool]:
-    """Two workers for all tests: each must leave it in order."""
-    with Pool(SUBJECT, 2, tmp_path_factory.mktemp("workers"), deadline=SECONDS, memory=800 << 20) as started:
+    """Two workers for all tests: each must leave it in order. They begin with the memory of this process.
+
+    Pools of single tests spawn theirs.
+    """
+    memory = psutil.Process().memory_info().rss + (400 << 20)
+    folder = tmp_path_factory.mktemp("workers")
+    with Pool(SUBJECT, 2, folder, deadline=SECONDS, memory=memory, start=FORKED) as started:
         yield started
 
 

@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_list_and_a_longer_one_begins_with_it() -> 
 
 
 DRAWS = """
-from tests.drawn import generate
+from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 print(*map(encode, generate(3, 25, ALGORITHMS)), sep="\\n")

@@ -10,6 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+FORKED = """
+import os, sys
+import {before}
+
+def run(cwd, path, code):
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.chdir(cwd)
+    sys.path[:0] = path
+    exec(code, {{"__name__": "__main__"}})
+    sys.stdout.flush()
+    os._exit(0)
+
+sys.exit(any([run(*one) for one in {runs!r}]))
+"""
 PROBE = """
 import importlib.metadata, importlib.util, json, sys
 {first}
@@ -19,6 +34,18 @@ print(json.dumps({{
     "ours": draftproof.kernels.__file__,
 }}))
 """
+
+
+def printed(before: str, *runs: tuple[Path, list[str], str]) -> list[str]:
+    """What programs print, each in a folder and with these first on its path; `before`: what all of them imported.
+
+    The programs are forked from one interpreter, since those imports take long. They are none of what is tested.
+    """
+    # -P: as under pytest and for an installed command, the current folder is not on the path.
+    program = FORKED.format(before=before, runs=[(str(cwd), path, code) for cwd, path, code in runs])
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.fixture
@@ -33,42 +60,37 @@ def fake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def probe(fake: Path, cwd: Path, first: str, second: str) -> dict[str, object]:
-    code = PROBE.format(first=first, second=second)
-    # -P: as under pytest and for an installed command, the current folder is not on the path.
-    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(fake)!r})\n{code}"]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+ORDERS = (("import kernels", "import draftproof.kernels"), ("import draftproof.kernels", "import kernels"))
 
 
-@pytest.mark.parametrize("at_root", [False, True], ids=["elsewhere", "repository root"])
-@pytest.mark.parametrize("order", [1, -1], ids=["theirs first", "ours first"])
-def test_both_kernels_import_as_themselves(fake, at_root, order):
-    lines = ["import kernels", "import draftproof.kernels"][::order]
-    found = probe(fake, ROOT if at_root else fake, *lines)
-    assert found["theirs"] == [str(fake / "kernels" / "__init__.py"), "hugging face", "9.9"]
-    assert str(found["ours"]).replace("\\", "/").endswith("kernels/__init__.py")
-    assert found["ours"] != found["theirs"][0]  # type: ignore[index]
+def test_both_kernels_import_as_themselves(fake):
+    """In either order, elsewhere and in the root of the repository."""
+    runs = [
+        (cwd, [str(fake)], PROBE.format(first=first, second=second)) for cwd in (fake, ROOT) for first, second in ORDERS
+    ]
+    found = [json.loads(line) for line in printed("torch", *runs)]
+    assert len(found) == 4
+    for one in found:
+        assert one["theirs"] == [str(fake / "kernels" / "__init__.py"), "hugging face", "9.9"]
+        assert one["ours"].replace("\\", "/").endswith("kernels/__init__.py")
+        assert one["ours"] != one["theirs"][0]
 
 
 def test_without_theirs_there_is_no_top_level_kernels():
     code = "import importlib.util, draftproof.kernels; print(importlib.util.find_spec('kernels'))"
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "None", done.stdout + done.stderr
+    assert printed("torch", (ROOT, [], code)) == ["None"]
 
 
-@pytest.mark.parametrize("flags", [[], ["-P"]], ids=["root on the path", "root off the path"])
-def test_transformers_is_not_taken_in_by_our_folder(flags):
+def test_transformers_is_not_taken_in_by_our_folder():
+    """With the root of the repository on the path and without."""
     lines = (
         "import draftproof.kernels",
         "from transformers.utils.import_utils import is_kernels_available",
         "from transformers import LlamaForCausalLM",
         "print(is_kernels_available(), LlamaForCausalLM.__name__)",
     )
-    command = [sys.executable, *flags, "-c", "\n".join(lines)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.stdout.split() == ["False", "LlamaForCausalLM"], done.stdout + done.stderr
+    runs = [(ROOT, path, "\n".join(lines)) for path in ([""], [])]
+    assert printed("torch._dynamo, torch.distributed.tensor", *runs) == ["False LlamaForCausalLM"] * 2
 
 
 def test_every_package_is_listed():

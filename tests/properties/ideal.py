@@ -9,6 +9,7 @@ import random
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -70,6 +71,12 @@ class IdealSubject(Subject):
         return Trace(self.name, channels, said)
 
 
+@lru_cache(maxsize=16)
+def _memo(_model: object, _draft: object) -> Memo:
+    """One for all runs of a model and its draft: a scenario, its variant, and the other scenarios of a test."""
+    return Memo()
+
+
 @dataclass
 class _Live:
     request: int
@@ -87,7 +94,7 @@ class _Play:
     """One run, step by step."""
 
     def __init__(self, scenario: Scenario, finish: Finish) -> None:
-        self.scenario, self.memo, self.finish_as = scenario, Memo(), finish
+        self.scenario, self.memo, self.finish_as = scenario, _memo(scenario.model, scenario.draft), finish
         self.script = solve(scenario, self.memo)
         memory = scenario.memory
         self.free = list(range(1, memory.pages + 1))

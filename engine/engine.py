@@ -16,6 +16,7 @@ from draftproof.engine.arena import Arena
 from draftproof.engine.cache import PagedCache, TargetCache, pool_shapes
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.controller import controller
+from draftproof.engine.draft_counters import DraftCounters
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
 from draftproof.engine.graphs.backend import Backend
@@ -71,6 +72,7 @@ class Engine:
         self.draft = kind(draft.model, self._context)
         self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
+        self.draft_counters = DraftCounters(config.most_width - 1)
         self._controller = controller(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
@@ -197,6 +199,7 @@ class Engine:
         acceptance = runtime.verify(proposal, len(batch))
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
+        self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
         self._commit_states(commits)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from draftproof.errors import DraftproofError
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.names import did_you_mean
@@ -20,7 +21,7 @@ from draftproof.properties.values.trace import Key, MalformedTraceError, Observa
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
-from draftproof.reference.follow import drafts_given, drafts_verified, resumed
+from draftproof.reference.follow import drafts_given, drafts_verified
 from draftproof.reference.memo import Memo
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
@@ -70,7 +71,7 @@ def resolved(known: Solved, ran: Trace, limits: Limits = NO_LIMITS, rows: Trace 
     `rows` is the run that numbers of drafts and batches are taken from, if it is another.
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
-    verified, again, finish = drafts_verified(scenario, ran, limits), resumed(rows), limits.finish
+    verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
     if not scenario.dynamic and not again and _is_as_solved(known.trace, verified):
         return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
     script = resolve(scenario, known.script, drafts_given(scenario, rows), memo, verified, again)

@@ -205,11 +205,13 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
     if found.channel == "commit.written":
         launch = evidence.subject.typed("graph.replay", LaunchRecord).get(key)
         phase = PHASES.index(_WRITES.get(launch.kind if launch else LaunchKind.VERIFY, "plan"))
-    return (int(found.contract.startswith("variant.")), _engine_step(evidence, key), phase, *rest)
+    return (int(found.contract.startswith("variant.")), _engine_step(evidence, found.channel, key), phase, *rest)
 
 
-def _engine_step(evidence: Evidence, key: Key) -> int:
-    """Return when a round ran; a round that never did counts after all that its request ran."""
+def _engine_step(evidence: Evidence, channel: str, key: Key) -> int:
+    """Return when a round ran; a round that never did, and a counter, count after all that ran."""
+    if channel.startswith("total."):
+        return evidence.schedule.last_step + 1
     if key.request < 0:
         return key.round
     steps = [row.step for row in evidence.schedule.rows if (row.request, row.round) == (key.request, key.round)]

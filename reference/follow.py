@@ -32,13 +32,3 @@ def drafts_given(scenario: Scenario, trace: Trace) -> dict[Place, int]:
     counts = {place: len(tokens) for place, tokens in drafts_verified(scenario, trace).items()}
     rows = trace.typed("round.rows", BatchRow)
     return counts | {key[:2]: row.count for key, row in rows.items() if row.phase == 1}
-
-
-def resumed(trace: Trace) -> frozenset[Place]:
-    """Return the rounds that ran a request's tokens again, because its pages had been taken since the one before."""
-    attempts = {key[:2]: count for key, count in trace.typed("round.attempt", int).items()}
-    return frozenset(
-        (request, number)
-        for (request, number), count in attempts.items()
-        if number and count > attempts.get((request, number - 1), 0)
-    )

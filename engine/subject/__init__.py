@@ -60,6 +60,7 @@ class EngineSubject(Subject):
             engine.capture(self._backend())
         steps = _serve(engine, build.requests(scenario, script), recorder.report_returned)
         recorder.paged.report_pools(steps)
+        recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)
         recorder.config.report_index_bytes((*engine.dtypes(), *(taps.dtypes if taps else ())))
         recorder.config.report_seen((fingerprint(models.config),), first=len(models.seen))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -41,6 +42,7 @@ class TraceRecorder(Probes):
         self._announce, self._scenario, self._script = announce, scenario, script
         self._recording, self._log = taps, ObservationLog()
         self._plan, self._launches = StepPlan(-1, 0, (), ()), 0
+        self._attempts = Counter[int]()
         self.config = ConfigRecorder(self._log)
         self._work = WorkMeter()
         self._engine: Engine
@@ -116,6 +118,9 @@ class TraceRecorder(Probes):
 
     def _prefill_rows(self, batch: tuple[PrefillRow, ...]) -> None:
         for place, row in enumerate(batch):
+            if not row.chunk:
+                self._attempts[row.request] += 1
+                self._log.add("round.cached", Key(row.request, 0), row.start)
             chunk = BatchRow(place, row.end - row.start, 0, 0, self._plan.step)
             self._log.add("round.rows", Key(row.request, 0, step=row.chunk), chunk)
 
@@ -181,8 +186,16 @@ class TraceRecorder(Probes):
         """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
         for commit in commits:
             key = Key(commit.request, commit.round)
+            self._log.add("round.attempt", key, self._attempts[commit.request] - 1)
             self._log.add("accept.emitted", key, commit.emitted)
             self._log.add("commit.length", key, commit.seq_len)
+
+    def report_totals(self) -> None:
+        """Report the counters of the engine."""
+        totals = self._engine.draft_counters
+        values = (totals.rounds, totals.drafts, totals.accepted, tuple(totals.accepted_at))
+        for name, value in zip(("rounds", "drafts", "accepted", "accepted_at"), values, strict=True):
+            self._log.add(f"total.{name}", Key(-1, 0), value)
 
     def report_reachable(self, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, but for its observers."""

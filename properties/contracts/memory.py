@@ -44,7 +44,7 @@ _Places = set[tuple[MemoryRegion, int]]
 def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
     """Return the positions that a row of a launch has to write."""
     if not row.phase:
-        start = evidence.schedule.chunk_starts[row.request, row.chunk]
+        start = evidence.schedule.chunk_starts[row.request, row.round, row.chunk]
         return range(start, start + row.count)
     n = evidence.contexts[row.request, row.round]
     if launch.kind == LaunchKind.DRAFT:
@@ -155,7 +155,7 @@ def _completes(evidence: Evidence, row: Row) -> bool:
         start = evidence.contexts[row.request, row.round]
         end = evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), start)
     else:
-        start = evidence.schedule.chunk_starts[row.request, row.chunk]
+        start = evidence.schedule.chunk_starts[row.request, row.round, row.chunk]
         end = start + row.count
     return interval > 0 and end // interval > start // interval
 

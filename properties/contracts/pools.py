@@ -18,31 +18,83 @@ from draftproof.properties.values.relations import (
     Missing,
     Moved,
     OtherRow,
+    OutOfRange,
     SharedPage,
     Surplus,
 )
 from draftproof.properties.values.trace import Key
 
 
-def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
-    """Return request -> column -> page of those that go on after an engine step, by the tables they reported."""
-    live: dict[int, dict[int, int]] = {}
+def live_rows(evidence: Evidence, step: int) -> dict[int, Row]:
+    """Return request -> its last row, of those that go on after an engine step."""
+    live: dict[int, Row] = {}
+    paused = evidence.schedule.paused(step)
     for row in evidence.schedule.rows:
         first, last = evidence.schedule.spans[row.request]
-        if row.step <= step and first <= step < last:
-            live[row.request] = dict(evidence.tables.at(row))
+        if row.step <= step and first <= step < last and row.request not in paused:
+            live[row.request] = row
     return live
+
+
+def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
+    """Return request -> column -> page of those that go on after an engine step, by the tables they reported."""
+    return {request: dict(evidence.tables.at(row)) for request, row in live_rows(evidence, step).items()}
 
 
 def _ownership(evidence: Evidence) -> Differences:
     """Check that a page has one owner, by the tables of the requests that go on."""
     yield first_of("pool.ownership", _shared(evidence))
+    if evidence.limits.allocation == "ahead" or any(evidence.schedule.attempts.values()):
+        yield first_of("pool.ownership", _within(evidence))
+        return
     expected: dict[Key, Datum] = {}
     for key in ends(evidence):
         tables = live_tables(evidence, key.round)
         expected[key] = tuple(sorted(Owner(page, one) for one, table in tables.items() for page in table.values()))
     got = {key: report.owners for key, report in evidence.subject.typed("pool.owners", PoolReport).items()}
     yield first_divergence("pool.ownership", "pool.owners", expected, got)
+
+
+def _within(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield pages that a request reached and does not own, or owns too far ahead of what it reached (S-BATCH-9)."""
+    reported = evidence.subject.typed("pool.owners", PoolReport)
+    for key in ends(evidence):
+        if key not in reported:
+            yield Mismatch("pool.owners", key, "owners", None, Missing())
+            continue
+        owned: dict[int, set[int]] = defaultdict(set)
+        for owner in reported[key].owners:
+            owned[owner.request].add(owner.index)
+        live = live_rows(evidence, key.round)
+        for request, row in live.items():
+            least, most = _reach(evidence, row)
+            table = evidence.tables.pages.get((request, row.round), {})
+            for column in range(least):
+                if column in table and table[column] not in owned[request]:
+                    owner = Owner(table[column], request)
+                    yield Mismatch("pool.owners", key, str(owner), None, Missing())
+            if len(owned[request]) > most:
+                pages = f"at most {most} pages of request {request}"
+                yield Mismatch("pool.owners", key, pages, f"{len(owned[request])} pages", OutOfRange())
+        for request in sorted(owned.keys() - live.keys() - evidence.schedule.paused(key.round)):
+            if owned[request]:
+                yield Mismatch("pool.owners", key, None, f"{len(owned[request])} pages of request {request}", Surplus())
+
+
+def _reach(evidence: Evidence, row: Row) -> tuple[int, int]:
+    """Return how many pages a row reached, and how many its request may own then.
+
+    Taken ahead are at most those of its prompt and of two rounds more.
+    """
+    size, place = evidence.page_size, (row.request, row.round)
+    if row.phase:
+        end = evidence.contexts[place] + row.count + 1
+    else:
+        end = evidence.schedule.chunk_starts[*place, row.chunk] + row.count
+    if evidence.limits.allocation == "exact":
+        return -(-end // size), -(-end // size)
+    furthest = max(end, len(evidence.scenario.requests[row.request].prompt)) + 2 * (evidence.scenario.steps + 1)
+    return -(-end // size), -(-furthest // size)
 
 
 def _shared(evidence: Evidence) -> Iterator[Mismatch]:
@@ -65,15 +117,19 @@ def _shared(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that the owner of a page ended in an earlier step than the next one gets it."""
-    begins: dict[int, dict[int, Row]] = defaultdict(dict)
-    for row in evidence.schedule.rows:
+    """Check that the owner of a page ended in an earlier step than the next one gets it, unless a cache shares it."""
+    schedule = evidence.schedule
+    begins: dict[int, dict[tuple[int, int], Row]] = defaultdict(dict)
+    for row in schedule.rows:
         for page in evidence.tables.at(row).values():
-            begins[page].setdefault(row.request, row)
+            begins[page].setdefault((row.request, schedule.attempt(row)), row)
     for page, owners in begins.items():
         for one, other in pairwise(owners.values()):
-            if other.step <= evidence.schedule.spans[one.request][1]:
+            last = schedule.attempt_spans[one.request, schedule.attempt(one)][1]
+            if one.request != other.request and other.step <= last:
                 column = next(column for column, owned in evidence.tables.at(other).items() if owned == page)
+                if (column + 1) * evidence.page_size <= schedule.cached.get((other.request, other.round), 0):
+                    continue
                 key = Key(other.request, other.round, row=column)
                 yield Mismatch("round.table", key, "a page of its own", page, OtherRow(request=one.request))
 
@@ -89,6 +145,8 @@ def _short(evidence: Evidence) -> Iterator[Mismatch]:
             yield Mismatch("round.table", key, "a page", None, Missing())
         before = evidence.tables.pages.get((row.request, row.round - 1), {})
         now = evidence.tables.pages.get((row.request, row.round), {})
+        if (row.request, row.round) in evidence.schedule.resumed:
+            continue
         for column in before.keys() & now.keys():
             if before[column] != now[column]:
                 key = Key(row.request, row.round, row=column)
@@ -103,7 +161,10 @@ def _balance(evidence: Evidence) -> Differences:
     for key, report in evidence.subject.typed("pool.owners", PoolReport).items():
         if key.round <= evidence.schedule.last_step:
             requests = {owner.request for owner in report.owners}
-            expected[key] = (memory.pages - len(report.owners), memory.request_slots - len(requests))
+            # Whoever shares a cached page owns it, too.
+            pages = [owner.index for owner in report.owners]
+            owned = len(set(pages) if evidence.limits.prefix_cache else pages)
+            expected[key] = (memory.pages - owned, memory.request_slots - len(requests))
         got[key] = (report.free_pages, report.free_rows)
     yield first_divergence("pool.balance", "pool.owners", expected, got)
 
@@ -161,7 +222,12 @@ CONTRACTS = (
         minimum="scenarios slot_reuses",
     ),
     contract(
-        "pool.ownership", _ownership, ("round.table", "pool.owners"), reads=("round.rows", "commit.length"), **_COMMON
+        "pool.ownership",
+        _ownership,
+        ("round.table", "pool.owners"),
+        reads=("round.rows", "commit.length"),
+        cites="S-BATCH-1, S-BATCH-9",
+        minimum="scenarios slot_reuses",
     ),
     listed(
         "memory.reachable",

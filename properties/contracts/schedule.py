@@ -40,15 +40,20 @@ def _place(row: Row, expected: object, got: object, relation: Relation) -> Misma
 def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mismatch]:
     """Check a request: rounds without gaps, each with its drafts; a whole prompt; steps ascending from its arrival."""
     wanted, solved = evidence.scenario.requests[request], evidence.script.requests[request]
-    for row in (row for row in rows if row.phase != int(row.round > 0)):
-        yield _place(row, f"phase {int(row.round > 0)}", f"phase {row.phase}", Different())
-    chunks = [row for row in rows if row.round == 0]
-    yield from _chunks(evidence, request, chunks)
+    resumed = {number for one, number in evidence.schedule.resumed if one == request}
+    for row in rows:
+        phase = int(row.round > 0 and row.round not in resumed)
+        if row.phase != phase:
+            yield _place(row, f"phase {phase}", f"phase {row.phase}", Different())
+    yield from _chunks(evidence, request, 0, [row for row in rows if row.round == 0], len(wanted.prompt))
     got = {row.round: row for row in rows if row.round > 0}
     tied = request in evidence.ties
     for number, round_ in enumerate(solved.rounds, start=1):
         decoded = got.pop(number, None)
-        if decoded is None and not tied:
+        if number in resumed and not tied:
+            again = [row for row in rows if row.round == number]
+            yield from _chunks(evidence, request, number, again, round_.context + 1)
+        elif decoded is None and not tied:
             yield Mismatch("round.rows", Key(request, number, step=0), f"{round_.drafts} drafts", None, Missing())
         elif decoded is not None and not tied and decoded.count != round_.drafts:
             expected = f"{round_.drafts} drafts"
@@ -64,18 +69,20 @@ def _request(evidence: Evidence, request: int, rows: list[Row]) -> Iterator[Mism
         yield _place(rows[0], f"from step {wanted.arrival} on", f"step {rows[0].step}", early)
 
 
-def _chunks(evidence: Evidence, request: int, chunks: list[Row]) -> Iterator[Mismatch]:
-    prompt, limit = len(evidence.scenario.requests[request].prompt), evidence.scenario.schedule.chunk
+def _chunks(evidence: Evidence, request: int, number: int, chunks: list[Row], tokens: int) -> Iterator[Mismatch]:
+    """Check that the chunks of a round run all of its tokens once, but for those that a prefix cache served."""
+    wanted = tokens - evidence.schedule.cached.get((request, number), 0)
+    limit = evidence.scenario.schedule.chunk if evidence.limits.chunks == "exact" else wanted
     if [row.chunk for row in chunks] != list(range(len(chunks))):
-        yield Mismatch("round.rows", Key(request, 0, step=0), "chunks 0, 1, ..", None, Missing())
+        yield Mismatch("round.rows", Key(request, number, step=0), "chunks 0, 1, ..", None, Missing())
     for row in chunks:
         if not 0 < row.count <= limit:
             yield _place(row, f"1 .. {limit} tokens", f"{row.count} tokens", OutOfRange())
     covered = sum(row.count for row in chunks)
-    if covered != prompt:
-        key = _key(chunks[-1]) if chunks else Key(request, 0, step=0)
-        relation: Relation = off_by(prompt, covered) if chunks else Missing()
-        yield Mismatch("round.rows", key, f"{prompt} tokens", f"{covered} tokens", relation)
+    if covered != wanted:
+        key = _key(chunks[-1]) if chunks else Key(request, number, step=0)
+        relation: Relation = off_by(wanted, covered) if chunks else Missing()
+        yield Mismatch("round.rows", key, f"{wanted} tokens", f"{covered} tokens", relation)
 
 
 def _batch(evidence: Evidence, phase: int, rows: tuple[Row, ...]) -> Iterator[Mismatch]:
@@ -94,7 +101,7 @@ def _live(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that no more requests run at a time than there are request rows."""
     slots = evidence.scenario.memory.request_slots
     for row in evidence.schedule.rows:
-        live = sum(first <= row.step <= last for first, last in evidence.schedule.spans.values())
+        live = len(evidence.schedule.running(row.step))
         if live > slots:
             yield _place(row, f"at most {slots} live requests", f"{live} live requests", off_by(slots, live))
 
@@ -129,8 +136,13 @@ def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _resting(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that something runs in every step in which a request has arrived and is not done."""
+    """Check that something runs in every step in which a request has arrived and is not done.
+
+    What a preempted request ran before is not reported, if it ran for nothing.
+    """
     schedule, requests = evidence.schedule, evidence.scenario.requests
+    if any(schedule.attempts.values()):
+        return
     for before, step in itertools.pairwise((-1, *sorted({row.step for row in schedule.rows}))):
         for one, (_, last) in sorted(schedule.spans.items()):
             rests = max(before + 1, requests[one].arrival)
@@ -138,12 +150,70 @@ def _resting(evidence: Evidence) -> Iterator[Mismatch]:
                 yield Mismatch("round.rows", Key(one, 0, step=0), f"a batch in step {rests}", None, Missing())
 
 
+def _cached(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that a prefix cache serves whole pages, of what somebody ran before, and never the last token."""
+    size, cached = evidence.page_size, evidence.schedule.cached
+    for place in sorted({*cached, *((request, 0) for request in range(len(evidence.scenario.requests)))}):
+        most, count = _known_before(evidence, *place) // size * size, cached.get(place)
+        key = Key(*place)
+        if count is None:
+            yield Mismatch("round.cached", key, "tokens", None, Missing())
+        elif place[1] and place not in evidence.schedule.resumed:
+            yield Mismatch("round.cached", key, None, f"{count} tokens", Surplus())
+        elif not 0 <= count <= most or count % size:
+            pages = "no tokens" if not most else f"pages of {size} tokens, at most {most} tokens"
+            yield Mismatch("round.cached", key, pages, f"{count} tokens", OutOfRange())
+
+
+def _known_before(evidence: Evidence, request: int, round_: int) -> int:
+    """Return how many of the tokens that a round has to run may be in the cache: all but the last, if anybody ran them.
+
+    Who ran before the round, or beside it, is known from `round.rows`; without these everybody may have.
+    """
+    if not evidence.limits.prefix_cache:
+        return 0
+    texts, script = evidence.subject.texts, evidence.script.requests[request]
+    whole = evidence.scenario.requests[request].prompt + texts.get(request, ())
+    context = len(evidence.scenario.requests[request].prompt) - 1
+    if 0 < round_ <= len(script.rounds):
+        context = script.rounds[round_ - 1].context
+    if evidence.limits.persistent or round_:
+        return context
+    spans, shared = evidence.schedule.spans, 0
+    for other, of in enumerate(evidence.scenario.requests):
+        if other != request and not (spans and spans.get(other, (1,))[0] > spans.get(request, (0,))[0]):
+            pairs = zip(whole, of.prompt + texts.get(other, ()), strict=False)
+            same = next((at for at, (one, two) in enumerate(pairs) if one != two), context)
+            shared = max(shared, min(same, context))
+    return shared
+
+
+def _attempts(evidence: Evidence) -> Iterator[Mismatch]:
+    """Check that only who may preempts, and that nobody is preempted less often than before."""
+    attempts = dict(evidence.schedule.attempts)
+    for request, script in enumerate(evidence.script.requests):
+        before = 0
+        for number in range(len(script.rounds) + 1):
+            key, count = Key(request, number), attempts.pop((request, number), None)
+            if count is None and request not in evidence.ties:
+                yield Mismatch("round.attempt", key, f"attempt {before}", None, Missing())
+            elif count is not None and (count < before or (count and not evidence.limits.preempts)):
+                expected = f"attempt {before}" + (" or a later one" if evidence.limits.preempts else "")
+                yield Mismatch("round.attempt", key, expected, f"attempt {count}", off_by(before, count))
+            before = before if count is None else count
+    for place, count in attempts.items():
+        if place[0] not in evidence.ties:
+            yield Mismatch("round.attempt", Key(*place), None, f"attempt {count}", Surplus())
+
+
 CONTRACTS = (
     listed(
         "schedule.legal",
         _illegal,
         ("round.rows",),
-        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1, S-SCHED-3, S-SCHED-4",
+        cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1, S-SCHED-3, S-SCHED-4, S-SCHED-7",
         minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills admitted_before_others",
     ),
+    listed("schedule.cached", _cached, ("round.cached",), cites="S-SCHED-5", minimum="scenarios"),
+    listed("schedule.attempts", _attempts, ("round.attempt",), cites="S-SCHED-6", minimum="scenarios decode_rounds"),
 )

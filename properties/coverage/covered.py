@@ -54,7 +54,7 @@ _OF_LEVELS: tuple[tuple[Level, frozenset[str]], ...] = (
     ("whole", frozenset({"graph.replay", "pool.owners", "verify.hidden"})),
     ("tensors", frozenset({"verify.hidden", "commit.kv", "extend.kv", "extend.hidden_in", "draft.step.hidden_in"})),
     ("host", frozenset({"propose.tokens", "round.drafts", "round.rows", "round.table", "verify.slots"})),
-    ("counters", frozenset({"accept.correct_len"})),
+    ("counters", frozenset({"accept.correct_len", "total.drafts", "total.accepted", "total.accepted_at"})),
 )
 
 

@@ -87,14 +87,63 @@ class ObservedSchedule:
         return spans
 
     @cached_property
-    def chunk_starts(self) -> Mapping[tuple[int, int], int]:
-        """(request, chunk) -> position of the chunk's first token."""
-        starts: dict[tuple[int, int], int] = {}
-        done: dict[int, int] = defaultdict(int)
-        for row in sorted((row for row in self.rows if not row.phase), key=lambda row: (row.request, row.chunk)):
-            starts[row.request, row.chunk] = done[row.request]
-            done[row.request] += row.count
+    def chunk_starts(self) -> Mapping[tuple[int, int, int], int]:
+        """(request, round, chunk) -> position of the chunk's first token."""
+        starts: dict[tuple[int, int, int], int] = {}
+        done = dict(self.cached)
+        chunks = (row for row in self.rows if not row.phase)
+        for row in sorted(chunks, key=lambda row: (row.request, row.round, row.chunk)):
+            place = (row.request, row.round)
+            starts[*place, row.chunk] = done.get(place, 0)
+            done[place] = done.get(place, 0) + row.count
         return starts
+
+    @cached_property
+    def attempt_spans(self) -> Mapping[tuple[int, int], tuple[int, int]]:
+        """(request, attempt) -> first and last engine step in which it ran."""
+        spans: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in self.rows:
+            place = (row.request, self.attempt(row))
+            first, last = spans.get(place, (row.step, row.step))
+            spans[place] = (min(first, row.step), max(last, row.step))
+        return spans
+
+    def attempt(self, row: Row) -> int:
+        """Return how often a row's request had been preempted before."""
+        return self.attempts.get((row.request, row.round), 0)
+
+    def running(self, step: int) -> frozenset[int]:
+        """Return the requests that hold memory while an engine step runs."""
+        return frozenset(request for (request, _), (first, last) in self.attempt_spans.items() if first <= step <= last)
+
+    def paused(self, step: int) -> frozenset[int]:
+        """Return the requests that are preempted after an engine step, or may be, and run again later."""
+        return frozenset(
+            request
+            for (request, attempt), (_, last) in self.attempt_spans.items()
+            if (request, attempt + 1) in self.attempt_spans
+            and last <= step < self.attempt_spans[request, attempt + 1][0]
+        )
+
+    @cached_property
+    def cached(self) -> Mapping[tuple[int, int], int]:
+        """(request, round) -> tokens that a prefix cache served."""
+        return {key[:2]: count for key, count in self.trace.typed("round.cached", int).items()}
+
+    @cached_property
+    def attempts(self) -> Mapping[tuple[int, int], int]:
+        """(request, round) -> how often the request had been preempted before the round ended."""
+        return {key[:2]: count for key, count in self.trace.typed("round.attempt", int).items()}
+
+    @cached_property
+    def resumed(self) -> frozenset[tuple[int, int]]:
+        """The decode rounds (request, round) that ran a request's tokens again, for its pages had been taken."""
+        before = self.attempts.get
+        return frozenset(
+            (request, number)
+            for (request, number), count in self.attempts.items()
+            if number and count > before((request, number - 1), 0)
+        )
 
     def is_last(self, row: Row) -> bool:
         """Return whether a row is the last of its request."""

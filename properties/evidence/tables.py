@@ -35,7 +35,7 @@ class ObservedTables:
         table = self.pages.get((row.request, row.round), {})
         if row.phase:
             return table
-        end = self.schedule.chunk_starts[row.request, row.chunk] + row.count
+        end = self.schedule.chunk_starts[row.request, row.round, row.chunk] + row.count
         return {column: page for column, page in table.items() if column * self.page_size < end}
 
     def slot(self, request: int, round_: int, position: int) -> int | None:

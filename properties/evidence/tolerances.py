@@ -105,8 +105,11 @@ def is_tied(scenario: Scenario, expected: Choice, got: Choice | None, rounded: C
 
     `rounded` is its own choice in float32.
     """
-    if got is None or expected[0] == got[0]:
-        return False
+    return got is not None and expected[0] != got[0] and is_close(scenario, expected, rounded)
+
+
+def is_close(scenario: Scenario, expected: Choice, rounded: Choice | None) -> bool:
+    """Return whether the margin of a choice of the reference is too small to tell; `rounded` is its own in float32."""
     carried = CARRIED * abs(expected[1] - rounded[1]) if rounded and rounded[0] == expected[0] else 0.0
     return expected[1] < max(2 * logit_bound(scenario), carried)
 

@@ -348,6 +348,17 @@ class _Play:
             owners = tuple(sorted(Owner(live.state, live.request) for live in self.live))
             self.say("pool.states", key, StatePoolReport(len(self.slots), owners))
 
+    def totals(self, script: Script) -> list[Observation]:
+        """The counters of the run."""
+        rounds = [(one.drafts, one.correct_len) for request in script.requests for one in request.rounds]
+        counted = {
+            "rounds": sum(drafts > 0 for drafts, _ in rounds),
+            "drafts": sum(drafts for drafts, _ in rounds),
+            "accepted": sum(right for _, right in rounds),
+            "accepted_at": tuple(sum(right > at for _, right in rounds) for at in range(self.scenario.steps)),
+        }
+        return [Observation(f"total.{name}", Key(-1, 0), value) for name, value in counted.items()]
+
     def computed(self) -> list[Observation]:
         """What the reference says of the rounds that were, and the slots that follow from the tables."""
         script = resolve(self.scenario, self.script, self.drafts, self.memo)
@@ -362,6 +373,9 @@ class _Play:
                 more.append(Observation("round.table", Key(request, round_, row=column), page))
         if self.hybrid:
             more += [Observation("round.state", Key(*place), slot) for place, slot in self.states.items()]
+        more += [Observation("round.attempt", key, 0) for key in trace.channel("accept.emitted")]
+        more += [Observation("round.cached", Key(request, 0), 0) for request in range(len(script.requests))]
+        more += self.totals(script)
         correct = {key[:2]: value for key, value in trace.channel("accept.correct_len").items()}
         more += observations(self.scenario, self.rows, correct)  # type: ignore[arg-type]
         kinds = tuple(LayerKind[kind.upper()] for kind in self.scenario.model.types)  # type: ignore[union-attr]

@@ -28,7 +28,8 @@ class Contract:
     """One thing that must hold of a trace or between two.
 
     A change of any channel in `needs` makes it fail; those in `reads` it only appeals to. A subject that lacks one of
-    either is not held to it (with `whole` False: one that lacks all). `concerns` picks the scenarios. While a count in
+    either is not held to it (with `whole` False: one that lacks all). To those in `also` it appeals where a subject
+    reports them. `concerns` picks the scenarios. While a count in
     `minimum` (coverage/counts.py) is zero, a pass proves nothing. In channels of `partial` it judges what is reported,
     not all that is missing. With `by_round` False it holds however rounds cut the tokens, so it needs no `round.rows`
     where the subject decides how many drafts a round has. `cites` are the definitions in docs/semantics.md that it
@@ -41,6 +42,7 @@ class Contract:
     differences: Callable[[Evidence], Differences]
     cites: str
     reads: frozenset[str] = frozenset()
+    also: frozenset[str] = frozenset()
     partial: frozenset[str] = frozenset()
     concerns: Concerns = _always
     whole: bool = True
@@ -74,14 +76,14 @@ def contract(
     *,
     minimum: str,
     reads: Iterable[str] = (),
+    also: Iterable[str] = (),
     partial: Iterable[str] = (),
     **rest: Any,
 ) -> Contract:
     """Return a contract; `minimum` names counts, separated by spaces, and `rest` are other fields of Contract."""
     least = tuple(minimum.split())
-    return Contract(
-        name, frozenset(needs), least, differences, reads=frozenset(reads), partial=frozenset(partial), **rest
-    )
+    others = {"reads": frozenset(reads), "also": frozenset(also), "partial": frozenset(partial)}
+    return Contract(name, frozenset(needs), least, differences, **others, **rest)
 
 
 def listed(

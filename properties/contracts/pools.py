@@ -226,6 +226,7 @@ CONTRACTS = (
         _ownership,
         ("round.table", "pool.owners"),
         reads=("round.rows", "commit.length"),
+        also=("round.cached", "round.attempt"),
         cites="S-BATCH-1, S-BATCH-9",
         minimum="scenarios slot_reuses",
     ),

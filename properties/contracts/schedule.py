@@ -211,9 +211,17 @@ CONTRACTS = (
         "schedule.legal",
         _illegal,
         ("round.rows",),
+        also=("round.cached", "round.attempt"),
         cites="S-ROUND-8, S-LIMIT-4, S-SCHED-1, S-SCHED-3, S-SCHED-4, S-SCHED-7",
         minimum="scenarios batch_shrinks batch_grows mixed_draft_counts chunked_prefills admitted_before_others",
     ),
-    listed("schedule.cached", _cached, ("round.cached",), cites="S-SCHED-5", minimum="scenarios"),
+    listed(
+        "schedule.cached",
+        _cached,
+        ("round.cached",),
+        also=("round.rows", "round.attempt", "accept.emitted"),
+        cites="S-SCHED-5",
+        minimum="scenarios",
+    ),
     listed("schedule.attempts", _attempts, ("round.attempt",), cites="S-SCHED-6", minimum="scenarios decode_rounds"),
 )

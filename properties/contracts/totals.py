@@ -136,7 +136,7 @@ CONTRACTS = (
         _wrong,
         _CHANNELS,
         partial=_CHANNELS,
-        reads=("accept.correct_len", "round.drafts"),
+        also=("accept.correct_len", "round.drafts"),
         whole=False,
         by_round=False,
         concerns=_is_determined,

@@ -128,14 +128,14 @@ def test_a_changed_value_fails(pair: tuple[Contract, str]) -> None:
     found = [d for mutant in mutants(of, channel) for d in contract.check(mutant)]
     assert found, "no change was noticed"
     assert {divergence.contract for divergence in found} == {contract.name}
-    assert all(divergence.channel in contract.needs | contract.reads for divergence in found)
+    assert all(divergence.channel in contract.needs | contract.reads | contract.also for divergence in found)
 
 
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
 def test_only_contracts_that_look_at_a_channel_mind_it(channel: str) -> None:
     for mutant in mutants(evidence_of(channel), channel):
         for contract in ALL:
-            if channel not in contract.needs | contract.reads and contract.applies(mutant):
+            if channel not in contract.needs | contract.reads | contract.also and contract.applies(mutant):
                 assert not fails(contract, mutant), contract.name
 
 

@@ -72,12 +72,12 @@ class Engine:
         self.draft = kind(draft.model, self._context)
         self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
-        self.draft_counters = DraftCounters(config.most_width - 1)
         self._controller = controller(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
             steps: Runtime(steps, config, self.verifier, self.draft, self.probes) for steps in step_counts
         }
+        self.draft_counters = DraftCounters(config.most_width - 1)
 
     def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))
@@ -199,7 +199,6 @@ class Engine:
         acceptance = runtime.verify(proposal, len(batch))
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
-        self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
         self._commit_states(commits)
@@ -209,6 +208,7 @@ class Engine:
         if unfinished:
             runtime.extend(self._accepted(batch, acceptance, commits, unfinished))
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
+        self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
         return commits
 
     def _inputs(self, batch: tuple[DecodeRow, ...]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
@@ -107,10 +108,43 @@ def _pages(scenario: Scenario, limits: Limits) -> Scenario:
     if not sizes or memory.page_size in sizes:
         return scenario
     size = min(sizes, key=lambda one: (abs(one - memory.page_size), one))
-    changed = replace(scenario, memory=replace(memory, page_size=size))
-    largest = max(pages_needed(changed, request) for request in scenario.requests)
+    moved = _crossing(scenario, size) if memory.page_seed % 2 else scenario
+    changed = replace(moved, memory=replace(moved.memory, page_size=size))
+    largest = max(pages_needed(changed, request) for request in changed.requests)
     pages = max(largest, -(-memory.pages * memory.page_size // size))
     return replace(changed, memory=replace(changed.memory, pages=pages))
+
+
+def _crossing(scenario: Scenario, size: int) -> Scenario:
+    """Make every context longer by so much that the page boundary which most requests cross is one of larger pages.
+
+    Tokens of its own come before each prompt, again and again.
+    """
+    old, most = scenario.memory.page_size, scenario.memory.max_len
+    spans = [(len(one.prompt), min(most, len(one.prompt) + one.budget)) for one in scenario.requests]
+    crossed = {edge: sum(first < edge < last for first, last in spans) for edge in range(old, most, old)}
+    edge = max(crossed, key=lambda one: (crossed[one], -one), default=0)
+    if size <= old or not crossed.get(edge):
+        return scenario
+    more = -edge % size
+    longer = (
+        replace(one, prompt=tuple(itertools.islice(itertools.cycle(one.prompt), more)) + one.prompt)
+        for one in scenario.requests
+    )
+    return replace(scenario, requests=tuple(longer), memory=replace(scenario.memory, max_len=most + more))
+
+
+def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
+    """Pages for all requests at a time, where pages are taken for one more round of drafts, and nobody gives them back.
+
+    Two such requests that fit by their own tokens may otherwise wait for each other.
+    """
+    if limits.allocation == "exact" or limits.preempts:
+        return scenario
+    size, more = scenario.memory.page_size, scenario.steps + 1
+    longest = (min(scenario.memory.max_len, len(one.prompt) + one.budget) for one in scenario.requests)
+    pages = sum(-(-(tokens + scenario.steps + more) // size) for tokens in longest)
+    return replace(scenario, memory=replace(scenario.memory, pages=max(pages, scenario.memory.pages)))
 
 
 def _variant(scenario: Scenario, limits: Limits) -> Scenario:
@@ -131,6 +165,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _rows,
     _arrivals,
     _pages,
+    _ahead,
     _variant,
     _once,
 )

@@ -88,3 +88,31 @@ def test_a_model_or_a_draft_is_refused_by_name() -> None:
     other = next(one for one in DRAWN if algorithm(one.draft) == "mtp")
     with pytest.raises(UnfitError, match="invalid draft 'mtp': expected one that the subject has, eagle, ngram"):
         fit(other, Limits(drafts=("eagle", "ngram")))
+
+
+def _crosses(one: Scenario) -> bool:
+    """Return whether decoding crosses the end of a page in some request."""
+    size, most = one.memory.page_size, one.memory.max_len
+    spans = ((len(of.prompt), min(most, len(of.prompt) + of.budget)) for of in one.requests)
+    return any(first < edge < last for first, last in spans for edge in range(size, most, size))
+
+
+def test_larger_pages_are_crossed_as_well() -> None:
+    """Page 32 is longer than most generated contexts; what decodes across a page's end still does in half of them."""
+    pairs = [(one, fit(one, Limits(page_sizes=(32,)))) for one in DRAWN if _crosses(one) and one.memory.page_size < 32]
+    moved = [made for one, made in pairs if one.memory.page_seed % 2]
+    assert moved
+    assert all(_crosses(made) for made in moved)
+    assert all(made.requests == one.requests for one, made in pairs if not one.memory.page_seed % 2)
+    for one, made in pairs:
+        more = {len(late.prompt) - len(early.prompt) for early, late in zip(one.requests, made.requests, strict=True)}
+        assert more == {made.memory.max_len - one.memory.max_len}
+
+
+def test_pages_taken_ahead_are_there_for_all() -> None:
+    """Nobody waits for a page that another has taken ahead and does not give back."""
+    for one in DRAWN:
+        made = fit(one, Limits(allocation="ahead"))
+        longest = [min(one.memory.max_len, len(of.prompt) + of.budget) + 2 * one.steps + 1 for of in one.requests]
+        assert made.memory.pages >= sum(-(-tokens // one.memory.page_size) for tokens in longest)
+        assert fit(one, Limits(allocation="ahead", preempts=True)) == one

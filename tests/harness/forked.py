@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from draftproof.harness.workers.worker import main
 
 
 def _serve(folder: Path, index: int) -> int:
-    """With the streams of a process that pytest does not watch."""
+    """With the streams of a process that pytest does not watch, and no other file: a subject may write into all."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     return main(folder, index)
 

@@ -16,8 +16,8 @@ _TABLES: tuple[tuple[tuple[int, tuple[int, ...]], ...], ...] = (
     ((1, (0, 1, 5)), (2, (0, 1, 3)), (4, (0,))),
     ((1, (1, 3, 4)), (2, (0, 2)), (3, (0, 1))),
 )
-# Mostly such that a row alone has a slot to itself.
-_ROUNDINGS: tuple[tuple[int, ...], ...] = ((1, 2), (1, 2, 4), (2, 4), (), (1, 4))
+# Mostly such that a row alone has a slot to itself, and that two rows are rounded into the slot of a larger batch.
+_ROUNDINGS: tuple[tuple[int, ...], ...] = ((1, 2), (1, 4), (2, 4), (1, 4), (1, 3), ())
 # One that no average meets exactly, and one at whose thresholds it is after a round that accepted all.
 _THRESHOLDS = (False, True)
 
@@ -39,7 +39,7 @@ def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
     return AdaptiveByBatch(
         initial=draw(sampled((0, 4, 0, 1, 0, 3))),
         slots=slots,
-        alpha=0.5 if is_exact else draw(sampled((0.5, 0.75))),
+        alpha=0.5 if is_exact else draw(sampled((0.5, 0.75, 1.0))),
         interval=1 if is_exact else draw(sampled((1, 1, 2))),
         warmup=0 if is_exact else draw(integers(0, 1)),
         rounding=draw(sampled(_ROUNDINGS)),

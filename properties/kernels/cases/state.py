@@ -134,7 +134,7 @@ def state_scatter(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argume
     layers, rows, steps, slots, *inner = bf.distinct(draw, 4 + draw(st.integers(1, 3)), 8)
     inner = [*inner[:-1], 5000] if large else inner
     count = draw(st.integers(1, rows))
-    wild = st.sampled_from((-1, -1, steps, 1 << 40))
+    wild = st.sampled_from((-1, steps, -1, steps, 1 << 40))
     last = [bf.mostly(draw, st.sampled_from((*range(steps), steps - 1)), wild) for _ in range(count)]
     return {
         "pool": bf.given(draw, (layers, slots, *inner), dtype),

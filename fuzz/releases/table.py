@@ -1,0 +1,106 @@
+"""A table of releases: which contract holds of which, for each kind of draft."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from draftproof.fuzz.releases.environment import NotInstalledError
+from draftproof.fuzz.releases.trial import Releases, timed
+from draftproof.harness.workers.messages import Answer
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.verdict import Divergence, Outcome, worst
+
+RUNS = "runs"
+"""The row that says whether every scenario ran to its end."""
+
+
+class Held(Value, frozen=True, kw_only=True):
+    """Whether a contract holds of the scenarios with one kind of draft, the `part`.
+
+    `scenarios` were judged, `first` is the first divergence; `reason` says how a run ended that did not finish.
+    """
+
+    name: str
+    part: str
+    verdict: Outcome
+    scenarios: int
+    first: Divergence | None = None
+    reason: str = ""
+
+
+class ReleaseRow(Value, frozen=True, kw_only=True):
+    """What was seen of a release; of one that is not runnable, `reason` says why."""
+
+    version: str
+    runnable: bool
+    reason: str = ""
+    contracts: tuple[Held, ...] = ()
+    seconds: float = 0.0
+
+
+class ReleaseTable(Value, frozen=True, kw_only=True):
+    """Every release; the verdict is the worst of all contracts, INCONCLUSIVE if nothing was judged."""
+
+    package: str
+    subject: str
+    verdict: Outcome
+    releases: tuple[ReleaseRow, ...]
+
+
+Progress = Callable[[ReleaseRow], None]
+
+
+def table(
+    releases: Releases, versions: Sequence[str], scenarios: Sequence[Scenario], progress: Progress = lambda _: None
+) -> ReleaseTable:
+    """Run the scenarios on every release. Raises RuntimeError where something of ours fails."""
+    rows = []
+    for version in versions:
+        rows.append(_row(releases, version, scenarios))
+        progress(rows[-1])
+    seen = [one.verdict for row in rows for one in row.contracts]
+    return ReleaseTable(
+        package=releases.package,
+        subject=releases.recipe.subject,
+        verdict=worst([*seen, *(Outcome.INCONCLUSIVE for row in rows if not row.contracts)]),
+        releases=tuple(rows),
+    )
+
+
+def _row(releases: Releases, version: str, scenarios: Sequence[Scenario]) -> ReleaseRow:
+    started = time.monotonic()
+    try:
+        answers = releases.answers(version, scenarios)
+    except NotInstalledError as error:
+        return ReleaseRow(version=version, runnable=False, reason=str(error), seconds=timed(started))
+    return ReleaseRow(version=version, runnable=True, contracts=held(scenarios, answers), seconds=timed(started))
+
+
+def held(scenarios: Iterable[Scenario], answers: Iterable[Answer]) -> tuple[Held, ...]:
+    """Return what the answers say of each contract and kind of draft, in the order in which contracts are judged."""
+    by_part: dict[str, list[Answer]] = {}
+    for scenario, answer in zip(scenarios, answers, strict=True):
+        by_part.setdefault(algorithm(scenario.draft), []).append(answer)
+    return tuple(one for part, found in by_part.items() for one in (_runs(part, found), *_judged(part, found)))
+
+
+def _runs(part: str, answers: Sequence[Answer]) -> Held:
+    """Return how the runs ended; one that was judged ran, whatever the judgement."""
+    ended = next((one for one in answers if one.failing and not one.judged), None)
+    verdict, reason = (ended.outcome, ended.reason) if ended else (Outcome.PASS, "")
+    return Held(name=RUNS, part=part, verdict=verdict, scenarios=len(answers), reason=reason)
+
+
+def _judged(part: str, answers: Sequence[Answer]) -> Iterable[Held]:
+    for name in dict.fromkeys(name for answer in answers for name in answer.judged):
+        first = next((answer.failures[name] for answer in answers if name in answer.failures), None)
+        yield Held(
+            name=name,
+            part=part,
+            verdict=Outcome.PASS if first is None else Outcome.FAIL,
+            scenarios=sum(name in answer.judged for answer in answers),
+            first=first,
+        )

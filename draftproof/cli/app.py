@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from draftproof.cli import check, doctor, faults, fuzz, history, parts, replay, report, shrink
+from draftproof.cli import check, doctor, faults, fuzz, history, parts, releases, replay, report, shrink
 from draftproof.errors import DraftproofError
 from draftproof.process import leave, run_apart
 
@@ -29,16 +29,18 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 bisect = typer.Typer(
-    help="From a failing case to the engine parts it takes to fail, or to the commit that brought the failure in.",
+    help="From a failing case to the engine parts it takes to fail, or to the commit or release that brought it in.",
     no_args_is_help=True,
 )
 bisect.command("parts")(parts.parts)
 bisect.command("history")(history.history)
+bisect.command("releases")(releases.bisect)
 app.command("check")(check.check)
 app.command("replay")(replay.replay)
 app.command("shrink")(shrink.shrink_)
 app.command("fuzz")(fuzz.fuzz)
 app.command("report")(report.write_report)
+app.command("releases")(releases.releases)
 app.command("doctor")(doctor.doctor)
 app.add_typer(faults.app, name="faults")
 app.add_typer(bisect, name="bisect")

@@ -159,7 +159,7 @@ def plain(
 
 def choice(subject: str | None, python: str | None, url: str | None, set_: Sequence[str] | None) -> SubjectChoice:
     """Return the subject that these options name. Raises InputError."""
-    settings = {**({"url": url} if url else {}), **_settings(set_ or ())}
+    settings = {**({"url": url} if url else {}), **settings_of(set_ or ())}
     if subject is None and (python or settings):
         given = f"--python {python!r}" if python else f"--url {url!r}" if url else f"--set {(set_ or ())[0]!r}"
         raise inputs.InputError(f"invalid {given} without --subject: expected the name of what to run there")
@@ -170,7 +170,8 @@ def choice(subject: str | None, python: str | None, url: str | None, set_: Seque
     return SubjectChoice(name=subject, python=python or "", settings=settings)
 
 
-def _settings(given: Sequence[str]) -> Mapping[str, str]:
+def settings_of(given: Sequence[str]) -> Mapping[str, str]:
+    """Return the pairs of --set. Raises InputError."""
     pairs = [one.partition("=") for one in given]
     for (name, equals, _), one in zip(pairs, given, strict=True):
         if not name.isidentifier() or not equals:

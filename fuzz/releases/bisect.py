@@ -12,6 +12,7 @@ from draftproof.fuzz.releases.environment import NotInstalledError
 from draftproof.fuzz.releases.index import ReleaseError
 from draftproof.fuzz.releases.trial import Releases, timed
 from draftproof.harness.identity import Identity, Level
+from draftproof.properties.fit import UnfitError
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
@@ -97,6 +98,8 @@ def test(releases: Releases, version: str, scenario: Scenario, expected: Identit
     except NotInstalledError as error:
         return ReleaseResult(version=version, said="not runnable", reason=str(error), seconds=timed(started))
     blank = ReleaseResult(version=version, said="not runnable", seconds=timed(started))
+    if isinstance(answer, UnfitError):
+        return replace(blank, reason=str(answer))
     if not answer.failing and not answer.judged:
         return replace(blank, reason="no contract could be judged")
     if not answer.failing:

@@ -62,13 +62,15 @@ def _alone(path: Path) -> Iterator[None]:
 def _make(package: str, version: str, recipe: Recipe, place: Path, log: Path) -> None:
     release, python = f"{package}=={version}", str(place / "bin" / "python")
     log.write_bytes(b"")
-    _call([sys.executable, "-m", "venv", str(place)], release, log)
-    install = [python, "-m", "pip", "install", "--disable-pip-version-check"]
-    if recipe.without:
-        _call([*install, "--no-deps", release], release, log)
-        _call([*install, *_requirements(package, place, recipe.without), *_OURS], release, log)
-    else:
+    _call([sys.executable, "-m", "venv", "--without-pip", str(place)], release, log)
+    # Our own pip, which need not be installed there for that.
+    install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install"]
+    if not recipe.without:
         _call([*install, release, *_OURS], release, log)
+        return
+    _call([*install, "--no-deps", release], release, log)
+    if more := [*_requirements(package, place, recipe.without), *_OURS]:
+        _call([*install, *more], release, log)
 
 
 def _requirements(package: str, place: Path, without: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from draftproof.fuzz.releases.environment import NotInstalledError
 from draftproof.fuzz.releases.trial import Releases, timed
 from draftproof.harness.workers.messages import Answer
+from draftproof.properties.fit import UnfitError
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.scenario import Scenario
@@ -20,7 +21,8 @@ RUNS = "runs"
 class Held(Value, frozen=True, kw_only=True):
     """Whether a contract holds of the scenarios with one kind of draft, the `part`.
 
-    `scenarios` were judged, `first` is the first divergence; `reason` says how a run ended that did not finish.
+    `scenarios` were judged, `first` is the first divergence; `reason` says how a run ended that did not finish, or why
+    none began: the release does not have the model or the draft.
     """
 
     name: str
@@ -79,12 +81,20 @@ def _row(releases: Releases, version: str, scenarios: Sequence[Scenario]) -> Rel
     return ReleaseRow(version=version, runnable=True, contracts=held(scenarios, answers), seconds=timed(started))
 
 
-def held(scenarios: Iterable[Scenario], answers: Iterable[Answer]) -> tuple[Held, ...]:
+def held(scenarios: Iterable[Scenario], answers: Iterable[Answer | UnfitError]) -> tuple[Held, ...]:
     """Return what the answers say of each contract and kind of draft, in the order in which contracts are judged."""
-    by_part: dict[str, list[Answer]] = {}
+    by_part: dict[str, list[Answer | UnfitError]] = {}
     for scenario, answer in zip(scenarios, answers, strict=True):
         by_part.setdefault(algorithm(scenario.draft), []).append(answer)
-    return tuple(one for part, found in by_part.items() for one in (_runs(part, found), *_judged(part, found)))
+    return tuple(one for part, found in by_part.items() for one in _of_part(part, found))
+
+
+def _of_part(part: str, found: Sequence[Answer | UnfitError]) -> Iterable[Held]:
+    ran = [one for one in found if isinstance(one, Answer)]
+    unfit = [one for one in found if isinstance(one, UnfitError)]
+    if not ran:
+        return (Held(name=RUNS, part=part, verdict=Outcome.SKIP, scenarios=0, reason=str(unfit[0])),)
+    return (_runs(part, ran), *_judged(part, ran))
 
 
 def _runs(part: str, answers: Sequence[Answer]) -> Held:

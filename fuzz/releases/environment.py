@@ -63,8 +63,9 @@ def _make(package: str, version: str, recipe: Recipe, place: Path, log: Path) ->
     release, python = f"{package}=={version}", str(place / "bin" / "python")
     log.write_bytes(b"")
     _call([sys.executable, "-m", "venv", "--without-pip", str(place)], release, log)
-    # Our own pip, which need not be installed there for that.
-    install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install"]
+    # Our own pip, which need not be installed there for that; most of what comes along is never imported.
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    install = [*pip, "install", "--no-compile"]
     if not recipe.without:
         _call([*install, release, *_OURS], release, log)
         return

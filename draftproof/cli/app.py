@@ -13,12 +13,12 @@ from typing import Any
 
 import typer
 
-from draftproof.cli import check, doctor, faults, fuzz, history, parts, releases, replay, report, shrink
+from draftproof.cli import audit, check, doctor, faults, fuzz, history, parts, releases, replay, report, shrink
 from draftproof.errors import DraftproofError
 from draftproof.process import leave, run_apart
 
 USAGE = 2
-APART = (["check"], ["replay"])
+APART = (["check"], ["replay"], ["audit"])
 """Commands whose subject runs in their own process; the others have workers."""
 app = typer.Typer(
     name="draftproof",
@@ -36,6 +36,7 @@ bisect.command("parts")(parts.parts)
 bisect.command("history")(history.history)
 bisect.command("releases")(releases.bisect)
 app.command("check")(check.check)
+app.command("audit")(audit.audit)
 app.command("replay")(replay.replay)
 app.command("shrink")(shrink.shrink_)
 app.command("fuzz")(fuzz.fuzz)

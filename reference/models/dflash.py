@@ -70,24 +70,26 @@ class ReferenceDFlashModel:
         context = rms_norm(features @ fc.T, norm, self.config.rms_norm_eps)
         return tuple(self._keys_values(context, weights, first) for weights in self.layers)
 
-    def forward(self, ids: Sequence[int], features: Tensor) -> HeadPass:
+    def forward(self, ids: Sequence[int], features: Tensor, ahead: int = 0) -> HeadPass:
         """A block of ids [W] after features [n, Df]: `g` [W, D] are states after the final norm, `kv` its own entries.
+
+        Its positions are n, n + 1, .. and `ahead` more (S-AUDIT-8).
 
         Raises ValueError for no ids or one outside the target's vocabulary.
         """
         x, own = look_up(self.target.embedding, ids), []
         for weights, context in zip(self.layers, self.entries(features), strict=True):
             normed = rms_norm(x, weights["input_layernorm.weight"], self.config.rms_norm_eps)
-            entry = self._keys_values(normed, weights, len(features))
-            x = x + self._attention(normed, weights, context, entry)
+            entry = self._keys_values(normed, weights, len(features) + ahead)
+            x = x + self._attention(normed, weights, context, entry, ahead)
             x = x + mlp(rms_norm(x, weights["post_attention_layernorm.weight"], self.config.rms_norm_eps), weights)
             own.append(entry)
         g = rms_norm(x, self.tensors["norm.weight"], self.config.rms_norm_eps)
         return HeadPass(g=g, logits=g @ self.target.lm_head.T, kv=tuple(own))
 
-    def _attention(self, x: Tensor, weights: Mapping[str, Tensor], context: KV, own: KV) -> Tensor:
+    def _attention(self, x: Tensor, weights: Mapping[str, Tensor], context: KV, own: KV, ahead: int) -> Tensor:
         """Return the block's attention [W, D] over x [W, D] and over the context: nothing is hidden from any row."""
-        q = self._turned(x, weights, "q", len(context[0]))
+        q = self._turned(x, weights, "q", len(context[0]) + ahead)
         k, v = (torch.cat(parts) for parts in zip(context, own, strict=True))
         nothing = torch.zeros(len(x), len(k), dtype=torch.bool)
         return attend_all(q, k, v, nothing) @ weights["self_attn.o_proj.weight"].T

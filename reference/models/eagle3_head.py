@@ -27,7 +27,7 @@ from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.eagle3 import Eagle3Config
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
-from draftproof.reference.models.layers import look_up, mlp, mlp_shapes, norm_shapes, rms_norm, with_prefix
+from draftproof.reference.models.layers import Places, look_up, mlp, mlp_shapes, norm_shapes, rms_norm, with_prefix
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors, tensor_names
 
@@ -64,7 +64,7 @@ class ReferenceEagle3Head:
         optional |= {"d2t": (_vocab(config),), "t2d": (config.vocab_size,)}
         return cls(target, config, read_tensors(directory, shapes, optional, dtype=target.dtype), source)
 
-    def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass:
+    def forward(self, tokens: Sequence[int], hidden: Tensor, places: Places | None = None) -> HeadPass:
         """Run one causal pass over entries 0 .. n-1: `tokens[i]` is t_{i+1}, `hidden` [n, D] has x_i in row i.
 
         Raises ValueError if their numbers differ or a token is outside the vocabulary.
@@ -72,7 +72,7 @@ class ReferenceEagle3Head:
         check_inputs(tokens, hidden, self.config.hidden_size)
         e = self._normed(look_up(self.embedding, tokens), "input_layernorm")
         s = self._normed(hidden, "hidden_norm")
-        attended, entry = attention(torch.cat((e, s), dim=-1), self.layer, self.config)
+        attended, entry = attention(torch.cat((e, s), dim=-1), self.layer, self.config, places)
         y = (s if self.config.norm_before_residual else hidden) + attended
         g = y + mlp(self._normed(y, "post_attention_layernorm"), self.layer)
         states = rms_norm(g, self.tensors["norm.weight"], self.config.rms_norm_eps)

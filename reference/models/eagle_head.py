@@ -30,7 +30,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, ch
 from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.eagle_weights import HeadSizes, random_head
 from draftproof.reference.models.attention import attention, head_size, kv_head_count
-from draftproof.reference.models.layers import look_up, mlp, rms_norm, with_prefix
+from draftproof.reference.models.layers import Places, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.llama import dense_shapes
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes, read_tensors
@@ -73,15 +73,15 @@ class ReferenceEagleHead:
         """Return a head of the target's own sizes from float32 arrays by tensor name."""
         return cls(target, {name: torch.from_numpy(array).to(target.dtype) for name, array in arrays.items()})
 
-    def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass:
-        """Run one causal pass over entries 0 .. n-1.
+    def forward(self, tokens: Sequence[int], hidden: Tensor, places: Places | None = None) -> HeadPass:
+        """Run one causal pass over entries 0 .. n-1, at these positions if no places are given.
 
         `tokens[i]` is t_{i+1}, the token after position i; `hidden` [n, D] has in row i the state h_i, or the g_{i-1}
         that stands in for it. Raises ValueError if their numbers differ or a token is outside the vocabulary.
         """
         check_inputs(tokens, hidden, self.config.hidden_size)
         x = torch.cat((look_up(self.embedding, tokens), hidden), dim=-1) @ self.fc.T
-        attended, entry = attention(x, self.layer, self.config)
+        attended, entry = attention(x, self.layer, self.config, places)
         x = x + attended
         normed = rms_norm(x, self.layer["post_attention_layernorm.weight"], self.config.rms_norm_eps)
         g = x + mlp(normed, self.layer)

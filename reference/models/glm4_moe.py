@@ -8,7 +8,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, ea
 from draftproof.properties.values.checkpoint_config.sparse import Glm4MoeConfig
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
 from draftproof.reference.models.grouped_target import ReferenceGroupedTarget
-from draftproof.reference.models.layers import KV
+from draftproof.reference.models.layers import KV, Places
 from draftproof.reference.models.tensors import Shapes
 
 
@@ -25,6 +25,6 @@ class ReferenceGlm4Moe(ReferenceGroupedTarget[Glm4MoeConfig]):
         """See ReferenceGroupedTarget."""
         return attention_shapes(config, head_size(config), norms=config.use_qk_norm, biases=config.attention_bias)
 
-    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV]:
+    def mixer(self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None) -> tuple[Tensor, KV]:
         """See ReferenceCheckpointTarget."""
-        return attention(x, weights, self.config)
+        return attention(x, weights, self.config, places)

@@ -7,6 +7,7 @@ Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` que
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +16,18 @@ from draftproof.properties.values.checkpoint_config.base import Llama3RopeParame
 from draftproof.reference.models.tensors import Shapes
 
 KV = tuple[Tensor, Tensor]
+
+
+class Places(NamedTuple):
+    """Where the rows of a pass stand that is not the plain one (S-AUDIT-5): their positions [n], and which of them
+    leave no entry [n]: a zero is read there."""
+
+    positions: Tensor
+    blank: Tensor
+
+    def written(self, entries: Tensor) -> Tensor:
+        """Return keys or values [n, N, H] as they are read."""
+        return entries.masked_fill(self.blank[:, None, None], 0.0)
 
 
 def look_up(table: Tensor, tokens: Sequence[int]) -> Tensor:
@@ -61,22 +74,29 @@ def _llama3_scaled(frequencies: Tensor, scaling: Llama3RopeParameters) -> Tensor
 
 def rotate(x: Tensor, frequencies: Tensor, first: int = 0) -> Tensor:
     """Turn x [n, N, H] at positions p = first, .. by p * frequency in each plane (component j, component j + H/2)."""
-    positions = torch.arange(x.shape[0], dtype=x.dtype) + first
-    angle = (positions[:, None] * frequencies.to(x.dtype))[:, None, :]
+    return rotate_at(x, frequencies, torch.arange(x.shape[0]) + first)
+
+
+def rotate_at(x: Tensor, frequencies: Tensor, positions: Tensor) -> Tensor:
+    """Turn x [n, N, H] at positions [n]."""
+    angle = (positions.to(x.dtype)[:, None] * frequencies.to(x.dtype))[:, None, :]
     left, right = x.chunk(2, dim=-1)
     cos, sin = torch.cos(angle), torch.sin(angle)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
 
-def rotate_first(x: Tensor, rope: RopeParameters, size: int) -> Tensor:
+def rotate_first(x: Tensor, rope: RopeParameters, size: int, places: Places | None = None) -> Tensor:
     """Turn the first `size` components of each head of x [n, N, H], as if they were a head of that size."""
-    turned = rotate(x[..., :size], rope_frequencies(rope, size))
+    positions = torch.arange(x.shape[0]) if places is None else places.positions
+    turned = rotate_at(x[..., :size], rope_frequencies(rope, size), positions)
     return torch.cat((turned, x[..., size:]), dim=-1)
 
 
-def attend_causally(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def attend_causally(q: Tensor, k: Tensor, v: Tensor, places: Places | None = None) -> Tensor:
     """Grouped-query attention of q [n, Nq, H] over k, v [n, N, H], where a row sees what is up to itself: [n, NqH]."""
     future = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
+    if places is not None:
+        k, v = places.written(k), places.written(v)
     return attend_all(q, k, v, future)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from draftproof.properties.values.checkpoint_config.dflash import DFlashConfig
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.reference.models.attention import attention, attention_shapes, head_size
-from draftproof.reference.models.layers import KV, mlp_shapes, norm_shapes
+from draftproof.reference.models.layers import KV, Places, mlp_shapes, norm_shapes
 from draftproof.reference.models.target import ReferenceCheckpointTarget
 from draftproof.reference.models.tensors import Shapes
 
@@ -26,9 +26,9 @@ class ReferenceLlama(ReferenceCheckpointTarget[LlamaConfig]):
         """Return the configuration of one layer of the target."""
         return msgspec.structs.replace(config, num_hidden_layers=1, layer_types=None)
 
-    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV]:
+    def mixer(self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None) -> tuple[Tensor, KV]:
         """See ReferenceCheckpointTarget."""
-        return attention(x, weights, self.config)
+        return attention(x, weights, self.config, places)
 
 
 def dense_shapes(config: LlamaConfig | DFlashConfig) -> Shapes:

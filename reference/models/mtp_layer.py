@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from draftproof.properties.values.drafts import StateOf
-from draftproof.reference.models.layers import look_up
+from draftproof.reference.models.layers import Places, look_up
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, check_inputs
 from draftproof.reference.models.tensors import Shapes
 
@@ -46,7 +46,7 @@ class MtpLayer:
         self.target, self.tensors, self.form = target, tensors, form or MtpForm()
         self.takes = self.form.takes
 
-    def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass:
+    def forward(self, tokens: Sequence[int], hidden: Tensor, places: Places | None = None) -> HeadPass:
         """Run one causal pass over entries 0 .. n-1.
 
         `tokens[i]` is the token that entry i consumes; `hidden` [n, D] the states. Raises ValueError if their numbers
@@ -59,7 +59,7 @@ class MtpLayer:
             embedded[0] = 0
         parts = [target.norm(embedded, tensors["enorm.weight"]), target.norm(hidden, tensors["hnorm.weight"])]
         joined = torch.cat(parts[::-1] if self.form.hidden_first else parts, dim=-1)
-        x, entry, gap = target.run_layer(joined @ tensors["eh_proj.weight"].T, tensors)
+        x, entry, gap = target.run_layer(joined @ tensors["eh_proj.weight"].T, tensors, places)
         assert not isinstance(entry, Tensor)  # full attention
         g = target.norm(x, tensors["shared_head.norm.weight"])
         head = tensors.get("shared_head.head.weight", target.lm_head)

@@ -14,7 +14,7 @@ from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDelta
 from draftproof.properties.values.scenario import LayerType
 from draftproof.reference.models.attention import attention_shapes
 from draftproof.reference.models.experts import expert_shapes, softmax_experts
-from draftproof.reference.models.layers import KV, mlp_shapes, norm_shapes, with_prefix
+from draftproof.reference.models.layers import KV, Places, mlp_shapes, norm_shapes, with_prefix
 from draftproof.reference.models.mtp_layer import MtpLayer, joint_shapes
 from draftproof.reference.models.qwen3_next_layer import (
     FULL,
@@ -57,9 +57,13 @@ class ReferenceQwen3Next(ReferenceCheckpointTarget[GatedDeltaNetConfig]):
         """The type of every layer."""
         return layer_types(self.config)
 
-    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
+    def mixer(
+        self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None
+    ) -> tuple[Tensor, KV | Tensor]:
         """See ReferenceCheckpointTarget; a layer has a delta net if its weights do."""
-        return (delta_net if "linear_attn.A_log" in weights else gated_attention)(x, weights, self.config)
+        if "linear_attn.A_log" in weights:
+            return delta_net(x, weights, self.config)
+        return gated_attention(x, weights, self.config, places)
 
     def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:
         """See ReferenceCheckpointTarget."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from draftproof.properties.values.checkpoint_config.qwen3_next import GatedDeltaNetConfig, Qwen3NextConfig
 from draftproof.properties.values.scenario import LayerType
-from draftproof.reference.models.layers import KV, attend_causally, rms_norm, rotate_first, silu
+from draftproof.reference.models.layers import KV, Places, attend_causally, rms_norm, rotate_first, silu
 
 FULL: LayerType = "full_attention"
 LINEAR: LayerType = "linear_attention"
@@ -64,7 +64,9 @@ def centred_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return rms_norm(x, 1.0 + weight, eps)
 
 
-def gated_attention(x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig) -> tuple[Tensor, KV]:
+def gated_attention(
+    x: Tensor, weights: Mapping[str, Tensor], config: GatedDeltaNetConfig, places: Places | None = None
+) -> tuple[Tensor, KV]:
     """Causal grouped-query attention over x [n, D] from position 0, its output times the sigmoid of a gate.
 
     The rows of `q_proj` are, head by head, H of the query and H of the gate. Returns the output [n, D] and (k, v), each
@@ -79,8 +81,8 @@ def gated_attention(x: Tensor, weights: Mapping[str, Tensor], config: GatedDelta
     q = centred_norm(q, weights["self_attn.q_norm.weight"], eps)
     k = centred_norm(k, weights["self_attn.k_norm.weight"], eps)
     rope = config.rope_parameters
-    q, k = (rotate_first(part, rope, int(size * rope.partial_rotary_factor)) for part in (q, k))
-    out = attend_causally(q, k, v) * torch.sigmoid(gate).flatten(1)
+    q, k = (rotate_first(part, rope, int(size * rope.partial_rotary_factor), places) for part in (q, k))
+    out = attend_causally(q, k, v, places) * torch.sigmoid(gate).flatten(1)
     return out @ weights["self_attn.o_proj.weight"].T, (k, v)
 
 

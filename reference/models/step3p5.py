@@ -17,7 +17,7 @@ from draftproof.properties.values.checkpoint_config.llama import LlamaConfig, ea
 from draftproof.properties.values.checkpoint_config.step3p5 import Step3p5Config
 from draftproof.reference.models.attention import project
 from draftproof.reference.models.experts import BIAS, ROUTER, grouped_experts
-from draftproof.reference.models.layers import KV, attend_causally, mlp_shapes, norm_shapes, rotate_first
+from draftproof.reference.models.layers import KV, Places, attend_causally, mlp_shapes, norm_shapes, rotate_first
 from draftproof.reference.models.mtp_layer import MtpForm, MtpLayer, joint_shapes
 from draftproof.reference.models.qwen3_next_layer import centred_norm
 from draftproof.reference.models.target import DraftLayer, FedForward, ReferenceCheckpointTarget
@@ -57,14 +57,14 @@ class ReferenceStep3p5(ReferenceCheckpointTarget[Step3p5Config]):
         first = config.num_hidden_layers
         return tuple(f"model.layers.{first + j}." for j in range(config.num_nextn_predict_layers))
 
-    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV]:
+    def mixer(self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None) -> tuple[Tensor, KV]:
         """See ReferenceCheckpointTarget; what a head attended to is multiplied by the sigmoid of its gate."""
         size, rope = self.config.head_dim, self.config.rope_parameters
         q, k, v = (project(x, weights, f"{name}_proj").unflatten(-1, (-1, size)) for name in "qkv")
         q, k = (self.norm(part, weights[f"self_attn.{name}_norm.weight"]) for part, name in ((q, "q"), (k, "k")))
-        q, k = (rotate_first(part, rope, int(size * rope.partial_rotary_factor)) for part in (q, k))
+        q, k = (rotate_first(part, rope, int(size * rope.partial_rotary_factor), places) for part in (q, k))
         gates = torch.sigmoid(project(x, weights, "g_proj"))
-        attended = attend_causally(q, k, v).unflatten(-1, (-1, size)) * gates[..., None]
+        attended = attend_causally(q, k, v, places).unflatten(-1, (-1, size)) * gates[..., None]
         return project(attended.flatten(1), weights, "o_proj"), (k, v)
 
     def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:

@@ -21,7 +21,7 @@ from draftproof.properties.values.checkpoint_config.base import TargetConfig, in
 from draftproof.properties.values.checkpoint_config.llama import LlamaConfig
 from draftproof.properties.values.drafts import StateOf
 from draftproof.properties.values.scenario import LayerType
-from draftproof.reference.models.layers import KV, look_up, mlp, rms_norm, with_prefix
+from draftproof.reference.models.layers import KV, Places, look_up, mlp, rms_norm, with_prefix
 from draftproof.reference.models.tensors import EMBEDDING, FINAL_NORM, LM_HEAD, Shapes, read_tensors
 
 C = TypeVar("C", bound=TargetConfig)
@@ -77,10 +77,12 @@ class PassLayer(Protocol):
     def forward(self, tokens: Sequence[int], hidden: Tensor) -> HeadPass: ...
 
 
-class DraftLayer(PassLayer, Protocol):
+class DraftLayer(Protocol):
     """A layer that is fed with the target's last states, which it `takes` before or after the final norm."""
 
     takes: StateOf
+
+    def forward(self, tokens: Sequence[int], hidden: Tensor, places: Places | None = None) -> HeadPass: ...
 
 
 class ReferenceCheckpointTarget(ABC, Generic[C]):
@@ -137,8 +139,13 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
         return (full,) * self.config.num_hidden_layers
 
     @abstractmethod
-    def mixer(self, x: Tensor, weights: Mapping[str, Tensor]) -> tuple[Tensor, KV | Tensor]:
-        """Return attention or delta net of a layer over normed x [n, D]: [n, D], and its KV entries or its states."""
+    def mixer(
+        self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None
+    ) -> tuple[Tensor, KV | Tensor]:
+        """Return attention or delta net of a layer over normed x [n, D]: [n, D], and its KV entries or its states.
+
+        A delta net has no places: rows follow one another.
+        """
 
     def feed_forward(self, x: Tensor, weights: Mapping[str, Tensor]) -> FedForward:
         """Return the MLP of a layer over normed x [n, D]."""
@@ -148,19 +155,22 @@ class ReferenceCheckpointTarget(ABC, Generic[C]):
         """Return a norm of the target's kind over x [n, D]."""
         return rms_norm(x, weight, self.config.rms_norm_eps)
 
-    def run_layer(self, x: Tensor, weights: Mapping[str, Tensor]) -> LayerPass:
+    def run_layer(self, x: Tensor, weights: Mapping[str, Tensor], places: Places | None = None) -> LayerPass:
         """Run a decoder layer over x [n, D]: x + mixer(norm(x)), then that + feed_forward(norm(that))."""
-        mixed, kept = self.mixer(self.norm(x, weights["input_layernorm.weight"]), weights)
+        mixed, kept = self.mixer(self.norm(x, weights["input_layernorm.weight"]), weights, places)
         x = x + mixed
         fed, gap = self.feed_forward(self.norm(x, weights["post_attention_layernorm.weight"]), weights)
         return LayerPass(x + fed, kept, gap)
 
-    def forward(self, tokens: Sequence[int]) -> TargetPass:
-        """Run one causal pass at positions 0 .. n-1. Raises ValueError for no token, or one out of vocabulary."""
+    def forward(self, tokens: Sequence[int], places: Places | None = None) -> TargetPass:
+        """Run one causal pass, at positions 0 .. n-1 if none are given.
+
+        Raises ValueError for no token, or one out of vocabulary.
+        """
         x = look_up(self.embedding, tokens)
         kv, states, outputs, closest = list[KV](), list[Tensor](), list[Tensor](), math.inf
         for weights in self.layers:
-            x, kept, gap = self.run_layer(x, weights)
+            x, kept, gap = self.run_layer(x, weights, places)
             closest = min(closest, gap)
             if isinstance(kept, Tensor):
                 states.append(kept)

@@ -1,0 +1,247 @@
+"""`draftproof audit`: is acceptance what it should be, and if not, which known mistake explains it?"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from draftproof.cli import inputs, screen, subjects
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, read_from
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+
+if TYPE_CHECKING:
+    from draftproof.harness.audit.audit import Seen, Simulator
+    from draftproof.harness.workers.messages import SubjectSpec
+    from draftproof.properties.values.audit import AuditReport, ObservedCounts
+    from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+    from draftproof.properties.values.round_log import LoggedText
+
+Model = Annotated[Path, typer.Option("--model", help="The target model: a Hugging Face checkpoint directory.")]
+DraftName = Annotated[str, typer.Option("--draft", help=f"How drafts are proposed: {', '.join(ALGORITHMS)}.")]
+Folder = Annotated[
+    Path | None, typer.Option("--draft-model", help="The directory of the draft, where it has one of its own.")
+]
+Mtp = Annotated[bool, typer.Option("--mtp", help="With --draft eagle: the target's first MTP layer is the head.")]
+Prompts = Annotated[
+    Path | None,
+    typer.Option("--prompts", help='Prompts as token ids, one a line: {"prompt": [5, 1, 9]}.', dir_okay=False),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        "--log", help="A log of an engine's rounds, one JSON object a line; prompts are in it.", dir_okay=False
+    ),
+]
+Counted = Annotated[
+    Path | None,
+    typer.Option(
+        "--observed",
+        help='What an engine counted on the prompts: {"drafts": 500, "accepted": [400, 310, 250, 190]}.',
+        dir_okay=False,
+    ),
+]
+SaveLog = Annotated[
+    Path | None, typer.Option("--save-log", help="Write what the subject did as a log.", dir_okay=False)
+]
+Steps = Annotated[
+    int | None, typer.Option("--steps", help="Drafts of a round (default: as many as observed, or 4).", min=1, max=64)
+]
+Tokens = Annotated[int, typer.Option("--tokens", help="Tokens to decode after each prompt.", min=2, max=4096)]
+Every = Annotated[bool, typer.Option("--mistakes", help="Say of every known mistake what it would cost.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the samples of prompts.", min=0, max=2**32 - 1)]
+MaxN = Annotated[int, typer.Option("--max-n", help="With --draft ngram: the longest suffix.", min=1, max=16)]
+MinN = Annotated[int, typer.Option("--min-n", help="With --draft ngram: the shortest suffix.", min=1, max=16)]
+Match = Annotated[str, typer.Option("--match", help="With --draft ngram: the earliest or the latest match.")]
+
+
+def audit(
+    model: Model,
+    draft: DraftName,
+    draft_model: Folder = None,
+    mtp: Mtp = False,
+    prompts: Prompts = None,
+    log: Log = None,
+    observed: Counted = None,
+    subject: subjects.Factory = None,
+    fault: subjects.FaultId = None,
+    patch: subjects.Patch = None,
+    save_log: SaveLog = None,
+    steps: Steps = None,
+    tokens: Tokens = 64,
+    mistakes: Every = False,
+    max_n: MaxN = 3,
+    min_n: MinN = 1,
+    match: Match = "earliest",
+    seed: Seed = 0,
+    json: inputs.Json = None,
+) -> None:
+    """Compute how many drafts of each position a right engine gets accepted, and compare it with what one did.
+
+    If it falls short, each known mistake is simulated with the same checkpoints.
+    """
+    from draftproof.harness.audit.audit import Question, Seen
+    from draftproof.harness.audit.audit import audit as run
+    from draftproof.properties.values.round_log import read_log
+    from draftproof.reference.audit.mistakes import mistakes as known
+
+    name = inputs.choose(draft, ALGORITHMS, "--draft")
+    ran = subject or fault or patch
+    if (prompts is None) == (log is None):
+        raise inputs.InputError("invalid --prompts and --log: expected one of them; a log has its prompts in it")
+    if sum(map(bool, (log, observed, ran))) > 1:
+        raise inputs.InputError(
+            "invalid --log, --observed and --subject (or --fault, --patch): expected one of them, what was seen once"
+        )
+    if save_log is not None and not ran:
+        raise inputs.InputError("invalid --save-log: expected together with --subject, --fault or --patch")
+    if not model.is_dir():
+        raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
+    spec = _spec(name, draft_model, mtp, max_n, min_n, match)
+    seen = Seen(read_log(log) if log else None, _counts(observed, steps) if observed else None)
+    count = steps or _steps(seen)
+    if prompts is not None and ran:
+        with subjects.subject("cpu", fault, patch, subject) as made:
+            seen = Seen(_record(made, model, spec, prompts, count, tokens))
+        if save_log is not None:
+            from draftproof.harness.audit.record import log_lines
+
+            inputs.write_text("--save-log", save_log, log_lines(seen.log or ()))
+    simulator = _simulator(model, spec, seen, prompts, count, tokens)
+    with screen.progress("simulations", 2 + len(known(name))) as advance:
+        report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
+    _show(report)
+    if report.verdict is None:
+        inputs.write_json(json, report)
+        raise typer.Exit(EXIT_CODES[Outcome.PASS])
+    inputs.finish(json, report, report.verdict)
+
+
+def _spec(
+    name: Algorithm, folder: Path | None, mtp: bool, max_n: int, min_n: int, match: str
+) -> CheckpointDraft | Ngram:
+    """Return the draft that the options name. Raises InputError."""
+    from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+
+    if name == "ngram":
+        if min_n > max_n:
+            raise inputs.InputError(f"invalid --min-n {min_n}: expected at most --max-n, {max_n}")
+        which = inputs.choose(match, ("earliest", "latest"), "--match")
+        return Ngram(max_n=max_n, min_n=min_n, match="earliest" if which == "earliest" else "latest")
+    if mtp and name != "eagle":
+        raise inputs.InputError(f"invalid --mtp with --draft {name}: expected --draft eagle")
+    built_in = mtp or name in read_from("target")
+    if built_in == (folder is not None):
+        where = "its MTP layers are in --model" if built_in else "a directory with the draft's config.json"
+        given = f" '{folder}'" if folder else ""
+        raise inputs.InputError(f"invalid --draft-model{given} with --draft {name}: expected {where}")
+    return CheckpointDraft(algorithm=name, path=str(folder or ""), built_in=built_in)
+
+
+def _counts(path: Path, steps: int | None) -> ObservedCounts:
+    """Return counts that are possible. Raises InputError and InvalidScenarioError."""
+    from draftproof.properties.values.audit import ObservedCounts
+    from draftproof.properties.values.case import decode
+
+    try:
+        counts = decode(path.read_bytes(), ObservedCounts, name=str(path))
+    except OSError as error:
+        raise inputs.InputError(f"invalid --observed '{path}': it cannot be read: {error.strerror}") from None
+    before = counts.drafts
+    for position, accepted in enumerate(counts.accepted, start=1):
+        if accepted > before:
+            expected = f"at most {before}, " + ("the drafts" if position == 1 else f"those of position {position - 1}")
+            raise inputs.InputError(f"{path}: invalid accepted {accepted} of position {position}: expected {expected}")
+        before = accepted
+    if counts.rounds is not None and counts.rounds < counts.drafts:
+        raise inputs.InputError(
+            f"{path}: invalid rounds {counts.rounds}: expected at least {counts.drafts}, the drafts"
+        )
+    if steps is not None and len(counts.accepted) != steps:
+        raise inputs.InputError(
+            f"{path}: invalid accepted of {len(counts.accepted)} positions: expected {steps}, as --steps"
+        )
+    return counts
+
+
+def _steps(seen: Seen) -> int:
+    if seen.counts is not None:
+        return len(seen.counts.accepted)
+    return max((one.asked for text in seen.log or () for one in text.rounds), default=4) or 4
+
+
+def _simulator(
+    model: Path, spec: CheckpointDraft | Ngram, seen: Seen, prompts: Path | None, steps: int, tokens: int
+) -> Simulator:
+    """Read the checkpoints and decode. Raises InputError, LogError and CheckpointError."""
+    from draftproof.properties.values.round_log import check_vocabulary, read_prompts
+    from draftproof.reference.audit.pair import load_pair
+    from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
+
+    pair = load_pair(str(model), spec)
+    vocab = pair.target.config.vocab_size
+    if seen.log is not None:
+        check_vocabulary((text.tokens for text in seen.log), vocab, "--log")
+        return SlowFollower(pair, seen.log)
+    assert prompts is not None
+    given = read_prompts(prompts)
+    check_vocabulary((one.prompt for one in given), vocab, str(prompts))
+    return SlowSimulator(pair, given, steps, tokens)
+
+
+def _record(
+    made: SubjectSpec, model: Path, spec: CheckpointDraft | Ngram, prompts: Path, steps: int, tokens: int
+) -> tuple[LoggedText, ...]:
+    """Run a subject on the prompts. Raises InputError, LogError and CheckpointError."""
+    from draftproof.harness.audit.record import record
+    from draftproof.harness.subjects import make_from
+    from draftproof.properties.values.checkpoint_config import read_config
+    from draftproof.properties.values.round_log import check_vocabulary, read_prompts
+    from draftproof.properties.values.scenario import Checkpoint
+    from draftproof.properties.values.subject import require_subject
+
+    given, vocab = read_prompts(prompts), read_config(model).vocab_size
+    check_vocabulary((one.prompt for one in given), vocab, str(prompts))
+    try:
+        subject = make_from(made)
+    except (ImportError, AttributeError) as error:
+        raise inputs.InputError(f"invalid --subject {made.factory!r}: expected what can be imported: {error}") from None
+    require_subject(subject)
+    with contextlib.closing(subject):
+        return record(subject, Checkpoint(path=str(model), vocab=vocab), spec, given, steps=steps, budget=tokens)
+
+
+def _show(report: AuditReport) -> None:
+    """Print the rates by position, the mistakes, and the result in one sentence."""
+    rows = []
+    for one in report.positions:
+        observed = "" if one.observed is None else f"{one.observed:.3f}"
+        p = "" if one.p is None else f"{one.p:.2g}"
+        rows.append((str(one.position), f"{one.expected:.3f}", f"{one.low:.3f} .. {one.high:.3f}", observed, p))
+    numbers = ("expected", "95 % interval", "observed", "p")
+    screen.show(("draft position", *numbers), rows, right=numbers)
+    if report.explanations:
+        screen.show(
+            ("if this were so", "accepted a round", "likelihood", ""),
+            [
+                (
+                    one.name,
+                    f"{one.expected:.2f}",
+                    "" if one.likelihood is None else f"{one.likelihood:.3f}",
+                    "ruled out" if one.ruled_out else "",
+                )
+                for one in report.explanations
+            ],
+            right=("accepted a round", "likelihood"),
+        )
+    told = [f"{report.rounds} rounds after {report.prompts} prompts"]
+    if report.same_rounds is not None:
+        told.append(f"{report.same_rounds} of the log's rounds went as they should")
+    if report.noticeable is not None:
+        told.append(f"a shortfall of {report.noticeable:.2f} would have been noticed")
+    if report.other_texts:
+        told.append(f"{report.other_texts} tokens of the log are not the target's")
+    screen.line("; ".join(told))
+    screen.line(f"{report.verdict}: {report.says}" if report.verdict else report.says, "bold")

@@ -1,0 +1,1 @@
+"""Is acceptance what it should be? (docs/semantics.md, S-AUDIT)."""

@@ -1,0 +1,100 @@
+"""A subject's own rounds as a log: what it drafted and emitted on prompts, nothing forced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from draftproof.properties.fit import fit
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.round_log import LogError, LoggedRound, LoggedText, Prompt
+from draftproof.properties.values.scenario import (
+    Checkpoint,
+    Graphs,
+    Memory,
+    Request,
+    RoundPlan,
+    Scenario,
+    Schedule,
+)
+from draftproof.properties.values.script import RequestScript, Script
+from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.trace import Key, Trace
+from draftproof.properties.values.validate import validate
+
+_ROWS, _PAGE, _CHUNK, _WAITING = 4, 16, 64, 64
+
+
+def record(
+    subject: Subject,
+    model: Checkpoint,
+    draft: CheckpointDraft | Ngram,
+    prompts: Sequence[Prompt],
+    *,
+    steps: int,
+    budget: int,
+) -> tuple[LoggedText, ...]:
+    """Run a subject on prompts, four at a time, with what its draft proposes, and return what it did.
+
+    Raises LogError if it does not say what it emitted.
+    """
+    texts = list[LoggedText]()
+    for first in range(0, len(prompts), _WAITING):
+        scenario = fit(_scenario(model, draft, prompts[first : first + _WAITING], steps, budget), subject.limits)
+        unknown = Script(requests=tuple(RequestScript(tokens=(), stop=(), rounds=()) for _ in scenario.requests))
+        trace = subject.run(scenario, unknown)
+        texts += [_text(trace, index, request.prompt) for index, request in enumerate(scenario.requests)]
+    return tuple(texts)
+
+
+def _scenario(
+    model: Checkpoint, draft: CheckpointDraft | Ngram, prompts: Sequence[Prompt], steps: int, budget: int
+) -> Scenario:
+    budgets = [one.budget or budget for one in prompts]
+    longest = max(len(one.prompt) + most for one, most in zip(prompts, budgets, strict=True)) + steps + 1
+    pages, plan = _ROWS * -(-longest // _PAGE), (RoundPlan(num_drafts=steps, num_correct=-1),)
+    return validate(
+        Scenario(
+            model=model,
+            draft=draft,
+            steps=steps,
+            memory=Memory(page_size=_PAGE, pages=pages, request_slots=len(prompts), max_len=longest),
+            graphs=Graphs(sizes=(_ROWS,)),
+            schedule=Schedule(max_batch=_ROWS, chunk=_CHUNK),
+            requests=tuple(
+                Request(arrival=0, prompt=one.prompt, budget=most, rounds=plan)
+                for one, most in zip(prompts, budgets, strict=True)
+            ),
+            taps=False,
+        )
+    )
+
+
+def _text(trace: Trace, index: int, prompt: tuple[int, ...]) -> LoggedText:
+    emitted = {
+        key.round: tokens for key, tokens in trace.typed("accept.emitted", TokenIds).items() if key.request == index
+    }
+    if sorted(emitted) != list(range(len(emitted))) or not emitted:
+        raise LogError(f"{trace.subject}: expected what request {index} emitted in rounds 0, 1, .. (accept.emitted)")
+    drafts = trace.typed("propose.tokens", TokenIds)
+    rounds = [
+        LoggedRound(request=index, round=number, drafts=drafts.get(Key(index, number)), emitted=emitted[number])
+        for number in range(1, len(emitted))
+    ]
+    return LoggedText(prompt, emitted[0], tuple(rounds))
+
+
+def log_lines(log: Sequence[LoggedText]) -> str:
+    """Return a log as it is written to a file."""
+    lines = list[Any]()
+    for index, text in enumerate(log):
+        lines.append({"request": index, "prompt": text.prompt})
+        lines.append({"request": index, "round": 0, "emitted": text.first})
+        for one in text.rounds:
+            fields = msgspec.to_builtins(msgspec.structs.replace(one, request=index))
+            lines.append({name: value for name, value in fields.items() if value is not None})
+    return "".join(json.dumps(line) + "\n" for line in lines)

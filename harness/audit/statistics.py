@@ -1,0 +1,99 @@
+"""How far counts may be off if nothing is wrong (S-AUDIT-4): prompts are drawn, never rounds.
+
+Rounds within a text depend on each other: texts repeat themselves, and what a mistake leaves behind stays. So the
+unit is the prompt. Shapes: `P` prompts, `K` positions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from draftproof.harness.audit.tally import Tally
+
+FALSE_ALARMS = 0.001
+"""How often an audit of a right engine fails, at most; shared out among all tests of an audit."""
+LEAST_PROMPTS = 10
+_DRAWS = 4000
+_FLOOR = 0.004
+"""Rates are never known better than this: an engine cuts its last round otherwise, or rounds."""
+_NOTICED = 1.2816
+
+
+class RateSpread(NamedTuple):
+    """What is known of rates that a tally came to: 95 % intervals `low`, `high` [K], their covariance [K, K]."""
+
+    low: np.ndarray
+    high: np.ndarray
+    covariance: np.ndarray
+
+
+class Tested(NamedTuple):
+    """Probabilities of a difference as large, of the mean and of each position [K]; `log_likelihood` of all rates."""
+
+    mean: float
+    positions: np.ndarray
+    log_likelihood: float
+
+    @property
+    def alarms(self) -> bool:
+        """Return whether any of them is below its share of the false alarms."""
+        return bool(min(self.mean, *self.positions) < FALSE_ALARMS / (1 + len(self.positions)))
+
+
+def spread(tallied: Tally, seed: int) -> RateSpread:
+    """Return the spread of a tally over samples of its prompts (cluster bootstrap)."""
+    count = len(tallied.rounds)
+    rates = tallied.drawn(np.random.default_rng(seed).integers(0, count, (_DRAWS, count)))
+    low, high = np.quantile(rates, (0.025, 0.975), axis=0)
+    # A sample of P prompts varies by (P - 1) / P of what prompts do.
+    return RateSpread(low, high, np.atleast_2d(np.cov(rates.T)) * count / max(1, count - 1))
+
+
+def of_counts(expected: Tally, observed: np.ndarray, rounds: int, seed: int) -> Tested:
+    """Test observed rates [K] of so many rounds: as if they came from other prompts of the same kind.
+
+    They came from the same ones, so that this is on the safe side: rounding may send every text elsewhere.
+    """
+    share = 1 + expected.rounds.sum() / max(1, rounds)
+    return _test(expected.rates - observed, spread(expected, seed).covariance * share)
+
+
+def of_rounds(expected: Tally, observed: Tally) -> Tested:
+    """Test the same rounds of the same texts: what differs by prompt might as well have differed the other way."""
+    total = max(1, int(observed.rounds.sum()))
+    by_prompt = (observed.accepted - expected.accepted) / total
+    return _test(-by_prompt.sum(axis=0), by_prompt.T @ by_prompt)
+
+
+def noticeable(expected: Tally, rounds: int, seed: int) -> float:
+    """Return the least shortfall of the mean that counts of so many rounds show in nine of ten cases."""
+    share = 1 + expected.rounds.sum() / max(1, rounds)
+    deviation = math.sqrt(max(0.0, float(spread(expected, seed).covariance.sum())) * share)
+    needed = _quantile(FALSE_ALARMS / (1 + expected.accepted.shape[1]) / 2)
+    return (needed + _NOTICED) * math.hypot(deviation, _FLOOR)
+
+
+def _test(difference: np.ndarray, covariance: np.ndarray) -> Tested:
+    floor = np.eye(len(difference)) * _FLOOR**2
+    whole = covariance + floor
+    positions = np.array([_tail(d / math.sqrt(v)) for d, v in zip(difference, np.diag(whole), strict=True)])
+    mean = _tail(float(difference.sum()) / math.sqrt(float(covariance.sum()) + _FLOOR**2 * len(difference)))
+    _, size = np.linalg.slogdet(whole)
+    return Tested(mean, positions, float(-0.5 * (difference @ np.linalg.solve(whole, difference) + size)))
+
+
+def _tail(z: float) -> float:
+    """Return how probable a normal deviate as far from zero is, either way."""
+    return math.erfc(abs(z) / math.sqrt(2))
+
+
+def _quantile(tail: float) -> float:
+    """Return the deviate beyond which lies `tail` of a normal distribution, by bisection."""
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _tail(middle) / 2 > tail else (low, middle)
+    return low

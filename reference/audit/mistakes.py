@@ -1,0 +1,107 @@
+"""The known mistakes of each draft, in one place: a name, and the rule that it changes.
+
+A new one is a line here; if no field says it yet, a field in `rules.py` and where the draft's module reads it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from draftproof.properties.values.drafts import Algorithm
+from draftproof.reference.audit.rules import (
+    BlockRules,
+    ChainRules,
+    EntryRules,
+    LanguageRules,
+    LookupRules,
+    Rules,
+)
+
+
+class Mistake(NamedTuple):
+    """What goes wrong, in words, and the rules that do so.
+
+    With `idle` above 0 every round of that number, counted from 1, is left without drafts; `fewer` drafts are verified
+    than there could be.
+    """
+
+    name: str
+    rules: Rules
+    idle: int = 0
+    fewer: int = 0
+
+
+_ENTRIES = {
+    "draft positions one ahead": EntryRules(ahead=1),
+    "draft positions one behind": EntryRules(ahead=-1),
+    "ids not shifted": EntryRules(shift=0),
+    "hidden state of the row before": EntryRules(row=-1),
+    "hidden state of the row after": EntryRules(row=1),
+    "every step fed what the first handed on": EntryRules(handed="first step"),
+    "entry missing after a full accept": EntryRules(left="hole after full accept"),
+    "entry of a rejected token kept": EntryRules(left="entry of rejected"),
+    "entries of draft steps kept": EntryRules(left="entries of steps"),
+}
+_LAST_STATE = {
+    "hidden state on the other side of the norm": EntryRules(state="other side of the norm"),
+    "hidden state of the layer before": EntryRules(state="layer before"),
+}
+_OF_FC = {"hidden state before embedding in fc": EntryRules(hidden_first=True)}
+_FEATURES = {
+    "features a layer early": EntryRules(state="layer before"),
+    "features a layer late": EntryRules(state="layer after"),
+    "map of the vocabulary ignored": EntryRules(mapped=False),
+}
+_CHAIN = {
+    "ids shifted alike in every layer": ChainRules(by_layer=False),
+    "hidden state of the row before": ChainRules(row=-1),
+    "hidden state of the row after": ChainRules(row=1),
+    "hidden state on the other side of the norm": ChainRules(state="other side of the norm"),
+    "hidden state of the layer before": ChainRules(state="layer before"),
+    "every layer fed the target's state": ChainRules(other_way=True),
+    "first layer run for all": ChainRules(first_layer_only=True),
+}
+_LANGUAGE = {
+    "draft positions one ahead": LanguageRules(ahead=1),
+    "draft positions one behind": LanguageRules(ahead=-1),
+    "ids shifted as an EAGLE head's": LanguageRules(shift=1),
+    "entry missing after a full accept": LanguageRules(left="hole after full accept"),
+    "entry of a rejected token kept": LanguageRules(left="entry of rejected"),
+}
+_BLOCK = {
+    "proposals read a row early": BlockRules(row=-1),
+    "features a layer early": BlockRules(state="layer before"),
+    "features a layer late": BlockRules(state="layer after"),
+    "features joined in the other order": BlockRules(reversed_layers=True),
+    "block one position ahead": BlockRules(ahead=1),
+    "block one position behind": BlockRules(ahead=-1),
+}
+_LOOKUP = {
+    "the other match of several": LookupRules(other_match=True),
+    "shortest suffix first": LookupRules(shortest_first=True),
+    "rejected tokens enter the history": LookupRules(rejected_enter=True),
+    "pending token not in the history": LookupRules(without_pending=True),
+    "proposal begins a token late": LookupRules(skipped=1),
+}
+_RULES: dict[Algorithm, tuple[Rules, dict[str, Rules]]] = {
+    "eagle": (EntryRules(), {**_ENTRIES, **_LAST_STATE, **_OF_FC}),
+    "eagle3": (EntryRules(), {**_ENTRIES, **_FEATURES}),
+    "mtp": (ChainRules(), dict(_CHAIN)),
+    "standalone": (LanguageRules(), dict(_LANGUAGE)),
+    "dflash": (BlockRules(), dict(_BLOCK)),
+    "ngram": (LookupRules(), dict(_LOOKUP)),
+}
+
+
+def definition(algorithm: Algorithm) -> Mistake:
+    """Return the draft without any mistake."""
+    return Mistake("as defined", _RULES[algorithm][0])
+
+
+def mistakes(algorithm: Algorithm) -> tuple[Mistake, ...]:
+    """Return the known mistakes of a draft."""
+    right, rules = _RULES[algorithm]
+    found = [Mistake(name, wrong) for name, wrong in rules.items()]
+    found.append(Mistake("no drafts in every second round", right, idle=2))
+    found.append(Mistake("a draft fewer than asked for", right, fewer=1))
+    return tuple(found)

@@ -1,0 +1,170 @@
+"""`draftproof audit`: what is expected, what was observed, what explains the difference, and input that is no good."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftproof.cli.app import run
+from tests.checkpoints import VOCAB, tiny_head, tiny_llama
+
+PROMPTS = [[(7 * i + j * j) % VOCAB for j in range(5 + i % 3)] for i in range(12)]
+
+
+class Files:
+    """A target, a head, prompts, and the options that name the first two."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.target = tiny_llama(folder / "target")
+        self.head = tiny_head(folder / "head", self.target, seed=3)
+        self.prompts = self.write("prompts.jsonl", [{"prompt": prompt} for prompt in PROMPTS])
+        self.options = ["audit", "--model", str(self.target), "--draft", "ngram"]
+        self.eagle = ["audit", "--model", str(self.target), "--draft", "eagle", "--draft-model", str(self.head)]
+
+    def write(self, name: str, lines: list[dict[str, Any]]) -> str:
+        path = self.folder / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return str(path)
+
+    def audit(self, *options: object) -> tuple[int, dict[str, Any]]:
+        report = self.folder / "audit.json"
+        code = run([*self.options, *map(str, options), "--json", str(report)])
+        return code, json.loads(report.read_text())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("audit"))
+
+
+@pytest.fixture(scope="module")
+def expected(files: Files) -> dict[str, Any]:
+    return files.audit("--prompts", files.prompts, "--tokens", 24, "--steps", 3)[1]
+
+
+def test_without_an_engine_it_says_what_a_right_one_gets(expected: dict[str, Any]):
+    assert expected["verdict"] is None
+    assert expected["observed"] is None
+    assert expected["expected"] == pytest.approx(sum(one["expected"] for one in expected["positions"]))
+    assert [one["position"] for one in expected["positions"]] == [1, 2, 3]
+    assert all(one["low"] <= one["expected"] <= one["high"] for one in expected["positions"])
+
+
+def observed(expected: dict[str, Any], share: float) -> dict[str, Any]:
+    """Return the counts of an engine that gets this share of what is expected."""
+    rounds = 10 * expected["rounds"]
+    return {"drafts": rounds, "accepted": [int(share * rounds * one["expected"]) for one in expected["positions"]]}
+
+
+def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, expected: dict[str, Any]):
+    common = ("--prompts", files.prompts, "--tokens", 24, "--observed")
+    code, report = files.audit(*common, files.write("right.json", [observed(expected, 1.0)]))
+    assert (code, report["verdict"], report["explanations"]) == (0, "PASS", [])
+    assert report["noticeable"] > 0
+    code, report = files.audit(*common, files.write("other.json", [{"drafts": 400, "accepted": [390, 380, 380]}]))
+    assert (code, report["verdict"]) == (1, "FAIL")
+    names = [one["name"] for one in report["explanations"]]
+    assert "as defined" in names
+    assert "shortest suffix first" in names
+    shares = [one["likelihood"] for one in report["explanations"]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert next(one for one in report["explanations"] if one["name"] == "as defined")["ruled_out"]
+
+
+def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.CaptureFixture[str]):
+    log = files.folder / "log.jsonl"
+    ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log, "--subject")
+    code, report = files.audit(*ran, "draftproof:EngineSubject")
+    assert (code, report["verdict"]) == (0, "PASS")
+    assert report["same_rounds"] == report["observed_rounds"] == report["rounds"]
+    again, of_log = files.audit("--log", log)
+    assert (again, of_log["observed"], of_log["positions"]) == (0, report["observed"], report["positions"])
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line.get("drafts"):
+            line |= {"drafts": [(token + 1) % VOCAB for token in line["drafts"]]}
+    capsys.readouterr()
+    code, report = files.audit("--log", files.write("other.jsonl", lines))
+    assert report["same_rounds"] == sum(line.get("drafts") == [] for line in lines) < report["observed_rounds"]
+
+
+def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsys: pytest.CaptureFixture[str]):
+    prompts = files.write("two.jsonl", [{"prompt": prompt, "budget": 6} for prompt in PROMPTS[:2]])
+    assert run([*files.eagle, "--prompts", prompts, "--steps", "2", "--mistakes"]) == 0
+    out = capsys.readouterr().out
+    assert "draft positions one ahead" in out
+    assert "a right engine gets" in out
+
+
+REQUEST = {"request": 0, "prompt": [1, 2]}
+BAD: dict[str, tuple[str, list[dict[str, Any]], str]] = {
+    "no prompts": ("--prompts", [], "expected at least one prompt"),
+    "an empty prompt": ("--prompts", [{"prompt": []}], "line 1"),
+    "a token beyond the vocabulary": ("--prompts", [{"prompt": [VOCAB]}], f"expected 0 .. {VOCAB - 1}"),
+    "a missing round": (
+        "--log",
+        [
+            REQUEST,
+            {"request": 0, "round": 0, "emitted": [1]},
+            {"request": 0, "round": 2, "drafts": [1], "emitted": [1]},
+        ],
+        "round 1 of request 0 is missing",
+    ),
+    "a round without its request": ("--log", [{"request": 3, "round": 0, "emitted": [1]}], "before its rounds"),
+    "more emitted than verified": (
+        "--log",
+        [
+            REQUEST,
+            {"request": 0, "round": 0, "emitted": [1]},
+            {"request": 0, "round": 1, "drafts": [1], "emitted": [1, 1, 1]},
+        ],
+        "expected at most 2 tokens",
+    ),
+    "more accepted than drafts": ("--observed", [{"drafts": 4, "accepted": [5]}], "expected at most 4, the drafts"),
+    "more at a later position": ("--observed", [{"drafts": 9, "accepted": [5, 6]}], "those of position 1"),
+    "fewer rounds than drafts": ("--observed", [{"drafts": 9, "accepted": [5], "rounds": 3}], "at least 9"),
+    "no counts at all": ("--observed", [{"drafts": 0, "accepted": [0]}], "drafts"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused(name: str, files: Files, capsys: pytest.CaptureFixture[str]):
+    option, lines, told = BAD[name]
+    file = files.write("bad.jsonl", lines)
+    prompts = ["--prompts", files.prompts] if option == "--observed" else []
+    assert run([*files.options, *prompts, option, file]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "expected one of them"),
+        (["--prompts", "p", "--log", "l"], "expected one of them"),
+        (["--prompts", "p", "--observed", "o", "--fault", "x"], "expected one of them"),
+        (["--prompts", "p", "--save-log", "l"], "expected together with"),
+        (["--prompts", "nowhere.jsonl"], "cannot be read"),
+        (["--prompts", "p", "--min-n", "4"], "expected at most --max-n"),
+        (["--prompts", "p", "--draft-model", "x", "--draft", "mtp"], "MTP layers"),
+        (["--prompts", "p", "--draft", "eagle"], "a directory with the draft"),
+        (["--prompts", "p", "--draft", "dflash", "--mtp"], "expected --draft eagle"),
+        (["--prompts", "p", "--draft", "egale"], "eagle"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    options: list[str], told: str, files: Files, capsys: pytest.CaptureFixture[str]
+):
+    assert run([*files.options, *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_draft_of_another_target_is_refused(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    other = tiny_llama(tmp_path / "other", hidden_size=24)
+    options = ["audit", "--model", str(other), "--draft", "eagle", "--draft-model", str(files.head)]
+    assert run([*options, "--prompts", files.prompts]) == 2
+    assert "hidden_size" in capsys.readouterr().err

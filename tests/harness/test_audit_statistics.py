@@ -1,0 +1,64 @@
+"""The tests of an audit: how often a right engine fails, that a wrong one does, and that the prompt is the unit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from draftproof.harness.audit.statistics import noticeable, of_counts, of_rounds, spread
+from draftproof.harness.audit.tally import OneRound, Tally, tally
+
+PROMPTS, ROUNDS, STEPS = 20, 15, 4
+
+
+def drawn(source: np.random.Generator, shift: float = 0.0, prompts: int = PROMPTS) -> Tally:
+    """Return a tally of texts that differ in how well drafts do on them."""
+    texts = []
+    for chance in source.beta(6 - shift, 3 + shift, prompts):
+        lengths = np.minimum(source.geometric(1 - chance, ROUNDS) - 1, STEPS)
+        texts.append([OneRound(STEPS, int(length)) for length in lengths])
+    return tally(texts, STEPS, idle_count=False)
+
+
+def test_rates_are_shares_of_rounds():
+    one = tally([[OneRound(2, 2), OneRound(2, 0)], [OneRound(2, 1), OneRound(0, 0)]], 2, idle_count=False)
+    assert one.rates.tolist() == [2 / 3, 1 / 3]
+    assert one.mean == 1.0
+    assert tally([[OneRound(2, 2), OneRound(0, 0)]], 2, idle_count=True).mean == 1.0
+
+
+def test_other_prompts_of_the_same_kind_hardly_ever_alarm():
+    """Worse than an audit's case, in which the prompts are the same; 400 audits have 0.4 alarms at most by design."""
+    source = np.random.default_rng(5)
+    alarms = 0
+    for seed in range(400):
+        seen = drawn(source)
+        alarms += of_counts(drawn(source), seen.rates, int(seen.rounds.sum()), seed).alarms
+    assert alarms <= 6
+
+
+def test_a_shortfall_that_is_called_noticeable_is_noticed():
+    expected = drawn(np.random.default_rng(6), prompts=60)
+    rounds = int(expected.rounds.sum())
+    less = noticeable(expected, rounds, 0)
+    assert 0.1 < less < 1.5
+    short = expected.rates * (1 - less / expected.mean)
+    assert of_counts(expected, short, rounds, 0).alarms
+    assert not of_counts(expected, expected.rates, rounds, 0).alarms
+    assert noticeable(expected, 20 * rounds, 0) < less
+
+
+def test_copies_of_a_text_say_no_more_than_it():
+    """Rounds within a prompt are not independent: forty equal rounds of a prompt are one thing that is known."""
+    source = np.random.default_rng(7)
+    one = drawn(source)
+    longer = Tally(one.rounds * 40, one.accepted * 40)
+    assert np.allclose(spread(one, 0).covariance, spread(longer, 0).covariance)
+
+
+def test_the_same_rounds_pass_and_fewer_accepted_alarm():
+    expected = drawn(np.random.default_rng(8))
+    assert of_rounds(expected, expected).mean == 1.0
+    less = expected._replace(accepted=np.maximum(expected.accepted - 2, 0))
+    assert of_rounds(expected, less).alarms
+    mixed = expected.accepted + np.where(np.arange(PROMPTS) % 2, 1, -1)[:, None]
+    assert not of_rounds(expected, expected._replace(accepted=mixed)).alarms

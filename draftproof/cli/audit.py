@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -51,10 +51,25 @@ Steps = Annotated[
 ]
 Tokens = Annotated[int, typer.Option("--tokens", help="Tokens to decode after each prompt.", min=2, max=4096)]
 Every = Annotated[bool, typer.Option("--mistakes", help="Say of every known mistake what it would cost.")]
+Device = Annotated[
+    str, typer.Option("--device", help="Where the fast pass runs, in float32: cpu or cuda (Llama and Qwen3 targets).")
+]
+Slow = Annotated[
+    bool, typer.Option("--slow", help="Every pass from token zero in float64, as any other pair is audited.")
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the samples of prompts.", min=0, max=2**32 - 1)]
 MaxN = Annotated[int, typer.Option("--max-n", help="With --draft ngram: the longest suffix.", min=1, max=16)]
 MinN = Annotated[int, typer.Option("--min-n", help="With --draft ngram: the shortest suffix.", min=1, max=16)]
 Match = Annotated[str, typer.Option("--match", help="With --draft ngram: the earliest or the latest match.")]
+
+
+class Passes(NamedTuple):
+    """How texts are decoded and drafts played: drafts of a round, tokens of a text, where, and whether slowly."""
+
+    steps: int
+    tokens: int
+    device: inputs.DeviceName
+    slow: bool
 
 
 def audit(
@@ -75,6 +90,8 @@ def audit(
     max_n: MaxN = 3,
     min_n: MinN = 1,
     match: Match = "earliest",
+    device: Device = "cpu",
+    slow: Slow = False,
     seed: Seed = 0,
     json: inputs.Json = None,
 ) -> None:
@@ -109,7 +126,7 @@ def audit(
             from draftproof.harness.audit.record import log_lines
 
             inputs.write_text("--save-log", save_log, log_lines(seen.log or ()))
-    simulator = _simulator(model, spec, seen, prompts, count, tokens)
+    simulator = _simulator(model, spec, seen, prompts, Passes(count, tokens, inputs.device(device), slow))
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
     _show(report)
@@ -173,22 +190,32 @@ def _steps(seen: Seen) -> int:
 
 
 def _simulator(
-    model: Path, spec: CheckpointDraft | Ngram, seen: Seen, prompts: Path | None, steps: int, tokens: int
+    model: Path, spec: CheckpointDraft | Ngram, seen: Seen, prompts: Path | None, passes: Passes
 ) -> Simulator:
     """Read the checkpoints and decode. Raises InputError, LogError and CheckpointError."""
+    import torch
+
+    from draftproof.properties.values.checkpoint_config import read_config
     from draftproof.properties.values.round_log import check_vocabulary, read_prompts
+    from draftproof.reference.audit.fast import FastSimulator, load_fast
     from draftproof.reference.audit.pair import load_pair
     from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
 
-    pair = load_pair(str(model), spec)
-    vocab = pair.target.config.vocab_size
+    torch.set_num_threads(1)
+    vocab = read_config(model).vocab_size
     if seen.log is not None:
         check_vocabulary((text.tokens for text in seen.log), vocab, "--log")
-        return SlowFollower(pair, seen.log)
-    assert prompts is not None
-    given = read_prompts(prompts)
+    given = read_prompts(prompts) if prompts and not seen.log else ()
     check_vocabulary((one.prompt for one in given), vocab, str(prompts))
-    return SlowSimulator(pair, given, steps, tokens)
+    if fast := None if passes.slow else load_fast(str(model), spec, torch.device(passes.device)):
+        return FastSimulator(fast, given, seen.log or (), steps=passes.steps, budget=passes.tokens)
+    if passes.device != "cpu":
+        raise inputs.InputError(
+            f"invalid --device {passes.device}: expected cpu, as only a Llama or Qwen3 with an EAGLE, EAGLE-3 or n-gram"
+            " draft has a fast pass"
+        )
+    pair = load_pair(str(model), spec)
+    return SlowFollower(pair, seen.log) if seen.log else SlowSimulator(pair, given, passes.steps, passes.tokens)
 
 
 def _record(

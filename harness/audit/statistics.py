@@ -1,7 +1,7 @@
 """How far counts may be off if nothing is wrong (S-AUDIT-4): prompts are drawn, never rounds.
 
 Rounds within a text depend on each other: texts repeat themselves, and what a mistake leaves behind stays. So the
-unit is the prompt. Shapes: `P` prompts, `K` positions.
+unit is the prompt. Shapes: `K` drafts of a round.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def spread(tallied: Tally, seed: int) -> RateSpread:
     count = len(tallied.rounds)
     rates = tallied.drawn(np.random.default_rng(seed).integers(0, count, (_DRAWS, count)))
     low, high = np.quantile(rates, (0.025, 0.975), axis=0)
-    # A sample of P prompts varies by (P - 1) / P of what prompts do.
+    # A sample of so many prompts varies by (count - 1) / count of what prompts do.
     return RateSpread(low, high, np.atleast_2d(np.cov(rates.T)) * count / max(1, count - 1))
 
 

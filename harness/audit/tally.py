@@ -1,6 +1,6 @@
 """Accepted drafts as numbers: a row for each prompt, since rounds of one text depend on each other.
 
-Shapes: `P` prompts, `K` positions of a draft.
+Shapes: `R` requests, one a prompt, `K` drafts of a round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class OneRound(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """By prompt: `rounds` [P] that count, and `accepted` [P, K], in how many of them at least 1 .. K drafts were."""
+    """By prompt: `rounds` [R] that count, and `accepted` [R, K], in how many of them at least 1 .. K drafts were."""
 
     rounds: np.ndarray
     accepted: np.ndarray
@@ -35,7 +35,7 @@ class Tally(NamedTuple):
         return float(self.rates.sum())
 
     def drawn(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rates [B, K] of samples of prompts, rows [B, P]."""
+        """Return the rates [n, K] of n samples of prompts, rows [n, R]."""
         rounds = self.rounds[rows].sum(axis=1)
         return np.asarray(self.accepted[rows].sum(axis=1) / np.maximum(1, rounds)[:, None])
 

@@ -30,7 +30,7 @@ def features(whole: TargetPass, layers: tuple[int, ...], state: StateFrom) -> Te
     """Return the outputs of these layers side by side [n, F], or of their neighbours."""
     shift = {"layer before": -1, "layer after": 1}.get(state, 0)
     last = len(whole.layers) - 1
-    return torch.cat([whole.layers[min(max(layer + shift, 0), last)] for layer in layers], dim=1)
+    return torch.cat([whole.layers[min(max(layer + shift, 0), last)] for layer in layers], dim=-1)
 
 
 class PlayedEagle:

@@ -1,0 +1,154 @@
+"""The fast simulator: all texts at once, in the dtype of the pair (float32 unless a test asks for another)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+from draftproof.properties.values.round_log import LoggedText, Prompt
+from draftproof.reference.audit.batched import BatchedTarget, padded
+from draftproof.reference.audit.batched_entries import BatchedEntries
+from draftproof.reference.audit.batched_heads import BatchedEagle, BatchedEagle3, BatchedHead
+from draftproof.reference.audit.mistakes import Mistake
+from draftproof.reference.audit.others import LookupPlayer
+from draftproof.reference.audit.play import Played, Text, follow, is_idle, play
+from draftproof.reference.audit.rules import EntryRules, LookupRules
+from draftproof.reference.decode import accept
+from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
+from draftproof.reference.models.eagle_head import ReferenceEagleHead
+from draftproof.reference.models.llama import ReferenceLlama
+from draftproof.reference.models.registry import load_target
+from draftproof.reference.models.target import TargetPass
+
+_NEAR = 1e-3
+
+
+class FastPair(NamedTuple):
+    """A target on a device, and its draft: a head there, or an n-gram draft."""
+
+    target: BatchedTarget
+    draft: BatchedHead | Ngram
+
+
+def load_fast(
+    path: str, draft: CheckpointDraft | Ngram, device: torch.device, dtype: torch.dtype = torch.float32
+) -> FastPair | None:
+    """Read both onto a device; None for what only the slow simulator runs. Raises CheckpointError."""
+    if not isinstance(draft, Ngram) and (draft.built_in or draft.algorithm not in ("eagle", "eagle3")):
+        return None
+    target = load_target(path, dtype)
+    if type(target) is not ReferenceLlama:
+        return None
+    if isinstance(draft, Ngram):
+        return FastPair(BatchedTarget(target, device), draft)
+    head: BatchedHead
+    if draft.algorithm == "eagle":
+        head = BatchedEagle(ReferenceEagleHead.load(target, draft.path), device)
+    else:
+        head = BatchedEagle3(ReferenceEagle3Head.load(target, draft.path), device)
+    return FastPair(BatchedTarget(target, device), head)
+
+
+class FastSimulator:
+    """Plays a draft over what the target decodes after prompts, or over the texts of a log, in its rounds."""
+
+    def __init__(
+        self,
+        pair: FastPair,
+        prompts: Sequence[Prompt] = (),
+        log: Sequence[LoggedText] = (),
+        *,
+        steps: int,
+        budget: int = 0,
+    ) -> None:
+        self._pair, self._steps, self._log = pair, steps, log
+        self._budgets = [one.budget or budget for one in prompts]
+        texts = [one.tokens for one in log]
+        if prompts:
+            most = max(self._budgets) + steps + 1
+            texts = pair.target.decode([one.prompt for one in prompts], most)
+        self._lengths = [len(one.prompt) for one in log or prompts]
+        self._texts, longest = texts, max(map(len, texts)) + 1
+        self._tokens = padded(texts, longest, pair.target.device)
+        layers = pair.target.config.num_hidden_layers
+        kept = set[int]() if isinstance(pair.draft, Ngram) else pair.draft.kept(layers)
+        self._whole = pair.target.states(self._tokens, kept)
+        self.other_texts = self._others() if log else 0
+
+    def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
+        """Return the rounds of every text."""
+        if isinstance(self._pair.draft, Ngram):
+            return self._look_up(self._pair.draft, mistake)
+        assert isinstance(mistake.rules, EntryRules)
+        prompts = torch.tensor(self._lengths, device=self._tokens.device)
+        player = BatchedEntries(self._pair.draft, self._pair.target, self._whole, self._tokens, prompts, mistake.rules)
+        contexts, rounds = list(self._lengths), [list[Played]() for _ in self._texts]
+        while going := [self._goes_on(at, contexts[at], len(rounds[at])) for at in range(len(contexts))]:
+            if not any(going):
+                break
+            counts = [self._count(at, len(rounds[at]), mistake) if on else 0 for at, on in enumerate(going)]
+            context = torch.tensor(contexts, device=self._tokens.device)
+            proposed = player.propose(context, max(1, *counts)).tolist()
+            told = [self._played(at, contexts[at], proposed[at][: counts[at]]) for at in range(len(counts))]
+            ran = [self._ran(at, len(rounds[at]), one) if going[at] else one for at, one in enumerate(told)]
+            player.verified(context, *self._tensors(ran))
+            for at, on in enumerate(going):
+                if on:
+                    rounds[at].append(told[at])
+                    contexts[at] += ran[at].accepted + 1
+        return [tuple(one) for one in rounds]
+
+    def _look_up(self, spec: Ngram, mistake: Mistake) -> Sequence[Sequence[Played]]:
+        assert isinstance(mistake.rules, LookupRules)
+        nothing = TargetPass(torch.empty(0), torch.empty(0), ())
+        texts = [Text(length, tokens, nothing) for length, tokens in zip(self._lengths, self._texts, strict=True)]
+        players = [LookupPlayer(spec, text, mistake.rules) for text in texts]
+        if self._log:
+            three = zip(texts, players, self._log, strict=True)
+            return [follow(text, player, mistake, one.rounds) for text, player, one in three]
+        both = zip(texts, players, self._budgets, strict=True)
+        return [play(text, player, mistake, self._steps, most) for text, player, most in both]
+
+    def _goes_on(self, at: int, context: int, done: int) -> bool:
+        if self._log:
+            return done < len(self._log[at].rounds)
+        return context + 1 < self._lengths[at] + self._budgets[at]
+
+    def _count(self, at: int, done: int, mistake: Mistake) -> int:
+        if is_idle(mistake, done + 1):
+            return 0
+        return max(0, (self._log[at].rounds[done].asked if self._log else self._steps) - mistake.fewer)
+
+    def _played(self, at: int, context: int, drafts: Sequence[int]) -> Played:
+        text = self._texts[at]
+        left = text[context + 1 : -1] if self._log else text[context + 1 :]
+        return Played(context, tuple(drafts), accept(tuple(drafts[: len(left)]), left))
+
+    def _ran(self, at: int, done: int, played: Played) -> Played:
+        """Return what the round of a log was; without one what was just played."""
+        if not self._log:
+            return played
+        logged = self._log[at].rounds[done]
+        drafts = played.drafts if logged.drafts is None else logged.drafts
+        return Played(played.context, drafts, len(logged.emitted) - 1)
+
+    def _tensors(self, ran: Sequence[Played]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return drafts [B, K], how many, and how many were accepted."""
+        device, width = self._tokens.device, max(len(one.drafts) for one in ran)
+        drafts = padded([one.drafts for one in ran], width, device).reshape(len(ran), width).long()
+        counts, accepted = ([len(one.drafts) for one in ran], [one.accepted for one in ran])
+        return drafts, torch.tensor(counts, device=device), torch.tensor(accepted, device=device)
+
+    def _others(self) -> int:
+        """Return how many tokens after the prompts are not the target's choice, nor as good within rounding."""
+        found = 0
+        for at, (length, text) in enumerate(zip(self._lengths, self._texts, strict=True)):
+            logits = self._whole.hidden[at, length - 1 : len(text) - 1] @ self._pair.target.lm_head.T
+            chosen = logits.gather(1, self._tokens[at, length : len(text), None])[:, 0]
+            below = logits.max(dim=1).values - chosen
+            found += int((below > _NEAR * logits.abs().max(dim=1).values).sum())
+        return found

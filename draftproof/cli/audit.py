@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
 from draftproof.cli import inputs, screen, subjects
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, read_from
+from draftproof.cli.groups import taking
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
+from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen, Simulator
-    from draftproof.harness.workers.messages import SubjectSpec
     from draftproof.properties.values.audit import AuditReport, ObservedCounts
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
     from draftproof.properties.values.round_log import LoggedText
@@ -51,9 +52,6 @@ Steps = Annotated[
 ]
 Tokens = Annotated[int, typer.Option("--tokens", help="Tokens to decode after each prompt.", min=2, max=4096)]
 Every = Annotated[bool, typer.Option("--mistakes", help="Say of every known mistake what it would cost.")]
-Device = Annotated[
-    str, typer.Option("--device", help="Where the fast pass runs, in float32: cpu or cuda (Llama and Qwen3 targets).")
-]
 Slow = Annotated[
     bool, typer.Option("--slow", help="Every pass from token zero in float64, as any other pair is audited.")
 ]
@@ -72,17 +70,16 @@ class Passes(NamedTuple):
     slow: bool
 
 
+@taking(under_test=subjects.chosen)
 def audit(
     model: Model,
     draft: DraftName,
+    under_test: subjects.UnderTest,
     draft_model: Folder = None,
     mtp: Mtp = False,
     prompts: Prompts = None,
     log: Log = None,
     observed: Counted = None,
-    subject: subjects.Factory = None,
-    fault: subjects.FaultId = None,
-    patch: subjects.Patch = None,
     save_log: SaveLog = None,
     steps: Steps = None,
     tokens: Tokens = 64,
@@ -90,7 +87,6 @@ def audit(
     max_n: MaxN = 3,
     min_n: MinN = 1,
     match: Match = "earliest",
-    device: Device = "cpu",
     slow: Slow = False,
     seed: Seed = 0,
     json: inputs.Json = None,
@@ -105,7 +101,7 @@ def audit(
     from draftproof.reference.audit.mistakes import mistakes as known
 
     name = inputs.choose(draft, ALGORITHMS, "--draft")
-    ran = subject or fault or patch
+    ran = under_test.choice != BUILT_IN or under_test.fault is not None or under_test.patch is not None
     if (prompts is None) == (log is None):
         raise inputs.InputError("invalid --prompts and --log: expected one of them; a log has its prompts in it")
     if sum(map(bool, (log, observed, ran))) > 1:
@@ -120,13 +116,14 @@ def audit(
     seen = Seen(read_log(log) if log else None, _counts(observed, steps) if observed else None)
     count = steps or _steps(seen)
     if prompts is not None and ran:
-        with subjects.subject("cpu", fault, patch, subject) as made:
-            seen = Seen(_record(made, model, spec, prompts, count, tokens))
+        seen = Seen(_record(under_test, model, spec, prompts, count, tokens))
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
             inputs.write_text("--save-log", save_log, log_lines(seen.log or ()))
-    simulator = _simulator(model, spec, seen, prompts, Passes(count, tokens, inputs.device(device), slow))
+    simulator = _simulator(
+        model, spec, seen, prompts, Passes(count, tokens, inputs.device(under_test.device or "cpu"), slow)
+    )
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
     _show(report)
@@ -142,19 +139,20 @@ def _spec(
     """Return the draft that the options name. Raises InputError."""
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 
-    if name == "ngram":
+    if BY_NAME[name].proposes == "lookup":
         if min_n > max_n:
             raise inputs.InputError(f"invalid --min-n {min_n}: expected at most --max-n, {max_n}")
         which = inputs.choose(match, ("earliest", "latest"), "--match")
         return Ngram(max_n=max_n, min_n=min_n, match="earliest" if which == "earliest" else "latest")
-    if mtp and name != "eagle":
-        raise inputs.InputError(f"invalid --mtp with --draft {name}: expected --draft eagle")
+    if mtp and name not in read_from("directory or seed"):
+        expected = read_from("directory or seed")[0]
+        raise inputs.InputError(f"invalid --mtp with --draft {name}: expected --draft {expected}")
     built_in = mtp or name in read_from("target")
     if built_in == (folder is not None):
         where = "its MTP layers are in --model" if built_in else "a directory with the draft's config.json"
         given = f" '{folder}'" if folder else ""
         raise inputs.InputError(f"invalid --draft-model{given} with --draft {name}: expected {where}")
-    return CheckpointDraft(algorithm=name, path=str(folder or ""), built_in=built_in)
+    return CheckpointDraft(algorithm=cast("Any", name), path=str(folder or ""), built_in=built_in)
 
 
 def _counts(path: Path, steps: int | None) -> ObservedCounts:
@@ -219,25 +217,18 @@ def _simulator(
 
 
 def _record(
-    made: SubjectSpec, model: Path, spec: CheckpointDraft | Ngram, prompts: Path, steps: int, tokens: int
+    under_test: subjects.UnderTest, model: Path, spec: CheckpointDraft | Ngram, prompts: Path, steps: int, tokens: int
 ) -> tuple[LoggedText, ...]:
     """Run a subject on the prompts. Raises InputError, LogError and CheckpointError."""
     from draftproof.harness.audit.record import record
-    from draftproof.harness.subjects import make_from
     from draftproof.properties.values.checkpoint_config import read_config
     from draftproof.properties.values.round_log import check_vocabulary, read_prompts
     from draftproof.properties.values.scenario import Checkpoint
-    from draftproof.properties.values.subject import require_subject
 
-    given, vocab = read_prompts(prompts), read_config(model).vocab_size
-    check_vocabulary((one.prompt for one in given), vocab, str(prompts))
-    try:
-        subject = make_from(made)
-    except (ImportError, AttributeError) as error:
-        raise inputs.InputError(f"invalid --subject {made.factory!r}: expected what can be imported: {error}") from None
-    require_subject(subject)
-    with contextlib.closing(subject):
-        return record(subject, Checkpoint(path=str(model), vocab=vocab), spec, given, steps=steps, budget=tokens)
+    given, target = read_prompts(prompts), Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
+    check_vocabulary((one.prompt for one in given), target.vocab, str(prompts))
+    with under_test.patched() as made, contextlib.closing(under_test.made(made)) as subject:
+        return record(subject, target, spec, given, steps=steps, budget=tokens)
 
 
 def _show(report: AuditReport) -> None:

@@ -16,10 +16,12 @@ from tests.structure import parsed
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("properties", "reference", "kernels", "engine", "harness", "faults", "fuzz", "report", "draftproof")
 # Its own files, and the readers and writers of checkpoints, one function an algorithm.
-OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/")
+OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/", "reference/audit/mistakes.py")
 READERS = (
     "properties/values/checkpoint_config/eagle3.py",
     "engine/subject/checkpoints.py",
+    "reference/audit/fast.py",
+    "reference/audit/pair.py",
     "reference/checkpoints.py",
     "faults/checkpoints.py",
     "faults/tiny_checkpoints.py",

@@ -74,7 +74,8 @@ def resolved(known: Solved, ran: Trace, limits: Limits = NO_LIMITS, rows: Trace 
     verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
     if not scenario.dynamic and not again and _is_as_solved(known.trace, verified):
         return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
-    script = resolve(scenario, known.script, drafts_given(scenario, rows), memo, verified, again)
+    chooses = limits.steering == "none"
+    script = resolve(scenario, known.script, drafts_given(scenario, rows), memo, verified, again, chooses=chooses)
     done = _traced(scenario, script, memo, finish)
     control = tuple(_control(scenario, rows, script))
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))

@@ -45,11 +45,14 @@ def resolve(
     memo: Memo | None = None,
     verified: Mapping[Place, TokenIds] = NOTHING,
     resumed: Collection[Place] = (),
+    *,
+    chooses: bool = False,
 ) -> Script:
     """The script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
 
     `drafts` is the K that it gave to a round of a dynamic scenario: it is kept within what plan and limits allow, and
     what the draft finds, and a round that `drafts` lacks gets all of that. Rounds that are `resumed` have none.
+    One that `chooses` how many drafts it verifies has as many in every round as it did (S-FOLLOW-7).
     `verified` are the drafts that it verified; without them it verified what was forced, or else what the draft
     proposes by its definition. A script of a scenario that is not dynamic stays as it is without the last two.
     """
@@ -58,10 +61,12 @@ def resolve(
     target, draft = build(scenario, memo or Memo())
     requests = []
     counts = {**(drafts if scenario.dynamic else {}), **dict.fromkeys(resumed, 0)}
+    own = {place: min(len(tokens), scenario.steps) for place, tokens in verified.items()} if chooses else {}
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         given = {round_: count for (of, round_), count in counts.items() if of == index}
         seen = {round_: tokens for (of, round_), tokens in verified.items() if of == index}
-        requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given, seen))
+        chosen = {round_: count for (of, round_), count in own.items() if of == index}
+        requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given, seen, chosen))
     return Script(requests=tuple(requests))
 
 
@@ -102,15 +107,19 @@ class _RequestSolver:
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=rounds, chains=chains)
 
     def resolve(
-        self, solved: RequestScript, drafts: Mapping[int, int], verified: Mapping[int, TokenIds]
+        self,
+        solved: RequestScript,
+        drafts: Mapping[int, int],
+        verified: Mapping[int, TokenIds],
+        chosen: Mapping[int, int],
     ) -> RequestScript:
-        """The same with its rounds: `drafts` and what was `verified` by round."""
+        """The same with its rounds: `drafts`, what was `verified`, and numbers of drafts that were `chosen`."""
         first = self._first(verified.get(0, ()))
         emitted, rounds = first.emitted if first else solved.tokens[:1], list[RoundScript]()
         while not self._limits.ended(emitted):
             number = len(rounds) + 1
             allowed = self._allowed(number, len(emitted))
-            count = max(0, min(drafts.get(number, allowed), allowed))
+            count = chosen.get(number, max(0, min(drafts.get(number, allowed), allowed)))
             chain = forced(solved, number, len(emitted), count)
             rounds.append(self._round(emitted, count, None if chain is None else chain[:count], verified.get(number)))
             emitted += rounds[-1].emitted

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from draftproof.cli import audit, check, doctor, faults, fuzz, history, parts, releases, replay, report, shrink
+from draftproof.cli import audit, check, doctor, faults, fuzz, history, judge, parts, releases, replay, report, shrink
 from draftproof.errors import DraftproofError
 from draftproof.process import leave, run_apart
 
@@ -38,6 +38,7 @@ bisect.command("releases")(releases.bisect)
 app.command("check")(check.check)
 app.command("audit")(audit.audit)
 app.command("replay")(replay.replay)
+app.command("judge")(judge.judge)
 app.command("shrink")(shrink.shrink_)
 app.command("fuzz")(fuzz.fuzz)
 app.command("report")(report.write_report)

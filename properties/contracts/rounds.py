@@ -79,6 +79,12 @@ CONTRACTS = (
         minimum="accept_none accept_partial accept_all rounds_without_drafts",
         explain=_bonus,
     ),
+    equals(
+        "accept.emitted",
+        reads=("round.drafts",),
+        cites="S-ROUND-4, S-LIMIT-8, S-FOLLOW-1",
+        minimum="rounds_with_drafts",
+    ),
     equals("commit.kv", cites="S-ROUND-5", minimum=f"{_PARTIAL} page_crossings"),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
     contract(

@@ -67,8 +67,10 @@ class Uncovered(NamedTuple):
 
 def uncovered(limits: Limits, channels: frozenset[str]) -> list[Uncovered]:
     """Return what a subject with these limits, which reports these channels, cannot show."""
+    # What was accepted of drafts that are reported follows from them.
+    follows = {"accept.correct_len": OF_ROUNDS} if "round.drafts" in channels else {}
     by_channel = (
-        Uncovered(f"{channel} is not reported", frozenset(names))
+        Uncovered(f"{channel} is not reported", frozenset(names) - follows.get(channel, frozenset()))
         for channel, names in _BY_CHANNEL.items()
         if channel not in channels
     )

@@ -76,7 +76,8 @@ def _rounds(
     rows = {(row.request, row.round): row for row in evidence.schedule.rows if row.phase}
     choices = evidence.reference.choices("verify.choice").items()
     ties = {key[:2] for key, (_, margin) in choices if not margin}
-    reported = evidence.subject.channel("accept.correct_len")
+    shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
+    reported = evidence.subject.channel(shown)
     unfolded = evidence.subject.typed("commit.pending", int)
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds

@@ -1,0 +1,103 @@
+"""`draftproof judge`: a recorded log of prompts, drafts and emitted tokens, judged without the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from draftproof.cli import drafts, inputs, screen
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.report.commands import command
+from draftproof.report.text import line
+
+if TYPE_CHECKING:
+    from draftproof.harness.checkpoint_scenarios import RealDraft
+    from draftproof.harness.judge_log import LogReport
+
+Log = Annotated[Path, typer.Argument(help="The log: one JSON object a line, requests and rounds.", show_default=False)]
+Model = Annotated[
+    Path, typer.Option("--model", help="The target that the log is of: a Hugging Face checkpoint directory.")
+]
+Draft = Annotated[
+    str | None,
+    typer.Option("--draft", help=f"Judge the drafts, too, as those of one of {', '.join(ALGORITHMS)}."),
+]
+Lookup = Annotated[
+    int | None,
+    typer.Option(
+        "--max-n", min=1, max=16, help="With --draft ngram: the longest suffix that it looks for (default: 3)."
+    ),
+]
+
+
+def judge(
+    log: Log,
+    model: Model,
+    draft: Draft = None,
+    draft_model: drafts.Folder = None,
+    mtp: drafts.Mtp = False,
+    max_n: Lookup = None,
+    json: inputs.Json = None,
+) -> None:
+    """Judge a recorded log: is every token what the target chooses, and every round a right accept of its drafts?
+
+    With --draft also: are these the drafts that such a draft proposes?
+    """
+    from draftproof.harness.judge_log import judge_log
+    from draftproof.properties.values.checkpoint_config import read_config
+    from draftproof.properties.values.log import read_log
+
+    of = _draft(draft, model, draft_model, mtp, max_n)
+    try:
+        vocab = read_config(model).vocab_size
+        with log.open("rb") as lines:
+            logged = read_log(lines, str(log), vocab)
+    except OSError as error:
+        raise inputs.InputError(f"invalid LOG '{log}': it cannot be read: {error.strerror}") from None
+    with screen.progress("requests", len(logged)) as advance:
+        report = judge_log(logged, str(log), model, of, advance)
+    _show(report)
+    again = command("judge", log, model=model, draft=draft, draft_model=draft_model, mtp=mtp, max_n=max_n)
+    screen.line(f"{report.verdict}: {report.requests} requests. Again: {again}", "bold")
+    inputs.finish(json, report, report.verdict)
+
+
+def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n: int | None) -> RealDraft | None:
+    """Return the draft that is named; none judges the text only. Raises InputError for what does not fit the target."""
+    import msgspec
+
+    from draftproof.harness.checkpoint_scenarios import one_draft
+    from draftproof.properties.values.drafts import Ngram
+
+    if name is None and (folder or mtp):
+        given = "--mtp" if mtp else f"--draft-model '{folder}'"
+        raise inputs.InputError(f"invalid {given}: expected only together with --draft")
+    if max_n is not None and name != "ngram":
+        raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft ngram")
+    options = drafts.chosen([name] if name else None, model, folder, mtp)
+    for option, path in options.folders.items():
+        if not path.is_dir():
+            raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
+    if name is None:
+        return None
+    if options.name == "all":
+        raise inputs.InputError(f"invalid --draft all: expected the draft that the log is of, {', '.join(ALGORITHMS)}")
+    if options.name == "eagle" and folder is None and not mtp:
+        raise inputs.InputError("invalid --draft 'eagle': expected --draft-model with its checkpoint, or --mtp")
+    try:
+        found = one_draft(model, options.name, folder, 0, built_in=mtp)
+    except (ValueError, OSError) as error:
+        named = " ".join(f"{option} {path}" for option, path in options.folders.items())
+        raise inputs.InputError(f"{named}: target and draft do not fit: {error}") from None
+    if isinstance(found.draft, Ngram) and max_n:
+        return found._replace(draft=msgspec.structs.replace(found.draft, max_n=max_n))
+    return found
+
+
+def _show(report: LogReport) -> None:
+    screen.show_verdicts(report.contracts)
+    screen.line(", ".join(f"{name} {count}" for name, count in report.counts.items()))
+    for found in report.first:
+        screen.line(f"FAIL {found.contract}: {line(found)}.", "red")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, screen
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import ALGORITHMS, proposing, read_from
 from draftproof.report.commands import command
 from draftproof.report.text import line
 
@@ -27,7 +27,10 @@ Draft = Annotated[
 Lookup = Annotated[
     int | None,
     typer.Option(
-        "--max-n", min=1, max=16, help="With --draft ngram: the longest suffix that it looks for (default: 3)."
+        "--max-n",
+        min=1,
+        max=16,
+        help="With a draft that looks tokens up: the longest suffix that it looks for (default: 3).",
     ),
 ]
 
@@ -74,8 +77,9 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
     if name is None and (folder or mtp):
         given = "--mtp" if mtp else f"--draft-model '{folder}'"
         raise inputs.InputError(f"invalid {given}: expected only together with --draft")
-    if max_n is not None and name != "ngram":
-        raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft ngram")
+    if max_n is not None and name not in proposing("lookup"):
+        lookups = ", ".join(proposing("lookup"))
+        raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft {lookups}")
     options = drafts.chosen([name] if name else None, model, folder, mtp)
     for option, path in options.folders.items():
         if not path.is_dir():
@@ -84,8 +88,8 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
         return None
     if options.name == "all":
         raise inputs.InputError(f"invalid --draft all: expected the draft that the log is of, {', '.join(ALGORITHMS)}")
-    if options.name == "eagle" and folder is None and not mtp:
-        raise inputs.InputError("invalid --draft 'eagle': expected --draft-model with its checkpoint, or --mtp")
+    if options.name in read_from("directory or seed") and folder is None and not mtp:
+        raise inputs.InputError(f"invalid --draft {name!r}: expected --draft-model with its checkpoint, or --mtp")
     try:
         found = one_draft(model, options.name, folder, 0, built_in=mtp)
     except (ValueError, OSError) as error:

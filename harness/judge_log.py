@@ -16,9 +16,10 @@ from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import Ngram, is_free
+from draftproof.properties.values.judged_log import LoggedRun
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.log import LogError, Logged
 from draftproof.properties.values.observed import Datum
+from draftproof.properties.values.round_log import LogError
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -57,7 +58,7 @@ class RecordedRun(Subject):
 
     name = "log"
 
-    def __init__(self, logged: Logged, shows_drafts: bool) -> None:
+    def __init__(self, logged: LoggedRun, shows_drafts: bool) -> None:
         self._logged, self._channels = logged, frozenset({"accept.emitted", "round.drafts"})
         if shows_drafts:
             self._channels |= {"propose.tokens"}
@@ -66,7 +67,7 @@ class RecordedRun(Subject):
             arrivals="serial",
             steering="none",
             controllers=False,
-            first_drafts="with prompt" if logged.rounds[0].drafts else "own round",
+            first_drafts="with prompt" if logged.drafts[0] else "own round",
             variants=(),
         )
 
@@ -75,10 +76,10 @@ class RecordedRun(Subject):
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         told: list[Observation] = []
-        for round_ in self._logged.rounds:
+        for round_, drafts in zip(self._logged.rounds, self._logged.drafts, strict=True):
             values: dict[str, Datum] = {"accept.emitted": round_.emitted}
-            if round_.round or round_.drafts:
-                values |= dict.fromkeys(("round.drafts", "propose.tokens"), round_.drafts)
+            if round_.round or drafts:
+                values |= dict.fromkeys(("round.drafts", "propose.tokens"), drafts)
             told += [
                 Observation(channel, Key(0, round_.round), value)
                 for channel, value in values.items()
@@ -88,7 +89,11 @@ class RecordedRun(Subject):
 
 
 def judge_log(
-    log: Sequence[Logged], name: str, model: Path, draft: RealDraft | None, progress: Callable[[], None] = lambda: None
+    log: Sequence[LoggedRun],
+    name: str,
+    model: Path,
+    draft: RealDraft | None,
+    progress: Callable[[], None] = lambda: None,
 ) -> LogReport:
     """Judge every request of a log; its drafts if one is named, else only what came of them.
 
@@ -114,17 +119,17 @@ def judge_log(
     )
 
 
-def _contracts(log: Iterable[Logged], draft: RealDraft | None) -> tuple[Contract, ...]:
+def _contracts(log: Iterable[LoggedRun], draft: RealDraft | None) -> tuple[Contract, ...]:
     """Return what can be said of a log: of its text, of what it accepted where it drafts, and of a draft's tokens."""
     names = ["output.lossless"]
-    if draft or any(round_.drafts for one in log for round_ in one.rounds):
+    if draft or any(any(one.drafts) for one in log):
         names.append("accept.emitted")
     return tuple(map(find, (*names, "draft.proposed") if draft else names))
 
 
-def _scenario(one: Logged, name: str, model: Checkpoint, draft: RealDraft | None) -> Scenario:
+def _scenario(one: LoggedRun, name: str, model: Checkpoint, draft: RealDraft | None) -> Scenario:
     """Return the scenario that a request is: with as many drafts in each round as it had."""
-    asked, drafts = one.request, [len(round_.drafts) for round_ in one.rounds]
+    asked, drafts = one.request, list(map(len, one.drafts))
     steps = max(1, *drafts)
     if draft and steps > draft.steps:
         place = drafts.index(steps)
@@ -138,6 +143,7 @@ def _scenario(one: Logged, name: str, model: Checkpoint, draft: RealDraft | None
             " takes what the target makes of the prompt"
         )
     plans = tuple(RoundPlan(num_drafts=count, num_correct=-1) for count in drafts[1:])
+    assert asked.max_tokens is not None
     length = len(asked.prompt) + asked.max_tokens + steps
     return Scenario(
         model=model,

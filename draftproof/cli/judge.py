@@ -27,10 +27,7 @@ Draft = Annotated[
 Lookup = Annotated[
     int | None,
     typer.Option(
-        "--max-n",
-        min=1,
-        max=16,
-        help="With a draft that looks tokens up: the longest suffix that it looks for (default: 3).",
+        "--max-n", min=1, max=16, help="With a draft that looks tokens up: the longest suffix of it (default: 3)."
     ),
 ]
 
@@ -50,13 +47,13 @@ def judge(
     """
     from draftproof.harness.judge_log import judge_log
     from draftproof.properties.values.checkpoint_config import read_config
-    from draftproof.properties.values.log import read_log
+    from draftproof.properties.values.judged_log import read_whole
 
     of = _draft(draft, model, draft_model, mtp, max_n)
     try:
         vocab = read_config(model).vocab_size
         with log.open("rb") as lines:
-            logged = read_log(lines, str(log), vocab)
+            logged = read_whole(lines, str(log), vocab)
     except OSError as error:
         raise inputs.InputError(f"invalid LOG '{log}': it cannot be read: {error.strerror}") from None
     with screen.progress("requests", len(logged)) as advance:

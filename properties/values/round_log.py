@@ -22,6 +22,7 @@ from draftproof.properties.values.base import Value
 
 V = TypeVar("V", bound=Value)
 TokenId = Annotated[int, Meta(ge=0)]
+MOST_DRAFTS = 64
 
 
 class LogError(DraftproofError, ValueError):
@@ -29,11 +30,16 @@ class LogError(DraftproofError, ValueError):
 
 
 class LoggedRequest(Value, frozen=True, kw_only=True):
-    """A request as it came; `budget` tokens at most were asked for, where the log says so."""
+    """A request as it came: at most `max_tokens` follow its prompt, where the log says so, and one of `stop` ends it.
+
+    `max_drafts`: no round of it has more drafts than that.
+    """
 
     request: int
     prompt: Annotated[tuple[TokenId, ...], Meta(min_length=1)]
-    budget: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stop: tuple[TokenId, ...] = ()
+    max_drafts: Annotated[int, Meta(ge=0, le=MOST_DRAFTS)] = MOST_DRAFTS
 
 
 class LoggedRound(Value, frozen=True, kw_only=True):

@@ -14,8 +14,9 @@ from draftproof.cli.app import run
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios, one_draft, real_scenarios
 from draftproof.harness.lockstep import solved
-from draftproof.properties.values.log import Logged, LoggedRequest, LoggedRound, encode_log
+from draftproof.properties.values.judged_log import LoggedRun, encode_log
 from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.round_log import LoggedRequest, LoggedRound
 from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
@@ -65,7 +66,7 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
             LoggedRound(request=10 + index, round=number, drafts=drafts.get(Key(index, number), ()), emitted=tokens)
             for number, tokens in sorted(emitted.items())
         )
-        log.append(Logged(asked, rounds))
+        log.append(LoggedRun(asked, rounds))
     return [json.loads(line) for line in encode_log(log)]
 
 
@@ -199,6 +200,8 @@ def put(field: str, value: object, at: int = 2) -> Change:
         (put("accepted", 1), "line 3: invalid line: object contains unknown field `accepted`, of a round"),
         (put("prompt", [], 0), "line 1: invalid prompt []: expected `array` of length >= 1, of a request"),
         (put("max_tokens", 0, 0), "line 1: invalid max_tokens 0: expected `int` >= 1, of a request"),
+        (lambda rows: rows[0].pop("max_tokens"), "line 1: invalid line: expected max_tokens"),
+        (lambda rows: rows[2].update(drafts=None, num_drafts=2), "line 3: invalid num_drafts 2: expected drafts"),
         (put("stop", [60], 0), "line 1: invalid stop 60: expected token ids 0 .. 52 of the model"),
         (lambda rows: rows.clear(), "expected at least one request, as a line with its prompt"),
         (lambda rows: rows.insert(1, rows[0]), "line 2: invalid request 10: expected a number of its own"),

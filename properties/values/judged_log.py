@@ -1,57 +1,33 @@
-"""A recorded log: prompts, and the drafts and emitted tokens of every round; one JSON object a line (docs/judge.md)."""
+"""A recorded log that can be judged: every request with its end, every round with its drafts (docs/judge.md).
+
+Nothing of it may be missing, and every error names its line; an audit takes less (values/round_log.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Meta
 
-from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value
-from draftproof.properties.values.scenario import Positive
+from draftproof.properties.values.round_log import LogError, LoggedRequest, LoggedRound
 
 T = TypeVar("T")
-MOST_DRAFTS = 64
-_Id = Annotated[int, Meta(ge=0)]
-_Tokens = tuple[_Id, ...]
 
 
-class LoggedRequest(Value, frozen=True, kw_only=True):
-    """A request: at most `max_tokens` tokens follow its prompt, and one of `stop` ends it.
-
-    `max_drafts`: no round of it has more drafts than that.
-    """
-
-    request: _Id
-    prompt: Annotated[_Tokens, Meta(min_length=1)]
-    max_tokens: Positive
-    stop: _Tokens = ()
-    max_drafts: Annotated[int, Meta(ge=0, le=MOST_DRAFTS)] = MOST_DRAFTS
-
-
-class LoggedRound(Value, frozen=True, kw_only=True):
-    """A round: the drafts that it verified, and the tokens that it emitted; round 0 runs the prompt."""
-
-    request: _Id
-    round: _Id
-    emitted: Annotated[_Tokens, Meta(min_length=1)]
-    drafts: Annotated[_Tokens, Meta(max_length=MOST_DRAFTS)] = ()
-
-
-class Logged(NamedTuple):
+class LoggedRun(NamedTuple):
     """A request with all of its rounds, in order."""
 
     request: LoggedRequest
     rounds: tuple[LoggedRound, ...]
 
+    @property
+    def drafts(self) -> tuple[tuple[int, ...], ...]:
+        """Return the drafts of every round."""
+        return tuple(one.drafts or () for one in self.rounds)
 
-class LogError(DraftproofError, ValueError):
-    """A log that cannot be read; the message names the line, the field, its value, and what is expected."""
 
-
-def read_log(lines: Iterable[bytes], name: str, vocab: int) -> tuple[Logged, ...]:
+def read_whole(lines: Iterable[bytes], name: str, vocab: int) -> tuple[LoggedRun, ...]:
     """Return the requests of a log in its order; empty lines count for nothing. Raises LogError."""
     requests: dict[int, LoggedRequest] = {}
     rounds: dict[int, list[LoggedRound]] = {}
@@ -63,12 +39,18 @@ def read_log(lines: Iterable[bytes], name: str, vocab: int) -> tuple[Logged, ...
         if "prompt" in fields:
             request = _convert(fields, LoggedRequest, where)
             _require_tokens(where, vocab, prompt=request.prompt, stop=request.stop)
+            if request.max_tokens is None:
+                raise LogError(f"{where}: invalid line: expected max_tokens, the most tokens that the request may emit")
             if request.request in requests:
                 raise LogError(f"{where}: invalid request {request.request}: expected a number of its own")
             requests[request.request], rounds[request.request] = request, []
         else:
             round_ = _convert(fields, LoggedRound, where)
-            _require_tokens(where, vocab, drafts=round_.drafts, emitted=round_.emitted)
+            _require_tokens(where, vocab, drafts=round_.drafts or (), emitted=round_.emitted)
+            if round_.num_drafts and round_.drafts is None:
+                raise LogError(
+                    f"{where}: invalid num_drafts {round_.num_drafts}: expected drafts, not their number alone"
+                )
             _require_next(where, round_, requests, rounds)
             rounds[round_.request].append(round_)
     if not requests:
@@ -76,7 +58,7 @@ def read_log(lines: Iterable[bytes], name: str, vocab: int) -> tuple[Logged, ...
     for number, of_request in rounds.items():
         if not of_request:
             raise LogError(f"invalid {name}: expected round 0 of request {number}, which emits its first token")
-    return tuple(Logged(request, tuple(rounds[number])) for number, request in requests.items())
+    return tuple(LoggedRun(request, tuple(rounds[number])) for number, request in requests.items())
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
@@ -115,13 +97,14 @@ def _require_next(
         known = ", ".join(map(str, sorted(requests)[:8])) or "none"
         raise LogError(f"{where}: invalid request {round_.request}: expected one whose prompt is above: {known}")
     expected, most = len(rounds[round_.request]), requests[round_.request].max_drafts
+    drafts = len(round_.drafts or ())
     if round_.round != expected:
         raise LogError(f"{where}: invalid round {round_.round}: expected round {expected} of request {round_.request}")
-    if len(round_.drafts) > most:
-        raise LogError(f"{where}: invalid drafts, {len(round_.drafts)} of them: expected at most max_drafts {most}")
-    if len(round_.emitted) > len(round_.drafts) + 1:
+    if drafts > most:
+        raise LogError(f"{where}: invalid drafts, {drafts} of them: expected at most max_drafts {most}")
+    if len(round_.emitted) > drafts + 1:
         raise LogError(
-            f"{where}: invalid emitted, {len(round_.emitted)} of them: expected at most {len(round_.drafts) + 1}, a"
+            f"{where}: invalid emitted, {len(round_.emitted)} of them: expected at most {drafts + 1}, a"
             " token more than drafts"
         )
 
@@ -131,7 +114,7 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:32]}.."
 
 
-def encode_log(log: Iterable[Logged]) -> Iterator[bytes]:
+def encode_log(log: Iterable[LoggedRun]) -> Iterator[bytes]:
     """Yield the lines of a log."""
     for one in log:
         for line in (one.request, *one.rounds):

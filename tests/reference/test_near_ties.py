@@ -1,0 +1,137 @@
+"""Near ties as they come: an engine in float32, of which only the text shows, on a model whose tokens have twins.
+
+    python -m tests.reference.test_near_ties --scenarios 1000
+
+runs the same on many small scenarios, and says how many texts went another way than float64, and how many were
+called wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.check import REAL, Checker
+from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.judge import judge
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Graphs, Scenario, Schedule
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.verdict import Outcome
+from tests.checkpoints import tiny_llama
+
+
+def twins(folder: Path) -> Path:
+    """Write a Llama whose head has every token twice, but for noise of the size of float32's rounding."""
+    tiny_llama(folder)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    head = tensors["lm_head.weight"]
+    half = len(head) // 2
+    noise = torch.randn(head[:half].shape, generator=torch.Generator().manual_seed(7))
+    head[half : 2 * half] = head[:half] * (1 + noise * 2.0**-24)
+    save_file(tensors, file, metadata={"format": "pt"})
+    return folder
+
+
+def small(path: Path, seed: int, count: int) -> Iterator[Scenario]:
+    """Scenarios of one short request."""
+    for drawn in checkpoint_scenarios(path, draft="ngram", seed=seed, count=count):
+        request = drawn.requests[0]
+        request = msgspec.structs.replace(
+            request, arrival=0, prompt=request.prompt[-6:], budget=min(request.budget, 10)
+        )
+        yield msgspec.structs.replace(
+            drawn,
+            requests=(request,),
+            variant="none",
+            adaptive=None,
+            taps=True,
+            graphs=Graphs(),
+            schedule=Schedule(max_batch=1, chunk=8),
+        )
+
+
+class TextOnly(EngineSubject):
+    """The engine, of which only the text shows; `wrong`: it says token 0 for the third that it emits."""
+
+    name = "text only"
+    limits = Limits(models=("checkpoint",), controllers=False, variants=())
+
+    def __init__(self, wrong: bool = False) -> None:
+        super().__init__()
+        self._wrong = wrong
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"accept.emitted"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        trace = super().run(msgspec.structs.replace(scenario, taps=False), script)
+        kept = [one for one in trace.observations if one.channel == "accept.emitted"]
+        if self._wrong:
+            kept = [self._other(one) if one.key.round == 1 else one for one in kept]
+        return replace(trace, channels=self.channels(scenario), observations=tuple(kept))
+
+    def _other(self, one: Observation) -> Observation:
+        first, *rest = one.value  # type: ignore[misc]
+        return one._replace(value=(first - 3 if first > 2 else first + 3, *rest))
+
+
+def outcomes(path: Path, seed: int, count: int, *, wrong: bool = False) -> Counter[str]:
+    """How the texts of an engine are judged."""
+    told = Counter[str]()
+    subject = TextOnly(wrong)
+    for scenario in small(path, seed, count):
+        ran = evidence(subject, scenario)
+        found = judge(ran).results["output.lossless"]
+        told["wrong" if found else "right"] += 1
+        text, greedy = ran.subject.texts[0], ran.script.requests[0].tokens
+        told["another text than float64's"] += text != greedy
+        told["tokens"] += len(text)
+        told["tokens that were not the best"] += sum(gap.below > 0 for gap in ran.reference.token_gaps.get(0, ()))
+    return told
+
+
+def test_no_near_tie_is_called_wrong(tmp_path: Path) -> None:
+    told = outcomes(twins(tmp_path / "twins"), 1, 4)
+    assert told["wrong"] == 0
+    assert told["another text than float64's"] > 1
+
+
+def test_a_wrong_token_among_near_ties_is(tmp_path: Path) -> None:
+    told = outcomes(twins(tmp_path / "twins"), 1, 2, wrong=True)
+    assert told["wrong"] == 2
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(False, Outcome.PASS), (True, Outcome.FAIL)])
+def test_a_subject_that_shows_its_text_only_is_judged(tmp_path: Path, wrong: bool, verdict: Outcome) -> None:
+    scenarios = list(small(tiny_llama(tmp_path / "llama"), 2, 4))
+    report = Checker(TextOnly(wrong), cases=tmp_path, each=REAL, guarded=False).check(scenarios, 2)
+    assert (report.verdict, report.level) == (verdict, "text")
+
+
+def main() -> None:
+    """See the top of this file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scenarios", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        told = outcomes(twins(Path(folder) / "twins"), arguments.seed, arguments.scenarios)
+    print(dict(told))
+
+
+if __name__ == "__main__":
+    main()

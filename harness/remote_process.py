@@ -87,6 +87,8 @@ class SubjectProcess:
 
     def __init__(self, python: str, search: str, log: SubjectLog) -> None:
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+        # Engines start processes of their own, which must not find modules in whatever folder we run in.
+        environment["PYTHONSAFEPATH"] = "1"
         if search:
             environment["PYTHONPATH"] = search
         self._log, self._buffer = log, b""

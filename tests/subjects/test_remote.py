@@ -56,6 +56,12 @@ def lean(lean_python: str, search: str) -> Iterator[Make]:
         yield make
 
 
+def test_processes_of_a_subject_find_no_modules_in_the_current_folder(lean, tmp_path, monkeypatch):
+    (tmp_path / "astray.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert lean("Starting").name.strip() == "False"
+
+
 def test_the_engine_reports_there_what_it_reports_here(scenario, script):
     local = EngineSubject(device="cpu")
     with closing(RemoteSubject(SubjectChoice(name="engine", python=sys.executable))) as remote:

@@ -97,6 +97,15 @@ class Looking(Lean):
         self.name = f"{sys.version_info[0]} {' '.join(found)}"
 
 
+class Starting(Lean):
+    """Says in its name whether a process of its own finds a module in the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        asked = "import importlib.util; print(importlib.util.find_spec('astray') is not None)"
+        self.name = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+
+
 def failing() -> Subject:
     raise RuntimeError("no engine today\nand not tomorrow")
 

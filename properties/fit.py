@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
-from draftproof.properties.values.drafts import algorithm
+from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import (
     Checkpoint,
@@ -63,6 +63,16 @@ def _dtype(scenario: Scenario, limits: Limits) -> Scenario:
 def _steps(scenario: Scenario, limits: Limits) -> Scenario:
     most = limits.max_drafts
     return with_steps(scenario, most) if 0 < most < scenario.steps else scenario
+
+
+def _draft(scenario: Scenario, limits: Limits) -> Scenario:
+    """Chained layers, and the place of a match, where the subject has no other."""
+    draft = scenario.draft
+    if isinstance(draft, Mtp | CheckpointDraft) and not draft.chain and not limits.unchained:
+        return replace(scenario, draft=replace(draft, chain=True))
+    if isinstance(draft, Ngram) and limits.matches and draft.match not in limits.matches:
+        return replace(scenario, draft=replace(draft, match=limits.matches[0]))
+    return scenario
 
 
 def _controller(scenario: Scenario, limits: Limits) -> Scenario:
@@ -159,6 +169,7 @@ def _once(scenario: Scenario, limits: Limits) -> Scenario:
 
 _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _dtype,
+    _draft,
     _steps,
     _controller,
     _steering,

@@ -25,6 +25,7 @@ Features = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 Algorithm = Literal["eagle", "mtp", "dflash", "ngram", "standalone", "eagle3"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
 Proposes = Literal["steps", "block", "chain", "lookup"]
+Match = Literal["earliest", "latest"]
 StateOf = Literal["after_norm", "before_norm"]
 CheckpointSource = Literal["directory", "directory or seed", "target", "not needed", "unsupported"]
 
@@ -127,7 +128,7 @@ class Ngram(Value, frozen=True, kw_only=True, tag="ngram", tag_field="kind"):
 
     max_n: Annotated[int, Meta(ge=1, le=16)]
     min_n: Annotated[int, Meta(ge=1, le=16)] = 1
-    match: Literal["earliest", "latest"] = "earliest"
+    match: Match = "earliest"
 
 
 class CheckpointDraft(Value, frozen=True, kw_only=True, tag="checkpoint", tag_field="kind"):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Match
 from draftproof.properties.values.scenario import VARIANTS, Positive, Variant
 from draftproof.properties.values.script import Finish
 
@@ -29,6 +29,8 @@ class Limits(Value, frozen=True, kw_only=True):
 
     `models` and `architectures` (`architectures[0]` of config.json), `drafts`, `dtypes` and `page_sizes` are what it
     takes; at most `max_rows` requests decode together, with at most `max_drafts` drafts each (0: any number).
+    `unchained`: whether layers of an MTP draft can each take the target's hidden states; `matches`: of several places
+    where an n-gram draft finds its suffix, which it can take.
     `controllers`: whether step counts may change from round to round as a scenario asks. `first_drafts`: the first
     drafts are verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
     they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own.
@@ -48,6 +50,8 @@ class Limits(Value, frozen=True, kw_only=True):
     arrivals: Arrivals = "by step"
     steering: Steering = "drafts"
     controllers: bool = True
+    unchained: bool = True
+    matches: tuple[Match, ...] = ("earliest", "latest")
     first_drafts: FirstDrafts = "own round"
     allocation: Literal["exact", "ahead"] = "exact"
     chunks: Literal["exact", "own"] = "exact"

@@ -101,6 +101,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "a round has one draft", _OF_SEVERAL_DRAFTS
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
+    if not limits.unchained:
+        yield "layers of its MTP drafts are always chained", {"layers_unchained"}
     if limits.chunks == "own":
         yield "it cuts prompts by a rule of its own", {"chunked_prefills"}
     if lacking := [name for name in VARIANTS if name not in limits.variants]:

@@ -58,7 +58,8 @@ class Assistant(OwnGenerator):
         self.inner.assistant_generation_config.num_assistant_tokens_schedule = "constant"
         for config in (self.inner.assistant_generation_config, self.inner.generation_config):
             config.assistant_confidence_threshold = 0.0
-            config.eos_token_id = None
+            # None would be that of the model's own configuration.
+            config.eos_token_id = [self.inner.assistant_model.config.vocab_size]
         self._taps = StepTaps(self.inner.assistant_model)
         self._held: tuple[int, ...] = ()
 
@@ -69,6 +70,11 @@ class Assistant(OwnGenerator):
         self._forget(tuple(input_ids[0].tolist()))
         self._taps.clear()
         self.inner.num_assistant_tokens = count
+        # It was made for the prompt, and was not asked in prefill.
+        self.inner.assistant_kwargs |= {
+            "attention_mask": torch.ones_like(input_ids),
+            "position_ids": torch.arange(input_ids.shape[1])[None],
+        }
         found, logits = self.inner.get_candidates(input_ids)
         assert logits is not None
         self._held = tuple(found[0].tolist())

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
 from transformers.generation import candidate_generator as generators
+from transformers.utils import logging
 
 from draftproof.properties.values.drafts import Algorithm, CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.limits import Limits
@@ -38,6 +39,7 @@ class TransformersSubject(Subject):
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
+        logging.disable_progress_bar()
         drafts = tuple(name for name, kind in _CLASSES.items() if hasattr(generators, kind))
         self.limits = Limits(
             models=("checkpoint",),
@@ -98,7 +100,8 @@ def _decoded(scenario: Scenario, number: int, script: RequestScript) -> list[Rou
             attention_mask=torch.ones_like(prompt),
             do_sample=False,
             max_new_tokens=min(request.budget, scenario.memory.max_len - len(request.prompt)),
-            eos_token_id=list(script.stop) or None,
+            # None would be the token that the checkpoint itself names.
+            eos_token_id=list(script.stop) or [model.config.get_text_config().vocab_size],
             pad_token_id=0,
             **_proposing(scenario),
         )
@@ -160,8 +163,15 @@ def _target(scenario: Scenario) -> PreTrainedModel:
 
 @cache
 def _loaded(path: str, dtype: torch.dtype) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(path)
-    return AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype).eval()
+    # Fused kernels of experts need sizes that tiny checkpoints do not have.
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, experts_implementation="eager").eval()
+    config = model.config.get_text_config()
+    if layers := getattr(config, "num_mtp_layers", 0):
+        # The class has the numbers of MTP layers for the published sizes only.
+        first = config.num_hidden_layers
+        numbers = "|".join(map(str, range(first, first + layers)))
+        model._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.({numbers})\."]
+    return model
 
 
 @cache

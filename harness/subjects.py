@@ -21,7 +21,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.making import SubjectNameError, made, resolved
+from draftproof.subjects.making import made, resolved
 
 Device = Literal["cpu", "cuda"]
 ENGINE = "draftproof.engine.subject:EngineSubject"
@@ -56,9 +56,11 @@ def make(choice: SubjectChoice, device: str) -> Subject:
     try:
         with exits_noticed():
             subject = made(name, {"device": device, **choice.settings})
-    except (KeyboardInterrupt, ImportError, AttributeError, SubjectNameError):
+    except (KeyboardInterrupt, ImportError, AttributeError):
         raise
     except BaseException as error:
+        if isinstance(error, DraftproofError):  # its message is whole
+            raise
         if resolved(name) == ENGINE and isinstance(error, Exception):
             raise
         file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]

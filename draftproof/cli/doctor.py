@@ -1,14 +1,25 @@
-"""`draftproof doctor`: what this machine can check."""
+"""`draftproof doctor`: what this machine can check, or what a subject is and lacks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 
-from draftproof.cli import inputs, screen
+from draftproof.cli import inputs, screen, subjects
+from draftproof.cli.groups import taking
+from draftproof.properties.values.subject_choice import BUILT_IN
 
 
-def doctor(json: inputs.Json = None) -> None:
-    """Show this machine's versions and devices, what can be checked with them, and what is missing."""
+@taking(under_test=subjects.plain)
+def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
+    """Show this machine's versions and devices, what can be checked with them, and what is missing.
+
+    With --subject instead: versions of that engine where it runs, how much it shows, the hooks that this release has
+    and lacks, and the channels that each missing one costs.
+    """
+    if under_test.choice != BUILT_IN:
+        _of_subject(under_test, json)
+        return
     from draftproof.harness.machine import diagnose
 
     found = diagnose()
@@ -17,4 +28,20 @@ def doctor(json: inputs.Json = None) -> None:
     lanes = [(lane.name, "yes" if lane.runs else "no", lane.checks, lane.missing) for lane in found.lanes]
     screen.show(("lane", "runs here", "checks", "to do"), lanes)
     screen.line(f"devices: {', '.join(found.devices)} ({found.machine}, {os.cpu_count()} cores)")
+    inputs.write_json(json, found)
+
+
+def _of_subject(under_test: subjects.UnderTest, json: inputs.Json) -> None:
+    from draftproof.harness.subject_report import look_at
+
+    with contextlib.closing(under_test.made()) as subject:
+        found = look_at(subject)
+    screen.show(("what", "version"), [(name, version or "not installed") for name, version in found.versions.items()])
+    hooks = [(hook.name, "yes" if hook.found else "NO", ", ".join(hook.channels), hook.where) for hook in found.hooks]
+    if hooks:
+        screen.show(("hook", "found", "carries", "where"), hooks)
+    if found.missing:
+        screen.line(f"not reported for lack of a hook: {', '.join(found.missing)}")
+    drafts = ", ".join(found.limits.drafts)
+    screen.line(f"{found.name}: level {found.level}; drafts: {drafts}; models: {', '.join(found.limits.models)}")
     inputs.write_json(json, found)

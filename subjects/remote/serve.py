@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import importlib.metadata
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -91,7 +92,8 @@ class _Server:
         if isinstance(order, AskChannels):
             return ChannelsDeclared(channels=frozenset(subject.channels(order.scenario)))
         if isinstance(order, AskHooks):
-            return HooksFound(hooks=subject.hooks(), versions={name: _version(name) for name in subject.packages})
+            versions = {"python": platform.python_version(), **{name: _version(name) for name in subject.packages}}
+            return HooksFound(hooks=tuple(subject.hooks()), versions=versions)
         if isinstance(order, CloseSubject):
             subject.close()
             return SubjectClosed()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from transformers.generation import candidate_generator as generators
 from transformers.utils import logging
 
@@ -17,6 +17,7 @@ from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.validate import InvalidScenarioError
+from draftproof.subjects.transformers import hooks
 from draftproof.subjects.transformers.steered import RoundSeen, SteeredRequest
 from draftproof.subjects.transformers.taps import TargetTaps, entries_of
 
@@ -59,7 +60,7 @@ class TransformersSubject(Subject):
             names |= {*_STEPS}
         if entries_of(model):
             names |= {"commit.kv"}
-        return frozenset(names)
+        return frozenset(names) - hooks.lost(self.hooks())
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Generate for each request in turn, and report its rounds."""
@@ -71,21 +72,8 @@ class TransformersSubject(Subject):
         return Trace(self.name, channels, tuple(one for one in seen if one.channel in channels))
 
     def hooks(self) -> tuple[Hook, ...]:
-        """Return the classes and methods that it looks for in the installed release."""
-        where = "transformers.generation.candidate_generator"
-        carried = ("propose.tokens",)
-        found = [
-            Hook(name=f"draft {name}", found=hasattr(generators, kind), channels=carried, where=f"{where}.{kind}")
-            for name, kind in _CLASSES.items()
-        ]
-        method = "_get_candidate_generator"
-        candidates = Hook(
-            name="candidates",
-            found=hasattr(GenerationMixin, method),
-            channels=(*_ROUND, *_DECODE, *_STEPS),
-            where=f"transformers.GenerationMixin.{method}",
-        )
-        return (candidates, *found)
+        """Return the classes, methods and modules that it looks for in the installed release."""
+        return hooks.found(_CLASSES, (*_ROUND, *_DECODE, *_STEPS))
 
 
 def _decoded(scenario: Scenario, number: int, script: RequestScript) -> list[RoundSeen]:

@@ -67,6 +67,19 @@ def test_a_python_that_lacks_something_is_told(command, case, bare_python, capsy
     assert f"invalid --python {bare_python!r}: expected one that has numpy and msgspec" in said(capsys)
 
 
+def test_doctor_tells_what_a_subject_finds_and_lacks(lean_python, capsys, tmp_path):
+    path = tmp_path / "doctor.json"
+    assert run(["doctor", "--subject", "lean_subjects:Lean", "--python", lean_python, "--json", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "not reported for lack of a hook: round.rows" in out
+    assert "lean: level text; drafts: eagle" in out
+    found = json.loads(path.read_text())
+    assert [(hook["name"], hook["found"]) for hook in found["hooks"]] == [("scheduler", False)]
+    assert found["versions"]["no-such-package"] == ""
+    assert run(["doctor", "--subject", "engine"]) == 0
+    assert "engine: level whole; drafts: eagle" in capsys.readouterr().out
+
+
 def test_the_engine_has_a_name_as_well(capsys):
     assert run(["check", "--examples", "2", "--subject", "engine", "--contract", "verify.ids"]) == 0
     assert "--subject engine" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -85,7 +86,7 @@ def test_limits_and_values_of_every_kind_come_over(lean, scenario, script):
     assert not hidden.flags.writeable
     hooks, versions = subject.looked_at()
     assert (hooks, subject.hooks()) == (lean_subjects.Lean().hooks(), hooks)
-    assert versions == {"numpy": np.__version__, "no-such-package": ""}
+    assert versions == {"python": platform.python_version(), "numpy": np.__version__, "no-such-package": ""}
 
 
 def test_a_wrong_value_is_told_as_here(lean, scenario, script):

@@ -17,9 +17,9 @@ from draftproof.harness.checkpoint_scenarios import one_draft, real_scenarios
 from draftproof.harness.lockstep import solved
 from draftproof.properties.fit import fitted
 from draftproof.properties.values.drafts import algorithm
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import RoundPlan, Scenario
 from draftproof.properties.values.script import steering
-from draftproof.subjects.transformers import TransformersSubject
+from draftproof.subjects.transformers import TransformersSubject, hooks
 from draftproof.subjects.transformers.taps import TargetTaps
 from tests.checkpoints import tiny_dflash, tiny_glm4_moe, tiny_llama, tiny_qwen3
 
@@ -55,12 +55,14 @@ def drawn(tiny: dict[str, Tiny], subject: TransformersSubject) -> Callable[[str]
     @cache
     def draw(name: Any) -> list[Scenario]:
         draft = one_draft(tiny[name].target, name, tiny[name].draft, 0)
-        made = fitted(real_scenarios(tiny[name].target, [draft], 0, 8), subject.limits)
-        forced = next(one for one in made if all(plan.num_correct >= 0 for plan in one.requests[0].rounds))
-        plans = [plan for plan in forced.requests[0].rounds if plan.num_drafts] or forced.requests[0].rounds
-        own = tuple(msgspec.structs.replace(plan, num_correct=-1, wrong="next") for plan in plans)
-        request = msgspec.structs.replace(forced.requests[0], rounds=own)
-        return [forced, msgspec.structs.replace(forced, requests=(request,))]
+        scenario = fitted(real_scenarios(tiny[name].target, [draft], 0, 1), subject.limits)[0]
+        request, steps = msgspec.structs.replace(scenario.requests[0], stop_at=-1, stops=()), scenario.steps
+        forced = tuple(RoundPlan(num_drafts=steps, num_correct=correct) for correct in (0, 1, steps))
+        own = (RoundPlan(num_drafts=steps, num_correct=-1),)
+        return [
+            msgspec.structs.replace(scenario, requests=(msgspec.structs.replace(request, rounds=plans),))
+            for plans in (forced, own)
+        ]
 
     return draw
 
@@ -121,5 +123,14 @@ def test_entries_of_tokens_that_are_not_there_are_found(drawn, subject, monkeypa
 
 
 def test_its_hooks_are_found(subject):
-    hooks = {hook.name: hook.found for hook in subject.hooks()}
-    assert hooks == dict.fromkeys(("candidates", *(f"draft {name}" for name in subject.limits.drafts)), True)
+    found = {hook.name: hook.found for hook in subject.hooks()}
+    drafts = (f"draft {name}" for name in subject.limits.drafts)
+    assert found == dict.fromkeys(("candidates", *drafts, "rotary_emb", "norm", "cache"), True)
+
+
+def test_a_release_without_a_hook_loses_its_channels(drawn, subject, monkeypatch):
+    scenario = drawn("ngram")[0]
+    missing = next(hook for hook in subject.hooks() if hook.name == "cache")
+    monkeypatch.setattr(hooks, "_of_models", lambda: (msgspec.structs.replace(missing, found=False),))
+    assert "commit.kv" not in subject.channels(scenario)
+    assert failed(subject, [scenario]) == set()

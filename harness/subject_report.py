@@ -1,0 +1,66 @@
+"""What a subject is: versions of its packages, what it finds in its engine, and how much it can show."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from draftproof.properties.coverage.covered import Level, level_of
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.subject import Hook, Subject
+
+
+class SubjectReport(Value, frozen=True, kw_only=True):
+    """A subject as it is in its Python. `level` is that of the channels of all hooks that were found.
+
+    A package that is not installed has the version "". `missing` are the channels that nothing carries for lack of a
+    hook.
+    """
+
+    name: str
+    level: Level
+    versions: dict[str, str]
+    hooks: tuple[Hook, ...]
+    missing: tuple[str, ...]
+    limits: Limits
+
+
+def look_at(subject: Subject) -> SubjectReport:
+    """Return what a subject says of itself, here or in another Python. Raises what it raises there."""
+    hooks, versions = _looked_at(subject)
+    carried = frozenset(channel for hook in hooks if hook.found for channel in hook.channels)
+    wanted = frozenset(channel for hook in hooks for channel in hook.channels)
+    return SubjectReport(
+        name=subject.name,
+        level=level_of(carried if hooks else _declared(subject)),
+        versions=versions,
+        hooks=hooks,
+        missing=tuple(sorted(wanted - carried)),
+        limits=subject.limits,
+    )
+
+
+def _looked_at(subject: Subject) -> tuple[tuple[Hook, ...], dict[str, str]]:
+    from draftproof.harness.remote import RemoteSubject
+
+    if isinstance(subject, RemoteSubject):
+        return subject.looked_at()
+    here = {"python": platform.python_version()}
+    return tuple(subject.hooks()), here | {name: _version(name) for name in subject.packages}
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _declared(subject: Subject) -> frozenset[str]:
+    """Return the channels of a subject that has no hooks to tell of; of one that needs a checkpoint nobody knows."""
+    if "probe" not in subject.limits.models:
+        return frozenset()
+    from draftproof.properties.strategies.scenarios import generate
+
+    return subject.channels(generate(0, 1)[0])

@@ -1,0 +1,118 @@
+"""How servers want to be asked, and where their answers have the token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from draftproof.subjects.openai.http import Server, ServerError
+
+
+class Asked(NamedTuple):
+    """A request: its prompt, most tokens to emit, and the ids that end it."""
+
+    prompt: tuple[int, ...]
+    most: int
+    stops: tuple[int, ...]
+
+
+class Dialect(NamedTuple):
+    """A kind of server. `stops`: it ends a request at stop ids by itself; else the text is cut here.
+
+    `version` is a path and a field of what is there.
+    """
+
+    name: str
+    path: str
+    body: Callable[[Asked], dict[str, Any]]
+    ids: Callable[[Any], Any]
+    stopped_at: Callable[[Any], Any]
+    version: tuple[str, str]
+    stops: bool = True
+    hint: str = ""
+
+
+def _completions(asked: Asked) -> dict[str, Any]:
+    return {
+        "prompt": list(asked.prompt),
+        "max_tokens": asked.most,
+        "temperature": 0,
+        "stop_token_ids": list(asked.stops),
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+
+
+def _llama(asked: Asked) -> dict[str, Any]:
+    return {
+        "prompt": list(asked.prompt),
+        "n_predict": asked.most,
+        "temperature": 0,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+
+
+def _generate(asked: Asked) -> dict[str, Any]:
+    params = {"temperature": 0, "max_new_tokens": asked.most, "stop_token_ids": list(asked.stops), "ignore_eos": True}
+    return {"input_ids": list(asked.prompt), "sampling_params": params}
+
+
+def _matched(answer: Any) -> Any:
+    reason = answer["meta_info"]["finish_reason"]
+    return reason.get("matched") if isinstance(reason, dict) else None
+
+
+DIALECTS = {
+    one.name: one
+    for one in (
+        Dialect(
+            "vllm",
+            "/v1/completions",
+            _completions,
+            lambda answer: answer["choices"][0]["token_ids"],
+            lambda answer: answer["choices"][0].get("stop_reason"),
+            ("/version", "version"),
+            hint="return_token_ids is in vLLM since 0.10.1",
+        ),
+        Dialect(
+            "llama",
+            "/completion",
+            _llama,
+            lambda answer: answer["tokens"],
+            lambda _answer: None,
+            ("/props", "build_info"),
+            stops=False,
+            hint="return_tokens is in llama.cpp's server since the end of 2024",
+        ),
+        Dialect(
+            "sglang",
+            "/generate",
+            _generate,
+            lambda answer: answer["output_ids"],
+            _matched,
+            ("/get_server_info", "version"),
+            hint="output_ids is in SGLang's answers in newer releases, and with --skip-tokenizer-init",
+        ),
+    )
+}
+
+
+def text_of(server: Server, dialect: Dialect, asked: Asked) -> tuple[int, ...]:
+    """Return the tokens that a server emits for a request. Raises ServerError."""
+    answer = server.post(dialect.path, dialect.body(asked))
+    try:
+        found = dialect.ids(answer)
+        ids = tuple(found)
+    except (KeyError, IndexError, TypeError):
+        raise ServerError(
+            f"{server.url}{dialect.path} answers without token ids: expected a server that returns them; {dialect.hint}"
+        ) from None
+    if not all(type(token) is int for token in ids):
+        raise ServerError(f"{server.url}{dialect.path} answered {ids[:4]}.. for token ids: expected integers")
+    if not dialect.stops:
+        end = next((at for at, token in enumerate(ids, start=1) if token in asked.stops), len(ids))
+        return ids[:end]
+    # Some releases leave out the token that they stopped at.
+    stop = dialect.stopped_at(answer)
+    return (*ids, stop) if type(stop) is int and stop in asked.stops and ids[-1:] != (stop,) else ids

@@ -1,0 +1,113 @@
+"""The subject: what a server emits for each request, and what it counts meanwhile."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+from draftproof.properties.values.limits import Arrivals, Limits
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Hook, Subject
+from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.subjects.openai.counters import TOTALS, counts, observed, settled
+from draftproof.subjects.openai.dialects import DIALECTS, Asked, text_of
+from draftproof.subjects.openai.http import Server, ServerError
+
+_TEXT = "accept.emitted"
+
+
+class OpenaiSubject(Subject):
+    """A server at `url` that serves the scenario's checkpoint, with whatever draft it was started with.
+
+    `api` is how it wants to be asked: vllm, llama or sglang. `arrivals`: requests come together, or one after another
+    (serial). With `drafts`, the number of drafts that it was started with, its counters are read, too: the scenario's
+    draft must then be the server's own, and nobody else may use it meanwhile. Raises ServerError.
+    """
+
+    def __init__(
+        self, url: str, api: str = "vllm", arrivals: str = "together", drafts: str = "0", timeout: str = "60"
+    ) -> None:
+        if api not in DIALECTS:
+            raise ServerError(f"invalid --set api={api}: expected {', '.join(DIALECTS)}")
+        if arrivals not in ("together", "serial"):
+            raise ServerError(f"invalid --set arrivals={arrivals}: expected together or serial")
+        for name, number in (("drafts", drafts), ("timeout", timeout)):
+            if not number.isdigit():
+                raise ServerError(f"invalid --set {name}={number}: expected a whole number")
+        self.name = f"openai ({api})"
+        self._server, self._dialect, self._drafts = Server(url, float(timeout)), DIALECTS[api], int(drafts)
+        self.limits = Limits(
+            models=("checkpoint",),
+            max_drafts=self._drafts,
+            arrivals=cast(Arrivals, arrivals),
+            steering="none",
+            controllers=False,
+            allocation="ahead",
+            chunks="own",
+            preempts=True,
+            persistent=True,
+            variants=(),
+        )
+        self._reach()
+        if self._drafts and ("num_drafts", -1) not in counts(self._server):
+            raise ServerError(
+                f"invalid --set drafts={drafts}: expected a server whose {url}/metrics count speculative decoding, as "
+                "vLLM's do with a draft"
+            )
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        """Return the text, and the counters of scenarios with as many drafts as the server has."""
+        return frozenset({_TEXT, *(TOTALS if self._counted(scenario) else ())})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Have every request served; the whole text of each is one observation, as its rounds are not seen."""
+        before = counts(self._server) if self._counted(scenario) else {}
+        limit = scenario.memory.max_len
+        asked = [
+            Asked(request.prompt, min(request.budget, limit - len(request.prompt)), steered.stop)
+            for request, steered in zip(scenario.requests, script.requests, strict=True)
+        ]
+        at_once = len(asked) if self.limits.arrivals == "together" else 1
+        with ThreadPoolExecutor(at_once) as threads:
+            texts = list(threads.map(lambda one: text_of(self._server, self._dialect, one), asked))
+        seen = [Observation(_TEXT, Key(number, 0), text) for number, text in enumerate(texts)]
+        if self._counted(scenario):
+            seen += observed(before, settled(self._server), scenario.steps)
+        return Trace(self.name, self.channels(scenario), tuple(seen))
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return what the server offers: token ids in its answers, and counters."""
+        url = self._server.url
+        return (
+            Hook(name="token ids", found=self._answers_ids(), channels=(_TEXT,), where=url + self._dialect.path),
+            Hook(name="counters", found=self._has_counters(), channels=TOTALS, where=f"{url}/metrics"),
+        )
+
+    def _counted(self, scenario: Scenario) -> bool:
+        return 0 < self._drafts == scenario.steps
+
+    def _reach(self) -> None:
+        """Raise ServerError unless somebody answers; a server that does not tell its version is one all the same."""
+        path, field = self._dialect.version
+        try:
+            version = self._server.get_json(path).get(field, "")
+        except ServerError as error:
+            if "invalid --url" in str(error) or "did not answer" in str(error):
+                raise
+            return
+        except AttributeError:
+            return
+        self.name = f"openai ({self._dialect.name} {version})" if version else self.name
+
+    def _answers_ids(self) -> bool:
+        try:
+            return bool(text_of(self._server, self._dialect, Asked((1, 2), 1, ())))
+        except ServerError:
+            return False
+
+    def _has_counters(self) -> bool:
+        try:
+            return ("num_drafts", -1) in counts(self._server)
+        except ServerError:
+            return False

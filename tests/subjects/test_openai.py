@@ -1,0 +1,150 @@
+"""A server as a subject: what it emits is judged, and what it cannot do is told."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import draftproof
+from draftproof.cli.app import run
+from draftproof.harness.execute import Executor
+from draftproof.harness.lockstep import solved
+from draftproof.harness.workers.messages import Order
+from draftproof.properties.fit import fitted
+from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import steering
+from draftproof.properties.values.trace import Key
+from draftproof.properties.values.verdict import Outcome
+from draftproof.subjects.openai import OpenaiSubject
+from draftproof.subjects.openai.dialects import DIALECTS
+from draftproof.subjects.openai.http import ServerError
+from tests.checkpoints import tiny_llama
+from tests.subjects.fake_server import serving
+
+APIS = tuple(DIALECTS)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("served") / "llama")
+
+
+@pytest.fixture(scope="module")
+def scenarios(checkpoint: Path) -> list[Scenario]:
+    return [
+        replace(one, requests=one.requests[:2])
+        for one in draftproof.checkpoint_scenarios(checkpoint, draft="ngram", seed=0, count=6)
+        if len(one.requests) > 1 and not one.dynamic
+    ]
+
+
+reference = cache(solved)
+
+
+def answer(subject: draftproof.Subject, scenario: Scenario) -> Outcome:
+    (fit,) = fitted([scenario], subject.limits)
+    return Executor(subject, reference=reference, deadline=60.0).examine(Order(number=0, scenario=fit))
+
+
+@pytest.mark.parametrize("arrivals", ["together", "serial"])
+@pytest.mark.parametrize("api", APIS)
+def test_what_decodes_greedily_passes(api, arrivals, checkpoint, scenarios):
+    with serving(checkpoint) as server:
+        subject = OpenaiSubject(server.url, api=api, arrivals=arrivals)
+        judged = answer(subject, scenarios[0])
+        assert server.done == len(scenarios[0].requests)
+    assert (judged.outcome, judged.detail) == (Outcome.PASS, "")
+    assert "output.lossless" in judged.judged
+
+
+@pytest.mark.parametrize("wrong", ["wrong token", "short"])
+def test_a_wrong_text_fails(wrong, checkpoint, scenarios):
+    with serving(checkpoint, wrong) as server:
+        judged = answer(OpenaiSubject(server.url), scenarios[0])
+    assert judged.outcome is Outcome.FAIL
+    assert judged.failed == ("output.lossless",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("text only", "answers without token ids: expected a server that returns them; return_token_ids is in vLLM"),
+        ("stops mid-way", "stopped mid-way: IncompleteRead"),
+        ("no JSON", "answered what is no JSON: '<html>"),
+        ("refuses", "answered 400: "),
+    ],
+)
+def test_what_a_server_does_not_do_is_told(wrong, said, checkpoint, scenarios):
+    with serving(checkpoint, wrong) as server:
+        judged = answer(OpenaiSubject(server.url), scenarios[0])
+    assert (judged.outcome, judged.error) == (Outcome.CRASH, "ServerError")
+    assert said in judged.message
+
+
+def test_its_counters_are_what_a_run_adds(checkpoint, scenarios):
+    scenario = with_steps(scenarios[0], 3)
+    with serving(checkpoint) as server:
+        server.done = 7
+        subject = OpenaiSubject(server.url, drafts="3")
+        (fit,) = fitted([scenario], subject.limits)
+        trace = subject.run(fit, steering(reference(fit).script))
+        served = server.done - 7
+        assert "total.drafts" not in subject.channels(with_steps(scenarios[0], 2))
+    key = Key(-1, 0)
+    totals = {name: trace.channel(name)[key] for name in trace.channels if name.startswith("total.")}
+    assert served == len(scenario.requests)
+    assert totals == {
+        "total.rounds": served,
+        "total.drafts": 3 * served,
+        "total.accepted": 2 * served,
+        "total.accepted_at": (served, served, 0),
+    }
+
+
+def test_hooks_say_what_a_server_offers(checkpoint):
+    found = {}
+    for wrong in ("", "text only", "no metrics"):
+        with serving(checkpoint, wrong) as server:
+            found[wrong] = {hook.name: hook.found for hook in OpenaiSubject(server.url).hooks()}
+    assert found == {
+        "": {"token ids": True, "counters": True},
+        "text only": {"token ids": False, "counters": True},
+        "no metrics": {"token ids": True, "counters": False},
+    }
+
+
+def test_what_cannot_be_asked_is_told(checkpoint):
+    with serving(checkpoint, "no metrics") as server:
+        url = server.url
+        for given, said in {
+            ("url", "localhost:1"): "invalid --url 'localhost:1': expected http://HOST:PORT",
+            ("api", "soap"): "invalid --set api=soap: expected vllm, llama, sglang",
+            ("arrivals", "late"): "invalid --set arrivals=late: expected together or serial",
+            ("drafts", "few"): "invalid --set drafts=few: expected a whole number",
+            ("drafts", "3"): f"{url}/metrics answered 404",
+        }.items():
+            with pytest.raises(ServerError) as caught:
+                OpenaiSubject(**{"url": url, **dict([given])})
+            assert said in str(caught.value)
+    with pytest.raises(ServerError, match=r"invalid --url .*: expected a server that answers there, not .*refused"):
+        OpenaiSubject(url)
+
+
+def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = ["--model", str(checkpoint), "--draft", "ngram", "--subject", "openai", "--examples", "2"]
+    assert run(["check", *options]) == 2
+    assert "invalid subject 'openai' without url: expected --url URL" in " ".join(capsys.readouterr().err.split())
+    with serving(checkpoint, "wrong token") as server:
+        assert run(["check", *options, "--url", server.url, "--json", "out.json"]) == 1
+        url = server.url
+    report = json.loads(Path("out.json").read_text())
+    assert (report["verdict"], report["level"], report["subject"]) == ("FAIL", "text", "openai (vllm 0.0-fake)")
+    assert f"--subject openai --url {url}" in capsys.readouterr().out
+    assert run(["check", *options, "--url", url]) == 2
+    assert f"invalid --url '{url}': expected a server that answers there" in capsys.readouterr().err

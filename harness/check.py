@@ -36,6 +36,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, require_subject
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 
 CASES = Path(".draftproof/cases")
@@ -128,7 +129,7 @@ class Checker:
     `work` names the counts without which the whole is inconclusive, `each` those that the scenarios of every single
     draft must reach, beside what its kind asks for (None: nothing is asked of single drafts). With `guarded` scenarios
     of probes are held to their shares (S-PLAN-8), and their weights are perturbed (S-VAC-1). Of many scenarios each of
-    `processes` has its share.
+    `processes` has its share. `choice` is how the subject was named, for case files.
     """
 
     subject: Subject
@@ -140,6 +141,7 @@ class Checker:
     each: Sequence[str] | None = COMMON
     guarded: bool = True
     processes: int = 1
+    choice: SubjectChoice = BUILT_IN
 
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
@@ -207,7 +209,8 @@ class Checker:
             return
         name, label = algorithm(scenario.draft), identity.label
         origin = f"draftproof check --seed {seed}, scenario {answer.number}, draft {name}: {label}"
-        case = Case(scenario=scenario, script=self.reference(scenario).script, origin=origin)
+        script = self.reference(scenario).script
+        case = Case(scenario=scenario, script=script, origin=origin, subject=self.choice)
         # Another model or draft has other scenarios under the same seed and number.
         path = self.cases / f"seed{seed}-{answer.number}-{slug(label.split(':')[0])}-{fingerprint(scenario)}.json"
         write_whole(path, encode(case) + "\n")
@@ -248,7 +251,15 @@ def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
 
 
-def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, real: bool, device: str) -> Checker:
+def checker(
+    subject: Subject,
+    contracts: Sequence[Contract],
+    *,
+    named: bool,
+    real: bool,
+    device: str,
+    choice: SubjectChoice = BUILT_IN,
+) -> Checker:
     """Return a checker for contracts; on a CPU it has two processes, whatever this machine has.
 
     Contracts that were asked for by name only have to reach their own minimum, and a real model runs less.
@@ -256,10 +267,10 @@ def checker(subject: Subject, contracts: Sequence[Contract], *, named: bool, rea
     # A fork would take along what only one process may use: a device, a connection, somebody's threads.
     processes = 1 if device == "cuda" or not is_engine(subject) else 2
     if named:
-        return Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes)
+        return Checker(subject, contracts, work=(), each=None, guarded=False, processes=processes, choice=choice)
     if real:
-        return Checker(subject, contracts, each=REAL, guarded=False, processes=processes)
-    return Checker(subject, contracts, processes=processes)
+        return Checker(subject, contracts, each=REAL, guarded=False, processes=processes, choice=choice)
+    return Checker(subject, contracts, processes=processes, choice=choice)
 
 
 def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:

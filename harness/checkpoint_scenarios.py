@@ -114,23 +114,39 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
 
     A function of the arguments and of what the directories hold. Raises ValueError if the checkpoint is bad.
     """
-    config = read_config(path)
-    hybrid = config.has_states
-    model = Checkpoint(path=str(path), vocab=config.vocab_size)
-    variants = tuple(variant for variant in VARIANTS if hybrid or variant != "other_commit")
-    scenarios = []
+    target, scenarios = RealTarget(path, drafts), []
     drawn = generate(seed, count, sizes=SIZES[:1])
+    variants = tuple(variant for variant in VARIANTS if target.hybrid or variant != "other_commit")
     for turn, (scenario, variant) in enumerate(zip(drawn, itertools.cycle(variants), strict=False)):
         # Where both turns would come round together, drafts slip by one.
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
+        scenarios.append(target.made(scenario, chosen, turn, turn // len(drafts), variant))
+    return scenarios
+
+
+class RealTarget:
+    """A checkpoint in the place of probes, with the drafts that go with it. Raises ValueError for a bad checkpoint."""
+
+    def __init__(self, path: Path, drafts: Sequence[RealDraft]) -> None:
+        config = read_config(path)
+        self.hybrid = config.has_states
+        self._drafts = {one.name: one for one in drafts}
+        self._model = Checkpoint(path=str(path), vocab=config.vocab_size)
+
+    def exchanged(self, scenario: Scenario, turn: int) -> Scenario:
+        """Return a probe's scenario with the checkpoint, the draft of the same name, and the variant that it has."""
+        variant = scenario.variant if self.hybrid or scenario.variant != "other_commit" else "none"
+        return self.made(scenario, self._drafts[algorithm(scenario.draft)], turn, turn, variant)
+
+    def made(self, scenario: Scenario, chosen: RealDraft, turn: int, of_draft: int, variant: Variant) -> Scenario:
+        """Return a probe's scenario with the checkpoint; numbers of the turn and of the draft's own turn vary it."""
         made = with_steps(scenario, chosen.steps)
         if BY_NAME[chosen.name].proposes == "lookup":
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
-        made = _exchange(made, model, _form(chosen, turn // len(drafts)), variant)
-        scenarios.append(_with_states(made, turn, turn // len(drafts)) if hybrid else made)
-    return scenarios
+        made = _exchange(made, self._model, _form(chosen, of_draft), variant)
+        return _with_states(made, turn, of_draft) if self.hybrid else made
 
 
 def _form(chosen: RealDraft, turn: int) -> Draft:

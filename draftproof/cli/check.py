@@ -42,16 +42,13 @@ Contracts = Annotated[
 ]
 
 
-@taking(under_test=subjects.plain)
+@taking(under_test=subjects.plain, target=drafts.given)
 def check(
     under_test: subjects.UnderTest,
+    target: drafts.Given,
     seed: inputs.Seed = 0,
     examples: Examples = None,
     contract: Contracts = None,
-    draft: drafts.Draft = None,
-    model: drafts.Model = None,
-    draft_model: drafts.Folder = None,
-    mtp: drafts.Mtp = False,
     verbose: Verbose = False,
     json: inputs.Json = None,
 ) -> None:
@@ -65,21 +62,17 @@ def check(
     device, own = under_test.where, under_test.choice == BUILT_IN
     # The engine is imported last: that changes what is drawn.
     subject = None if own else under_test.made()
-    options = drafts.chosen(draft, model, draft_model, mtp, subject.limits if subject else NO_LIMITS)
+    options = drafts.chosen(target, subject.limits if subject else NO_LIMITS)
+    model = options.model
     count = examples or (MODEL_EXAMPLES if model else EXAMPLES)
     scenarios = drafts.scenarios(options, seed, count) if of_traces else []
     calls = kernel_calls(() if model or subject else of_kernels, seed, count)
     subject = subject or inputs.engine(device)
     started = time.monotonic()
+    real, named = model is not None, bool(contract)
+    check_ = checker(subject, of_traces, named=named, real=real, device=device, choice=under_test.choice)
     with screen.progress("scenarios", len(scenarios)) as advance, contextlib.closing(subject):
-        report = whole_check(
-            checker(subject, of_traces, named=bool(contract), real=model is not None, device=device),
-            scenarios,
-            calls,
-            seed,
-            device,
-            advance,
-        )
+        report = whole_check(check_, scenarios, calls, seed, device, advance)
     report = unless_skipped(report) if contract else report
     given = {"seed": seed, "examples": count, "device": device, "contract": contract}
     again = command("check", **{**given, **options.arguments, **under_test.arguments})

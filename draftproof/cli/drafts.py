@@ -78,10 +78,23 @@ class Chosen(NamedTuple):
         return {**given, "draft": self.name}
 
 
-def chosen(
-    draft: list[str] | None, model: Path | None, folder: Path | None, mtp: bool, limits: Limits = NO_LIMITS
-) -> Chosen:
+class Given(NamedTuple):
+    """The options as they were given."""
+
+    draft: list[str] | None
+    model: Path | None
+    draft_model: Path | None
+    mtp: bool
+
+
+def given(draft: Draft = None, model: Model = None, draft_model: Folder = None, mtp: Mtp = False) -> Given:
+    """Return the options of a command that name target and drafts."""
+    return Given(draft, model, draft_model, mtp)
+
+
+def chosen(options: Given, limits: Limits = NO_LIMITS) -> Chosen:
     """Return the options if they go together, and with what the subject can run. Raises InputError."""
+    draft, model, folder, mtp = options
     named = [inputs.choose(one, DRAFT_SETS, "--draft") for one in draft or ()]
     if len(named) > 1:
         raise inputs.InputError(f"invalid --draft: expected one name or all, not {' and '.join(named)}")
@@ -105,6 +118,13 @@ def chosen(
     if model and not folder and found.name in read_from("directory"):
         raise inputs.InputError(f"invalid --draft {found.name!r}: expected --draft-model with its checkpoint")
     return found
+
+
+def named(options: Chosen) -> tuple[Algorithm, ...] | None:
+    """Return the drafts that a campaign was asked for; None: whatever there is."""
+    if options.draft is None or (options.draft == "all" and options.model is not None):
+        return None
+    return tuple(name for name in drafts_of(options.draft) if name in options.of)
 
 
 def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import inputs, live, screen, subjects
+from draftproof.cli import drafts, inputs, live, screen, subjects
 from draftproof.cli.groups import taking
-from draftproof.properties.values.drafts import DRAFT_SETS, drafts_of
 from draftproof.properties.values.durations import parse_duration, show_duration
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.report.commands import command, subject_options
@@ -47,21 +46,20 @@ Examples = Annotated[
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of the generated scenarios (default: 0).", min=0, max=2**32 - 1)
 ]
-Draft = Annotated[str | None, typer.Option("--draft", help=f"{', '.join(DRAFT_SETS)} (default: all; a fault's own).")]
 Unguided = Annotated[bool, typer.Option("--unguided", help="Generate scenarios without steering by coverage.")]
 Memory = Annotated[str | None, typer.Option("--memory", help="Most memory for one worker, e.g. 4G.")]
 
 
-@taking(under_test=subjects.chosen)
+@taking(under_test=subjects.chosen, target=drafts.given)
 def fuzz(
     run: Run,
     under_test: subjects.UnderTest,
+    target: drafts.Given,
     time: Time = "10m",
     workers: Workers = None,
     until: Until = None,
     examples: Examples = None,
     seed: Seed = None,
-    draft: Draft = None,
     unguided: Unguided = False,
     memory_: Memory = None,
     json: inputs.Json = None,
@@ -82,9 +80,14 @@ def fuzz(
         raise inputs.InputError(
             f"invalid --device {device or 'cpu'!r}: expected cuda, as fault {file.fault.id} changes Triton kernels"
         )
+    subject_limits = subjects.limits_of(under_test)
+    options = drafts.chosen(target, subject_limits)
     asked = Asked(
         seed=seed,
-        drafts=None if draft is None else drafts_of(inputs.choose(draft, DRAFT_SETS, "--draft")),
+        drafts=drafts.named(options),
+        model=options.model and str(options.model),
+        draft_model=options.draft_model and str(options.draft_model),
+        mtp=options.mtp or None,
         device=None if device is None else under_test.where,
         fault=file.fault.id if file else None,
         # This tells one patch file from another.
@@ -94,7 +97,15 @@ def fuzz(
     )
     with live.watching() as watch:
         settings, end = run_campaign(
-            run, asked, limits, fault=file, workers=workers, memory=most, search=subjects.search(), watch=watch
+            run,
+            asked,
+            limits,
+            fault=file,
+            workers=workers,
+            memory=most,
+            search=subjects.search(),
+            subject_limits=subject_limits,
+            watch=watch,
         )
     report = campaign_report(end, run, settings)
     show(report, command("fuzz", run=run, time=time, workers=workers, until=until))

@@ -62,6 +62,7 @@ def shrink_(
                 width=workers,
                 note=screen.line,
                 progress=progress,
+                choice=under_test.choice,
             )
         except KeyboardInterrupt:
             screen.line(f"Interrupted. The smallest case so far is {path}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import tempfile
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from draftproof.cli import inputs
+from draftproof.cli import inputs, screen
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.report.commands import command
 
 if TYPE_CHECKING:
     from draftproof.faults.catalogue import FaultFile
@@ -191,6 +194,22 @@ def _require_here(name: str) -> None:
         raise inputs.InputError(
             f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH"
         )
+
+
+def limits_of(under_test: UnderTest) -> Limits:
+    """Return what the subject can run; another than the engine is made for this, and closed."""
+    if under_test.choice == BUILT_IN:
+        return NO_LIMITS
+    with contextlib.closing(under_test.made()) as subject:
+        return subject.limits
+
+
+def tell_whose(recorded: SubjectChoice, under_test: UnderTest) -> None:
+    """Print which options replay a case on the subject that it was found with, if these are others."""
+    if recorded == BUILT_IN or under_test.choice != BUILT_IN:
+        return
+    options = command(**recorded.options).removeprefix("draftproof ")
+    screen.line(f"This case was found with {options}; it is replayed on the built-in engine.")
 
 
 def search() -> str:

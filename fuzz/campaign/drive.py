@@ -78,6 +78,7 @@ class Campaign:
             origin=_origin(settings),
             width=width,
             deadline=lambda: pool.deadline,
+            choice=settings.subject,
         )
         self._working = 0.0
         self._told = self._shown = 0.0

@@ -23,6 +23,7 @@ from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import Outcome
 
@@ -53,6 +54,7 @@ class Findings:
     origin: str
     width: int
     deadline: Callable[[], float]
+    choice: SubjectChoice = BUILT_IN
 
     def check(self) -> Iterator[str]:
         """After a restart: yield which files are damaged, and let their findings be worked out again."""
@@ -249,7 +251,7 @@ class Findings:
             self.trouble(f"findings/{finding.slug}: the reference cannot solve it: {type(error).__name__}: {error}")
             return
         origin = f"{self.origin}, scenario {finding.first}: {finding.identity}"
-        save(path, encode(Case(scenario=scenario, script=script, origin=origin)) + "\n")
+        save(path, encode(Case(scenario=scenario, script=script, origin=origin, subject=self.choice)) + "\n")
 
 
 def _read(path: Path) -> Scenario | None:

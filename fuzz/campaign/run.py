@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from draftproof.faults.catalogue import FaultFile, read_sources
+from draftproof.fuzz.campaign.batches import BlockPlanner
 from draftproof.fuzz.campaign.drive import Campaign, CampaignEnd
+from draftproof.fuzz.campaign.fitted import FittedPlanner, offered
 from draftproof.fuzz.campaign.guide import Guide
 from draftproof.fuzz.campaign.rundir import RunDir
 from draftproof.fuzz.campaign.settings import Asked, CampaignLimits, Settings
@@ -17,6 +19,7 @@ from draftproof.harness.workers.messages import SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.coverage import universe
 from draftproof.properties.values.drafts import drafts_of
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 
 ON_GPU = 4
 """Workers where the GPU does the work."""
@@ -31,25 +34,31 @@ def run_campaign(
     workers: int | None = None,
     memory: int | None = None,
     search: str = "",
+    subject_limits: Limits = NO_LIMITS,
     watch: Callable[[CampaignStatus], None] = lambda _status: None,
 ) -> tuple[Settings, CampaignEnd]:
     """Run a campaign in the directory `path`, or resume it, within limits; return its settings and how it ended.
 
-    A new campaign with a fault gets the draft of the fault unless another was asked for. `workers`: processes (one a
-    core; 4 on a GPU); `memory`: most bytes of one; `search`: PYTHONPATH of a subject in another Python; `watch` is
-    called with the state of the campaign.
+    A new campaign with a fault gets the draft of the fault unless another was asked for, one with a checkpoint all that
+    this offers. `workers`: processes (one a core; 4 on a GPU); `memory`: most bytes of one; `search`: PYTHONPATH of a
+    subject in another Python; `subject_limits`: what the subject can run; `watch` is called with the state of the
+    campaign.
 
     Raises CampaignError, DeviceError, and StalePatchError or PatchError for a fault that does not fit the sources.
     """
     with RunDir(path) as directory:
         if asked.drafts is None and fault is not None and directory.settings is None:
             asked = asked._replace(drafts=drafts_of(fault.fault.draft))
+        if asked.drafts is None and asked.model and directory.settings is None:
+            asked = asked._replace(drafts=offered(asked.model, asked.draft_model or "", subject_limits))
         settings = directory.begin(asked, read_sources(), fault)
         device = settings.device if settings.subject.python else present(settings.device)
         count = workers or (ON_GPU if device == "cuda" else len(os.sched_getaffinity(0)))
         folder = str(directory.subject.resolve()) if settings.hunks else ""
         spec = SubjectSpec(device=device, folder=folder, hunks=settings.hunks, subject=settings.subject, search=search)
-        guide = Guide(settings.seed, settings.drafts, guided=settings.guided)
+        guide: BlockPlanner = Guide(settings.seed, settings.drafts, guided=settings.guided)
+        if settings.model or subject_limits != NO_LIMITS:
+            guide = FittedPlanner(guide, settings, subject_limits)
         possible = universe(settings.drafts)
         with Pool(spec, count, directory.workers, memory=memory) as pool:
             campaign = Campaign(directory, settings, limits, pool, guide, possible=possible, width=count, watch=watch)

@@ -39,7 +39,8 @@ class Settings(Value, frozen=True, kw_only=True):
 
     `fault` is the id of what was brought into the copy of the sources in RUN/subject ("": nothing was), `patch` a
     checksum of its diff if it came from a file, and `hunks` are its counters. `subject`: another subject than the
-    engine. `strategies` is the version of what generates scenarios.
+    engine. `model` is the directory of a checkpoint in the place of probes, `draft_model` that of its draft; with `mtp`
+    its first MTP layer is the head. `strategies` is the version of what generates scenarios.
     """
 
     seed: int = 0
@@ -49,6 +50,9 @@ class Settings(Value, frozen=True, kw_only=True):
     patch: str = ""
     hunks: tuple[str, ...] = ()
     subject: SubjectChoice = BUILT_IN
+    model: str = ""
+    draft_model: str = ""
+    mtp: bool = False
     guided: bool = True
     strategies: int = STRATEGIES
 
@@ -74,6 +78,9 @@ class Asked(NamedTuple):
     fault: str | None = None
     patch: str | None = None
     subject: SubjectChoice | None = None
+    model: str | None = None
+    draft_model: str | None = None
+    mtp: bool | None = None
     guided: bool | None = None
 
 

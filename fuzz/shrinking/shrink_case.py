@@ -13,6 +13,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode, read_case
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import Outcome
 
@@ -52,12 +53,13 @@ def shrink_case(
     width: int,
     note: Callable[[str], None] = lambda _text: None,
     progress: Callable[[Scenario], None] = lambda _scenario: None,
+    choice: SubjectChoice = BUILT_IN,
 ) -> ShrinkReport:
     """Shrink a scenario, read from `case`, for at most `budget` seconds, and keep the smallest one in `out`.
 
     `width` candidates run at a time. If `out` holds a smaller case of the same failure already, shrinking resumes from
-    it. `note` is told in words where shrinking starts, `progress` is given every smaller scenario. Raises OSError for a
-    file that cannot be written, and RuntimeError if the case could not be judged.
+    it. `choice` is what runs it; `note` is told in words where shrinking starts, `progress` is given every smaller
+    scenario. Raises OSError for a file that cannot be written, and RuntimeError if the case could not be judged.
     """
     answer = run([scenario])[0]
     identity = answer.identity
@@ -71,7 +73,8 @@ def shrink_case(
     def keep(smaller: Scenario) -> None:
         progress(smaller)
         script = solved(smaller).script
-        write_whole(out, encode(Case(scenario=smaller, script=script, origin=f"shrunk from {case}")) + "\n")
+        made = Case(scenario=smaller, script=script, origin=f"shrunk from {case}", subject=choice)
+        write_whole(out, encode(made) + "\n")
 
     keep(scenario)
     found = shrink(scenario, answer, run, budget=budget, width=width, saved=keep)

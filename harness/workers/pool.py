@@ -23,6 +23,7 @@ from draftproof.harness.workers.messages import Answer, AnyOrder, Order, Ready, 
 from draftproof.harness.workers.process import WorkerProcess, environments
 from draftproof.harness.workers.start import Start, spawn
 from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.subject_choice import BUILT_IN
 
 LEAST_DEADLINE = {"cpu": 10.0, "cuda": 60.0}
 """Seconds; on a GPU an order may have to compile a kernel first."""
@@ -73,7 +74,8 @@ class Pool:
     """`count` workers of one spec, with journals and logs in `folder`.
 
     `deadline`: seconds for one order; None: calibrated, that is the larger of LEAST_DEADLINE and SLOWER times what the
-    slowest of a few fixed scenarios takes in any worker at its first start (UNCALIBRATED until one of them ran).
+    slowest of a few fixed scenarios takes in any worker at its first start (UNCALIBRATED until one of them ran, and for
+    any subject but the built-in engine).
     `memory`: bytes that a worker may hold; None: any. Both are looked after in `poll` and `run`. `start`: `spawn`, or
     `fork(serve)` for workers that have everything loaded.
     """
@@ -91,7 +93,9 @@ class Pool:
         if count < 1:
             raise ValueError(f"invalid count {count}: expected at least 1 worker")
         self._spec, self._count, self._folder = spec, count, folder
-        self._wanted_deadline, self._memory, self._start_method = deadline, memory, start
+        # Nobody knows which scenarios a subject of somebody else can run: it has what is never calibrated.
+        foreign = UNCALIBRATED if spec.subject != BUILT_IN else None
+        self._wanted_deadline, self._memory, self._start_method = deadline or foreign, memory, start
         self._slowest = 0.0
         self._queue: deque[_Task] = deque()
         self._done: deque[tuple[int, Answer]] = deque()

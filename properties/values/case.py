@@ -13,17 +13,19 @@ import msgspec.inspect
 from draftproof.properties.values.base import Value, explain
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 T = TypeVar("T", bound=Value)
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """A case file: a scenario, the script that the reference made of it, and where it came from."""
+    """A case file: a scenario, the script that the reference made of it, where it came from, and whose it is."""
 
     scenario: Scenario
     script: Script
     origin: str = ""
+    subject: SubjectChoice = BUILT_IN
     version: int = VERSION
 
 
@@ -70,6 +72,13 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
         return validate(scenario), script
     except InvalidScenarioError as error:
         raise InvalidScenarioError(f"{path}: {error}") from None
+
+
+def case_subject(path: Path) -> SubjectChoice:
+    """Return whose failure a case file is; of a bare scenario nobody knows. Raises what `read_case` raises."""
+    read_case(path)
+    text = path.read_bytes()
+    return decode(text, Case, name=str(path)).subject if b'"scenario"' in text else BUILT_IN
 
 
 def _problem(message: str, raw: Any, kind: type) -> str:

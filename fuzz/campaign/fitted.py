@@ -1,0 +1,60 @@
+"""Scenarios of a campaign made runnable: on a checkpoint where it has one, and fitted to what its subject can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from draftproof.fuzz.campaign.batches import BlockPlanner
+from draftproof.fuzz.campaign.settings import CampaignError, Settings
+from draftproof.harness.checkpoint_scenarios import RealTarget, every_draft, one_draft
+from draftproof.properties.fit import fit
+from draftproof.properties.values.drafts import Algorithm, read_from
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Scenario
+
+_FROM_FOLDER = read_from("directory", "directory or seed")
+
+
+class FittedPlanner:
+    """Plans what another planner does, for the checkpoint of the settings and within limits.
+
+    Raises CampaignError for directories that do not go together, `block` UnfitError for a subject that takes none of
+    what is planned.
+    """
+
+    def __init__(self, planner: BlockPlanner, settings: Settings, limits: Limits) -> None:
+        self._planner, self._limits, self._target = planner, limits, _target(settings)
+
+    def block(self, number: int, seen: Mapping[str, int], corpus: Sequence[Scenario]) -> Sequence[tuple[Scenario, str]]:
+        """Return the same block, each scenario exchanged and fitted."""
+        planned = self._planner.block(number, seen, corpus)
+        turns = range(number * len(planned), (number + 1) * len(planned))
+        return [(self._runnable(one, turn), why) for turn, (one, why) in zip(turns, planned, strict=True)]
+
+    def _runnable(self, scenario: Scenario, turn: int) -> Scenario:
+        made = self._target.exchanged(scenario, turn) if self._target else scenario
+        return fit(made, self._limits)
+
+
+def offered(model: str, folder: str, limits: Limits) -> tuple[Algorithm, ...]:
+    """Return the drafts that directories offer and a subject has. Raises CampaignError."""
+    try:
+        offer = every_draft(Path(model), Path(folder) if folder else None, 0)
+    except (ValueError, OSError) as error:
+        raise CampaignError(f"--model {model}: {error}") from None
+    return tuple(one.name for one in offer.drafts if one.name in limits.drafts)
+
+
+def _target(settings: Settings) -> RealTarget | None:
+    if not settings.model:
+        return None
+    path, folder = Path(settings.model), Path(settings.draft_model) if settings.draft_model else None
+    try:
+        drafts = [
+            one_draft(path, name, folder if name in _FROM_FOLDER else None, settings.seed, built_in=settings.mtp)
+            for name in settings.drafts
+        ]
+        return RealTarget(path, drafts)
+    except (ValueError, OSError) as error:
+        raise CampaignError(f"--model {path}: {error}") from None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from draftproof.properties.values.limits import Limits as Limits
     from draftproof.properties.values.scenario import Scenario as Scenario
     from draftproof.properties.values.script import Script as Script
+    from draftproof.properties.values.subject import Hook as Hook
     from draftproof.properties.values.subject import Subject as Subject
     from draftproof.properties.values.trace import Observation as Observation
     from draftproof.properties.values.trace import Trace as Trace
@@ -42,7 +43,7 @@ _NAMES = {
     "properties.judge": "judge",
     "properties.strategies.scenarios": "generate scenarios",
     "properties.conformance": "conformance",
-    "properties.values.subject": "Subject",
+    "properties.values.subject": "Hook Subject",
     "properties.values.case": "read_case",
     "properties.values.limits": "Limits",
     "properties.values.scenario": "Scenario",

@@ -6,6 +6,7 @@ It is loaded by every pytest run in an environment that has Draftproof, so it im
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ __all__ = ["pytest_cmdline_main", "pytest_sessionfinish", "pytest_sessionstart"]
 if TYPE_CHECKING:
     from draftproof.properties.values.drafts import Algorithm
     from draftproof.properties.values.subject import Subject
+    from draftproof.properties.values.subject_choice import SubjectChoice
     from draftproof.pytest_checks import ProfileScenarios
 
 PROFILES = {"ci": 60, "nightly": 1000, "campaign": 0}
@@ -46,7 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"how much a check runs ({counted} scenarios, campaign: by time); a profile of Hypothesis, too",
     )
     group.addoption("--draftproof-device", choices=("cpu", "cuda"), help="where the engine under test runs (cpu)")
-    group.addoption("--draftproof-subject", metavar="package.module:name", help="makes draftproof_subject")
+    group.addoption("--draftproof-subject", metavar="NAME", help="makes draftproof_subject: as --subject of `check`")
+    group.addoption("--draftproof-python", metavar="ENV/bin/python", help="the interpreter that it runs in")
+    group.addoption("--draftproof-url", metavar="URL", help="the address of its server")
+    group.addoption("--draftproof-set", metavar="NAME=VALUE", action="append", help="an argument of its own")
+    group.addoption("--draftproof-model", metavar="DIR", help="scenarios of this checkpoint, not of probes")
+    group.addoption("--draftproof-draft", metavar="NAME", help="scenarios of this draft only")
+    group.addoption("--draftproof-draft-model", metavar="DIR", help="with --draftproof-model: the draft's checkpoint")
     group.addoption("--draftproof-seed", type=int, help="where scenarios come from (0)")
     group.addoption("--draftproof-examples", type=int, help="scenarios of a check, whatever its profile")
     group.addoption("--draftproof-time", type=_seconds, help="how long one check of a campaign takes (10m)")
@@ -89,11 +97,36 @@ def _check_options(config: pytest.Config) -> None:
         _check_case(case)
     if _option(config, "device") == "cuda" and not _devices():
         raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
-    subject = _option(config, "subject", "package.module:name")
-    from draftproof.properties.values.names import is_factory_name
+    if has_options(config):
+        _choice(config)
+    if (draft := _option(config, "draft")) is not None:
+        from draftproof.properties.values.drafts import ALGORITHMS
 
-    if not is_factory_name(subject):
-        raise pytest.UsageError(f"invalid --draftproof-subject {subject!r}: expected package.module:name")
+        if draft not in ALGORITHMS:
+            raise pytest.UsageError(f"invalid --draftproof-draft {draft!r}: expected {', '.join(ALGORITHMS)}")
+    if _option(config, "draft-model") is not None and _option(config, "model") is None:
+        raise pytest.UsageError("invalid --draftproof-draft-model: expected only together with --draftproof-model")
+
+
+def _choice(config: pytest.Config) -> SubjectChoice:
+    """Return the subject that the options name. Raises UsageError."""
+    from draftproof.properties.values.subject_choice import SubjectChoice
+    from draftproof.subjects.making import SubjectNameError, resolved
+
+    name, python, url = (_option(config, one, "") for one in ("subject", "python", "url"))
+    given = _option(config, "set", [])
+    pairs = [one.partition("=") for one in given]
+    if wrong := next((one for one in pairs if not (one[0].isidentifier() and one[1])), None):
+        raise pytest.UsageError(f"invalid --draftproof-set {''.join(wrong)!r}: expected NAME=VALUE")
+    if not name and (python or url or given):
+        raise pytest.UsageError("invalid --draftproof-python, -url or -set: expected with --draftproof-subject")
+    try:
+        if name and not python:
+            resolved(name)
+    except SubjectNameError as error:
+        raise pytest.UsageError(str(error).replace("invalid subject", "invalid --draftproof-subject", 1)) from None
+    settings = {**({"url": url} if url else {}), **{key: value for key, _, value in pairs}}
+    return SubjectChoice(name=name, python=python, settings=settings)
 
 
 def _check_case(path: str) -> None:
@@ -170,11 +203,12 @@ def draftproof_share(request: pytest.FixtureRequest) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="session")
-def draftproof_drafts() -> tuple[Algorithm, ...]:
+def draftproof_drafts(pytestconfig: pytest.Config) -> tuple[Algorithm, ...]:
     """Return the drafts whose scenarios are run; define this fixture yourself if your subject has only some of them."""
     from draftproof.properties.values.drafts import ALGORITHMS
 
-    return ALGORITHMS
+    named = _option(pytestconfig, "draft")
+    return ALGORITHMS if named is None else (named,)
 
 
 @pytest.fixture
@@ -193,18 +227,23 @@ def draftproof_scenarios(
         drafts=tuple(draftproof_drafts),
         share=draftproof_share,
         case=_option(pytestconfig, "case"),
+        model=_option(pytestconfig, "model"),
+        draft_model=_option(pytestconfig, "draft-model"),
     )
 
 
 @pytest.fixture(scope="session")
-def draftproof_subject(pytestconfig: pytest.Config) -> Subject:
-    """Return the subject under test; define a fixture of this name to test your own."""
+def draftproof_subject(pytestconfig: pytest.Config) -> Generator[Subject]:
+    """Yield the subject under test; define a fixture of this name to test your own."""
     from draftproof.pytest_checks import make_subject
 
     try:
-        return make_subject(_option(pytestconfig, "subject", ""), _option(pytestconfig, "device", "cpu"))
+        search = os.environ.get("PYTHONPATH", "")
+        subject = make_subject(_choice(pytestconfig), _option(pytestconfig, "device", "cpu"), search)
     except ValueError as error:
         pytest.fail(str(error), pytrace=False)
+    with contextlib.closing(subject):
+        yield subject
 
 
 @pytest.fixture
@@ -219,6 +258,7 @@ def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: Profi
         cases=config.rootpath / ".draftproof" / "cases",
         test=plain(item.nodeid),
         device=_option(config, "device", "cpu"),
+        choice=_choice(config),
         share=draftproof_scenarios.share,
         record=item.user_properties.append,
     )

@@ -15,12 +15,13 @@ from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.lockstep import solved
-from draftproof.harness.subjects import Device, is_engine, make, present
-from draftproof.harness.workers.messages import Order
+from draftproof.harness.subjects import Device, is_engine, make_from, present
+from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fit
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, encode, read_case
@@ -28,7 +29,7 @@ from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.subject_choice import SubjectChoice
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
 from draftproof.report.commands import command
@@ -65,7 +66,7 @@ class ProfileScenarios:
     """Scenarios to walk through, as often as one likes: always the same ones, but for how far a campaign gets.
 
     `share` (which, of how many) are taken in turns from `count`; with `seconds` instead, seeds are. `case`: a file that
-    stands for them all.
+    stands for them all. `model` is a checkpoint in the place of probes, `draft_model` that of its draft.
     """
 
     seed: int
@@ -74,18 +75,31 @@ class ProfileScenarios:
     drafts: tuple[Algorithm, ...] = ALGORITHMS
     share: tuple[int, int] = (0, 1)
     case: str | None = None
+    model: str | None = None
+    draft_model: str | None = None
 
     def __iter__(self) -> Iterator[Scenario]:
         if self.case is not None:
             return iter([read_case(Path(self.case))[0]])
         if self.count:
-            return iter(generate(self.seed, self.count, self.drafts)[self.share[0] :: self.share[1]])
+            return iter(self._drawn(self.seed, self.count)[self.share[0] :: self.share[1]])
         return self._campaign()
+
+    def _drawn(self, seed: int, count: int) -> list[Scenario]:
+        if self.model is None:
+            return generate(seed, count, self.drafts)
+        from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
+
+        path, folder = Path(self.model), Path(self.draft_model) if self.draft_model else None
+        if len(self.drafts) == 1:
+            return real_scenarios(path, [one_draft(path, self.drafts[0], folder, seed)], seed, count)
+        offered = [one for one in every_draft(path, folder, seed).drafts if one.name in self.drafts]
+        return real_scenarios(path, offered, seed, count)
 
     def _campaign(self) -> Iterator[Scenario]:
         until, (seed, step) = time.monotonic() + self.seconds, self.share
         while True:
-            for scenario in generate(self.seed + seed, BLOCK, self.drafts):
+            for scenario in self._drawn(self.seed + seed, BLOCK):
                 yield scenario
                 if time.monotonic() > until:
                     return
@@ -109,7 +123,8 @@ class Check:
     """What the fixture draftproof_check is.
 
     `subject` makes the one that is meant if none is given, `cases` is where failing ones are kept, `test` the id of the
-    test, `share` which part of its scenarios these are (which, of how many), and `record` is told properties of it.
+    test, `choice` how the subject was named, `share` which part of its scenarios these are (which, of how many), and
+    `record` is told properties of it.
     """
 
     subject: Callable[[], Subject]
@@ -117,6 +132,7 @@ class Check:
     cases: Path = CASES
     test: str = ""
     device: str = "cpu"
+    choice: SubjectChoice = BUILT_IN
     share: tuple[int, int] = (0, 1)
     record: Callable[[tuple[str, object]], None] = field(default=lambda _: None)
 
@@ -163,12 +179,12 @@ class Check:
                 counted.append(counts(ran))
 
         executor = Executor(subject, contracts=contracts, deadline=DEADLINE, observe=observe)
-        for scenario in scenarios:
+        for scenario in (fit(one, subject.limits) for one in scenarios):
             failure = _hold(executor, scenario)
             if failure is not None:
                 # The first of a kind is the one that is told.
                 is_known = any(one.identity.is_same(failure.identity, SAME) for one in found)
-                kept = failure if is_known else _kept(failure, scenario, self.cases / name)
+                kept = failure if is_known else _kept(failure, scenario, self.cases / name, self.choice)
                 found.append(self._replayable(kept, subject))
         return judged, counted, found
 
@@ -193,13 +209,16 @@ def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Pa
         raise ContractError((kept._replace(replay=again),))
 
 
-def make_subject(name: str, device: Device) -> Subject:
-    """Return the subject that "package.module:name" makes, or the engine. Raises ValueError."""
-    present(device, "--draftproof-device")
+def make_subject(choice: SubjectChoice, device: Device, search: str = "") -> Subject:
+    """Return the subject of a choice, or the engine; `search` is PYTHONPATH in another Python. Raises ValueError."""
+    if not choice.python:
+        present(device, "--draftproof-device")
     try:
-        return make(SubjectChoice(name=name), device)
+        return make_from(SubjectSpec(device=device, subject=choice, search=search))
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"invalid --draftproof-subject {name!r}: expected package.module:name ({error})") from error
+        raise ValueError(
+            f"invalid --draftproof-subject {choice.name!r}: expected package.module:name ({error})"
+        ) from error
 
 
 def named_contracts(names: Sequence[str]) -> tuple[Contract, ...]:
@@ -223,9 +242,10 @@ def _hold(executor: Executor, scenario: Scenario) -> Failure | None:
     return Failure(answer.outcome, identity, f"{identity.contract}: {answer.reason}", "", detail=answer.detail)
 
 
-def _kept(found: Failure, scenario: Scenario, cases: Path) -> Failure:
+def _kept(found: Failure, scenario: Scenario, cases: Path, choice: SubjectChoice = BUILT_IN) -> Failure:
     """Write the case file, one for each identity and draft: with Hypothesis the last one, which is the smallest."""
-    case = Case(scenario=scenario, script=solved(scenario).script, origin=f"pytest: {found.identity.text}")
+    origin = f"pytest: {found.identity.text}"
+    case = Case(scenario=scenario, script=solved(scenario).script, origin=origin, subject=choice)
     draft: str = algorithm(scenario.draft)
     if isinstance(scenario.model, Checkpoint):
         draft = f"{draft}-{fingerprint(scenario.model)}-{fingerprint(scenario.draft)}"

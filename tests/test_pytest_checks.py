@@ -13,6 +13,7 @@ from draftproof.plugin import plain
 from draftproof.properties.values.case import read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.trace import Trace
 from draftproof.pytest_checks import Check, ContractError, hold, make_subject
 from draftproof.pytest_summary import summary, workflow_commands
@@ -140,7 +141,9 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
 
     scenarios = generate(3, 1)
     monkeypatch.setattr(EngineSubject, "run", out_of_range)
-    check = Check(subject=lambda: make_subject("", "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu")
+    check = Check(
+        subject=lambda: make_subject(BUILT_IN, "cpu"), scenarios=scenarios, cases=tmp_path, test="t", device="cpu"
+    )
     with pytest.raises(
         ContractError, match=r"replay: draftproof replay .*crash-indexerror-\w+-\w+\.json --device cpu"
     ) as caught:
@@ -149,7 +152,7 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     assert read_case(Path(found.case))[0] == scenarios[0]
     assert found.outcome == "CRASH"
     with pytest.raises(ContractError, match="replay: draftproof replay"):
-        hold(make_subject("", "cpu"), scenarios[0], cases=tmp_path)
+        hold(make_subject(BUILT_IN, "cpu"), scenarios[0], cases=tmp_path)
 
 
 @pytest.mark.parametrize(

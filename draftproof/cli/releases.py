@@ -71,7 +71,7 @@ def releases(
 
     if bool(cases) == (model is not None):
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
-    options = drafts.chosen(draft, model, draft_model, mtp)
+    options = drafts.chosen(drafts.Given(draft, model, draft_model, mtp))
     scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
     with _releases(package, subject, settings, environments, timeout) as them:
         known = index.listed(package)

@@ -11,6 +11,7 @@ NAMES = [
     "CheckReport",
     "Divergence",
     "EngineSubject",
+    "Hook",
     "Limits",
     "Observation",
     "Outcome",

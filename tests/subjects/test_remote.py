@@ -196,7 +196,7 @@ def test_a_setting_that_it_does_not_take_is_told(lean):
 
 def test_a_python_that_cannot_serve_is_told(tmp_path, bare_python):
     old = tmp_path / "python"
-    old.write_text('#!/bin/sh\nprintf \'\\047\\0\\0\\0\\0\\0\\0\\0{"python":"2.7.18","lacks":"python","why":1}\'\n')
+    old.write_text('#!/bin/sh\nprintf \'\\054\\0\\0\\0\\0\\0\\0\\0{"python":"2.7.18","lacks":"python","why":1}\'\n')
     old.chmod(0o755)
     (tmp_path / "text").write_text("no program")
     for python, said in {
@@ -205,7 +205,7 @@ def test_a_python_that_cannot_serve_is_told(tmp_path, bare_python):
         str(Path(bare_python).parent.parent): f"did you mean {bare_python}?",
         str(tmp_path / "text"): "it cannot be run: Permission denied",
         "/bin/true": "its process ended before that (exit 0): it printed nothing",
-        "/bin/cat": "its process ended before that (garbled answer): it printed nothing",
+        "/bin/cat": "its process ended before that (garbled answer)",
         str(old): "expected Python 3.10 or newer, not 2.7.18",
         bare_python: f"cannot import numpy (ModuleNotFoundError: No module named 'numpy'); try: {bare_python} -m pip",
     }.items():

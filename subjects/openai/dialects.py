@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from draftproof.subjects.openai.http import Server, ServerError
 
 
-class Asked(NamedTuple):
+class ServerRequest(NamedTuple):
     """A request: its prompt, most tokens to emit, and the ids that end it."""
 
     prompt: tuple[int, ...]
@@ -24,7 +24,7 @@ class Dialect(NamedTuple):
 
     name: str
     path: str
-    body: Callable[[Asked], dict[str, Any]]
+    body: Callable[[ServerRequest], dict[str, Any]]
     ids: Callable[[Any], Any]
     stopped_at: Callable[[Any], Any]
     version: tuple[str, str]
@@ -32,7 +32,7 @@ class Dialect(NamedTuple):
     hint: str = ""
 
 
-def _completions(asked: Asked) -> dict[str, Any]:
+def _completions(asked: ServerRequest) -> dict[str, Any]:
     return {
         "prompt": list(asked.prompt),
         "max_tokens": asked.most,
@@ -43,7 +43,7 @@ def _completions(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _llama(asked: Asked) -> dict[str, Any]:
+def _llama(asked: ServerRequest) -> dict[str, Any]:
     return {
         "prompt": list(asked.prompt),
         "n_predict": asked.most,
@@ -53,7 +53,7 @@ def _llama(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _generate(asked: Asked) -> dict[str, Any]:
+def _generate(asked: ServerRequest) -> dict[str, Any]:
     params = {"temperature": 0, "max_new_tokens": asked.most, "stop_token_ids": list(asked.stops), "ignore_eos": True}
     return {"input_ids": list(asked.prompt), "sampling_params": params}
 
@@ -98,7 +98,7 @@ DIALECTS = {
 }
 
 
-def text_of(server: Server, dialect: Dialect, asked: Asked) -> tuple[int, ...]:
+def text_of(server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
     """Return the tokens that a server emits for a request. Raises ServerError."""
     answer = server.post(dialect.path, dialect.body(asked))
     try:

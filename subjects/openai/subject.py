@@ -11,7 +11,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.subjects.openai.counters import TOTALS, counts, observed, settled
-from draftproof.subjects.openai.dialects import DIALECTS, Asked, text_of
+from draftproof.subjects.openai.dialects import DIALECTS, ServerRequest, text_of
 from draftproof.subjects.openai.http import Server, ServerError
 
 _TEXT = "accept.emitted"
@@ -65,7 +65,7 @@ class OpenaiSubject(Subject):
         before = counts(self._server) if self._counted(scenario) else {}
         limit = scenario.memory.max_len
         asked = [
-            Asked(request.prompt, min(request.budget, limit - len(request.prompt)), steered.stop)
+            ServerRequest(request.prompt, min(request.budget, limit - len(request.prompt)), steered.stop)
             for request, steered in zip(scenario.requests, script.requests, strict=True)
         ]
         at_once = len(asked) if self.limits.arrivals == "together" else 1
@@ -102,7 +102,7 @@ class OpenaiSubject(Subject):
 
     def _answers_ids(self) -> bool:
         try:
-            return bool(text_of(self._server, self._dialect, Asked((1, 2), 1, ())))
+            return bool(text_of(self._server, self._dialect, ServerRequest((1, 2), 1, ())))
         except ServerError:
             return False
 

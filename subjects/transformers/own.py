@@ -41,7 +41,7 @@ class OwnGenerator:
         """Take hooks away."""
 
 
-class Lookup(OwnGenerator):
+class LookupGenerator(OwnGenerator):
     """Prompt lookup. A stop token may be proposed, as by every other draft."""
 
     def __init__(self, inner: CandidateGenerator) -> None:
@@ -49,7 +49,7 @@ class Lookup(OwnGenerator):
         self.inner.max_length, self.inner.eos_token_id = _NO_LIMIT, None
 
 
-class Assistant(OwnGenerator):
+class AssistantGenerator(OwnGenerator):
     """A smaller model: always `count` drafts, however sure it is of them, and stop tokens among them."""
 
     def __init__(self, inner: CandidateGenerator) -> None:
@@ -96,7 +96,7 @@ class Assistant(OwnGenerator):
         self._taps.detach()
 
 
-class Chain(OwnGenerator):
+class MtpGenerator(OwnGenerator):
     """MTP layers. Where other drafts than theirs were accepted they begin again with the first token."""
 
     def __init__(self, inner: CandidateGenerator) -> None:
@@ -129,7 +129,7 @@ class Chain(OwnGenerator):
         return {**given, "model_outputs": SimpleNamespace(hidden_states=(self._hidden,))}
 
 
-class Block(OwnGenerator):
+class BlockGenerator(OwnGenerator):
     """A DFlash draft, whose block is as long as the round's drafts ask for (docs/semantics.md, S-DFLASH-2)."""
 
     def __init__(self, inner: CandidateGenerator) -> None:
@@ -148,7 +148,12 @@ class Block(OwnGenerator):
         return tuple(found[0, input_ids.shape[1] :].tolist())
 
 
-_OF: dict[str, type[OwnGenerator]] = {"ngram": Lookup, "standalone": Assistant, "mtp": Chain, "dflash": Block}
+_OF: dict[str, type[OwnGenerator]] = {
+    "ngram": LookupGenerator,
+    "standalone": AssistantGenerator,
+    "mtp": MtpGenerator,
+    "dflash": BlockGenerator,
+}
 
 
 def own_generator(scenario: Scenario, inner: CandidateGenerator) -> OwnGenerator:

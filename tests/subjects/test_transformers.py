@@ -129,7 +129,7 @@ def test_an_assistant_forgets_what_it_proposed_where_other_drafts_were_accepted(
         )
 
     assert furthest() < 1e-3
-    monkeypatch.setattr("draftproof.subjects.transformers.own.Assistant._forget", lambda *_: None)
+    monkeypatch.setattr("draftproof.subjects.transformers.own.AssistantGenerator._forget", lambda *_: None)
     assert furthest() > 1e-2
 
 

@@ -22,6 +22,7 @@ from draftproof.properties.coverage.counts import counts
 from draftproof.properties.diagnosis.timeline import timeline
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import Judgement, judge
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script, steering
 from draftproof.properties.values.subject import Subject
@@ -74,6 +75,7 @@ class Executor:
     ) -> None:
         self._subject, self._contracts, self._reference = subject, contracts, reference
         self._deadline, self._observe, self._journal = deadline, observe, journal
+        self._started = False
         if journal and hasattr(subject, "announce"):
             subject.announce = journal.announce
 
@@ -95,13 +97,14 @@ class Executor:
     def examine(self, order: Order) -> Answer:
         """Run and judge a scenario of our own. What the subject raises is a CRASH; raises what our own code raises."""
         subject = _Journalled(self._subject, self._journal) if self._journal else self._subject
+        deadline = self._next_deadline()
         try:
-            with time_limit(self._deadline):
+            with time_limit(deadline):
                 ran = evidence(subject, order.scenario, self._solved)
         except SubjectCrashedError as crash:
             return self._crashed(order, crash)
         except TimeLimitError as late:
-            reason = f"the subject did not finish within {self._deadline:g} s"
+            reason = f"the subject did not finish within {deadline:g} s"
             detail = "\n".join((reason, *getattr(late, "__notes__", ())))
             return Answer(number=order.number, outcome=Outcome.HANG, reason=reason, detail=detail)
         self._enter("judge")
@@ -111,6 +114,14 @@ class Executor:
             return self._crashed(order, SubjectCrashedError("at its end", error))
         self._observe(ran, judged)
         return _described(order, ran, judged)
+
+    def _next_deadline(self) -> float | None:
+        """Return the seconds for the next scenario: the first has those that a model takes to load besides."""
+        starting, self._started = not self._started, True
+        limits = getattr(self._subject, "limits", None)
+        if self._deadline is None or not starting or not isinstance(limits, Limits):
+            return self._deadline
+        return self._deadline + limits.start_seconds
 
     def run_plain(self, order: PlainOrder) -> Answer:
         """Run the subject on its own, and compare its output with plain greedy decoding."""

@@ -193,9 +193,10 @@ class TraceRecorder(Probes):
     def report_totals(self) -> None:
         """Report the counters of the engine."""
         totals = self._engine.draft_counters
-        values = (totals.rounds, totals.drafts, totals.accepted, tuple(totals.accepted_at))
-        for name, value in zip(("rounds", "drafts", "accepted", "accepted_at"), values, strict=True):
-            self._log.add(f"total.{name}", Key(-1, 0), value)
+        self._log.add("total.rounds", Key(-1, 0), totals.rounds)
+        self._log.add("total.drafts", Key(-1, 0), totals.drafts)
+        self._log.add("total.accepted", Key(-1, 0), totals.accepted)
+        self._log.add("total.accepted_at", Key(-1, 0), tuple(totals.accepted_at))
 
     def report_reachable(self, step: int, service: int) -> None:
         """Report what can be reached from an idle engine, but for its observers."""

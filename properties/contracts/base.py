@@ -82,8 +82,16 @@ def contract(
 ) -> Contract:
     """Return a contract; `minimum` names counts, separated by spaces, and `rest` are other fields of Contract."""
     least = tuple(minimum.split())
-    others = {"reads": frozenset(reads), "also": frozenset(also), "partial": frozenset(partial)}
-    return Contract(name, frozenset(needs), least, differences, **others, **rest)
+    return Contract(
+        name,
+        frozenset(needs),
+        least,
+        differences,
+        reads=frozenset(reads),
+        also=frozenset(also),
+        partial=frozenset(partial),
+        **rest,
+    )
 
 
 def listed(

@@ -6,6 +6,8 @@ A subject is held to what its draft has: a trace declares no channel of another 
 
 from __future__ import annotations
 
+from functools import partial
+
 from draftproof.properties.contracts.base import Contract, Differences, contract, equals, explained
 from draftproof.properties.diagnosis.compare import differing, first_divergence
 from draftproof.properties.diagnosis.lanes import parts, same
@@ -92,19 +94,17 @@ def _verified(evidence: Evidence) -> Differences:
     """Check that a round verifies what is forced, or else what was proposed: by the subject, if it says so."""
     tells = "propose.tokens" in evidence.subject.channels
     proposed = (evidence.subject if tells else evidence.reference).typed("propose.tokens", TokenIds)
-    expected: dict[Key, Datum] = {}
+    asked: dict[Key, Datum] = {}
     for request, script in enumerate(evidence.script.requests):
         for number, round_ in enumerate((script.first, *script.rounds)):
             key = Key(request, number)
             drafts = proposed.get(key) if round_ is None or round_.forced is None else round_.forced
             if drafts is not None:
-                expected[key] = drafts
+                asked[key] = drafts
     got = evidence.subject.channel("round.drafts")
-    if tells:
-        # What it says of itself is the same on every continuation, but for what is forced where.
-        expected, got = (comparison.before_ties("round.drafts", values, evidence.ties) for values in (expected, got))
-    else:
-        expected, got = (evidence.comparable("round.drafts", values) for values in (expected, got))
+    # What it says of itself is the same on every continuation, but for what is forced where.
+    kept = partial(comparison.before_ties, ties=evidence.ties) if tells else evidence.comparable
+    expected, got = kept("round.drafts", asked), kept("round.drafts", got)
     yield first_divergence("draft.verified", "round.drafts", expected, got)
 
 

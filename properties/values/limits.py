@@ -37,7 +37,8 @@ class Limits(Value, frozen=True, kw_only=True):
     `preempts`: whether it may take a request's pages and prefill it again; `prefix_cache`: whether tokens of a prompt
     may be served from the entries of other requests. `persistent`: one run leaves something (free
     pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
-    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load.
+    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load,
+    which a first scenario may take besides.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import msgspec
 import pytest
 
+from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import evidence
+from draftproof.harness.workers.messages import Order
 from draftproof.properties.judge import judge
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario, Schedule
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.validate import validate
+from draftproof.properties.values.verdict import Outcome
 from tests.harness.foreign import CHANNELS, Foreign
 from tests.properties.evidence import NGRAM, request, said
 
@@ -132,6 +136,22 @@ def test_preemption_is_for_whoever_declares_it() -> None:
 
 def test_after_a_preemption_all_tokens_run_again() -> None:
     assert failed(Foreign(PREEMPTS, preempted=AGAIN, lost=1)) == {"schedule.legal"}
+
+
+class Slow(Foreign):
+    """Takes a while for every run."""
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        time.sleep(1.5)
+        return super().run(scenario, script)
+
+
+def test_the_first_scenario_may_take_as_long_as_a_model_takes_to_load() -> None:
+    order = Order(number=0, scenario=SCENARIO, measured=False)
+    assert Executor(Slow(SERIAL), deadline=1.0).examine(order).outcome is Outcome.HANG
+    patient = Executor(Slow(limits(start_seconds=60.0)), deadline=1.0)
+    assert patient.examine(order).outcome is Outcome.PASS
+    assert patient.examine(order).outcome is Outcome.HANG
 
 
 class Wrong(Foreign):

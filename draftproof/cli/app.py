@@ -13,7 +13,21 @@ from typing import Any
 
 import typer
 
-from draftproof.cli import audit, check, doctor, faults, fuzz, history, judge, parts, releases, replay, report, shrink
+from draftproof.cli import (
+    audit,
+    check,
+    doctor,
+    faults,
+    fuzz,
+    head,
+    history,
+    judge,
+    parts,
+    releases,
+    replay,
+    report,
+    shrink,
+)
 from draftproof.errors import DraftproofError
 from draftproof.process import leave, run_apart
 
@@ -46,6 +60,7 @@ app.command("releases")(releases.releases)
 app.command("doctor")(doctor.doctor)
 app.add_typer(faults.app, name="faults")
 app.add_typer(bisect, name="bisect")
+app.add_typer(head.app, name="head")
 
 
 def main(arguments: list[str] | None = None) -> None:

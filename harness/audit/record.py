@@ -54,7 +54,7 @@ def record(
 def _scenario(
     model: Checkpoint, draft: CheckpointDraft | Ngram, prompts: Sequence[Prompt], steps: int, budget: int
 ) -> Scenario:
-    budgets = [one.budget or budget for one in prompts]
+    budgets = [one.max_tokens or budget for one in prompts]
     longest = max(len(one.prompt) + most for one, most in zip(prompts, budgets, strict=True)) + steps + 1
     pages, plan = _ROWS * -(-longest // _PAGE), (RoundPlan(num_drafts=steps, num_correct=-1),)
     return validate(

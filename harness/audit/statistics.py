@@ -58,42 +58,48 @@ def of_counts(expected: Tally, observed: np.ndarray, rounds: int, seed: int) -> 
     They came from the same ones, so that this is on the safe side: rounding may send every text elsewhere.
     """
     share = 1 + expected.rounds.sum() / max(1, rounds)
-    return _test(expected.rates - observed, spread(expected, seed).covariance * share)
+    return _test(expected.rates - observed, spread(expected, seed).covariance * share, len(expected.rounds))
 
 
 def of_rounds(expected: Tally, observed: Tally) -> Tested:
-    """Test the same rounds of the same texts: what differs by prompt might as well have differed the other way."""
-    total = max(1, int(observed.rounds.sum()))
+    """Test the same rounds of the same texts: how much the difference varies from prompt to prompt is what is known."""
+    total, count = max(1, int(observed.rounds.sum())), len(observed.rounds)
     by_prompt = (observed.accepted - expected.accepted) / total
-    return _test(-by_prompt.sum(axis=0), by_prompt.T @ by_prompt)
+    around = by_prompt - by_prompt.mean(axis=0)
+    return _test(-by_prompt.sum(axis=0), around.T @ around * count / max(1, count - 1), count)
 
 
 def noticeable(expected: Tally, rounds: int, seed: int) -> float:
     """Return the least shortfall of the mean that counts of so many rounds show in nine of ten cases."""
     share = 1 + expected.rounds.sum() / max(1, rounds)
     deviation = math.sqrt(max(0.0, float(spread(expected, seed).covariance.sum())) * share)
-    needed = _quantile(FALSE_ALARMS / (1 + expected.accepted.shape[1]) / 2)
+    needed = _quantile(FALSE_ALARMS / (1 + expected.accepted.shape[1]), len(expected.rounds))
     return (needed + _NOTICED) * math.hypot(deviation, _FLOOR)
 
 
-def _test(difference: np.ndarray, covariance: np.ndarray) -> Tested:
+def _test(difference: np.ndarray, covariance: np.ndarray, prompts: int) -> Tested:
     floor = np.eye(len(difference)) * _FLOOR**2
     whole = covariance + floor
-    positions = np.array([_tail(d / math.sqrt(v)) for d, v in zip(difference, np.diag(whole), strict=True)])
-    mean = _tail(float(difference.sum()) / math.sqrt(float(covariance.sum()) + _FLOOR**2 * len(difference)))
+    positions = np.array([_tail(d / math.sqrt(v), prompts) for d, v in zip(difference, np.diag(whole), strict=True)])
+    mean = _tail(float(difference.sum()) / math.sqrt(float(covariance.sum()) + _FLOOR**2 * len(difference)), prompts)
     _, size = np.linalg.slogdet(whole)
     return Tested(mean, positions, float(-0.5 * (difference @ np.linalg.solve(whole, difference) + size)))
 
 
-def _tail(z: float) -> float:
-    """Return how probable a normal deviate as far from zero is, either way."""
-    return math.erfc(abs(z) / math.sqrt(2))
+def _tail(t: float, prompts: int) -> float:
+    """Return how probable a deviate of Student's t as far from zero is, either way; variances are of so many prompts.
+
+    By Wallace's approximation (1959), which is good to a few percent of the probability from 9 degrees of freedom on.
+    """
+    df = max(1, prompts - 1)
+    z = math.sqrt(df * math.log1p(t * t / df)) * (8 * df + 1) / (8 * df + 3)
+    return math.erfc(z / math.sqrt(2))
 
 
-def _quantile(tail: float) -> float:
-    """Return the deviate beyond which lies `tail` of a normal distribution, by bisection."""
-    low, high = 0.0, 40.0
-    for _ in range(60):
+def _quantile(tail: float, prompts: int) -> float:
+    """Return the deviate as far as which, either way, lies all but `tail`, by bisection."""
+    low, high = 0.0, 1e4
+    for _ in range(80):
         middle = (low + high) / 2
-        low, high = (middle, high) if _tail(middle) / 2 > tail else (low, middle)
+        low, high = (middle, high) if _tail(middle, prompts) > tail else (low, middle)
     return low

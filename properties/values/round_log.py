@@ -81,12 +81,12 @@ def read_log(path: Path) -> tuple[LoggedText, ...]:
     rounds: dict[int, dict[int, LoggedRound]] = {}
     for number, line in lines(path):
         where = f"{path}, line {number}"
-        kind = LoggedRequest if b'"prompt"' in line else LoggedRound
-        one = decoded(line, kind, where)
-        if isinstance(one, LoggedRequest):
-            requests[one.request] = one
-            rounds.setdefault(one.request, {})
+        if b'"prompt"' in line:
+            request = decoded(line, LoggedRequest, where)
+            requests[request.request] = request
+            rounds.setdefault(request.request, {})
             continue
+        one = decoded(line, LoggedRound, where)
         if one.request not in requests:
             raise LogError(f"{where}: invalid request {one.request}: expected a line with its prompt before its rounds")
         if one.round in rounds[one.request]:
@@ -121,7 +121,7 @@ class Prompt(Value, frozen=True, kw_only=True):
     """A prompt as token ids, and how many tokens to decode after it, if not as many as after every one."""
 
     prompt: Annotated[tuple[TokenId, ...], Meta(min_length=1)]
-    budget: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:

@@ -118,8 +118,7 @@ class BatchedTarget:
 
     def _allocate(self, texts: int, length: int) -> None:
         shape = (texts, length, kv_head_count(self.config), head_size(self.config))
-        empty = {"dtype": self.embedding.dtype, "device": self.device}
-        self._cache = [(torch.zeros(shape, **empty), torch.zeros(shape, **empty)) for _ in self._layers]  # type: ignore[arg-type]  # mypy takes the values for one type
+        self._cache = [(self.embedding.new_zeros(shape), self.embedding.new_zeros(shape)) for _ in self._layers]
 
     def _range(self, texts: int, length: int) -> Tensor:
         return torch.arange(length, device=self.device).expand(texts, length)

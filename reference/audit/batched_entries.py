@@ -57,13 +57,21 @@ class BatchedEntries:
             list[Tensor](),
             list[Tensor](),
         )
+        by_position, seen = self._rules.slots == "by position" and count > 1, context
+        if by_position and self._rules.ahead < 0:
+            seen = last
+        if by_position and self._rules.ahead > 0:
+            ks.append(torch.zeros_like(self._k[:, :1]))
+            vs.append(ks[0])
         for step in range(1, count):
             state = first if self._rules.handed == "first step" else g
             position = context + step - 1 + self._rules.ahead
             states.append(state)
             positions.append(position)
-            g, choice = self._row(proposed[-1], state, position, context, ks, vs)
+            g, choice = self._row(proposed[-1], state, position, seen, ks, vs)
             proposed.append(choice)
+        if by_position and self._rules.ahead < 0:
+            self._k[texts, last], self._v[texts, last] = ks[0][:, 0], vs[0][:, 0]
         self._steps = (torch.stack(states, dim=1), torch.stack(positions, dim=1)) if states else None
         return torch.stack(proposed, dim=1)
 

@@ -25,8 +25,10 @@ from draftproof.reference.models.target import TargetPass
 class BatchedHead(Protocol):
     """A head of one layer on a device."""
 
-    layer: Mapping[str, Tensor]
     ids: Tensor | None
+
+    @property
+    def layer(self) -> Mapping[str, Tensor]: ...
 
     @property
     def config(self) -> LlamaConfig | Eagle3Config: ...

@@ -60,12 +60,18 @@ class EntryPlayer:
         done = self._pass([*before, last])
         first = done.g[-1]
         entries = [*before, self._wrong.get(context - 1, last)]
-        proposed = [self._token(done)]
+        proposed, by_position = [self._token(done)], self._rules.slots == "by position" and count > 1
+        if by_position and self._rules.ahead < 0:
+            entries.pop()
+        if by_position and self._rules.ahead > 0:
+            entries.append(Entry(0, torch.zeros_like(first), context, blank=True))
         for step in range(1, count):
             state = first if self._rules.handed == "first step" else done.g[-1]
             self._steps.append(Entry(proposed[-1], state, context + step - 1 + self._rules.ahead))
             done = self._pass([*entries, *self._steps])
             proposed.append(self._token(done))
+        if by_position and self._rules.ahead < 0:
+            self._wrong[context - 1] = self._steps[0]
         return tuple(proposed[:count])
 
     def verified(self, drafts: tuple[int, ...], accepted: int) -> None:

@@ -66,7 +66,7 @@ class FastSimulator:
         budget: int = 0,
     ) -> None:
         self._pair, self._steps, self._log = pair, steps, log
-        self._budgets = [one.budget or budget for one in prompts]
+        self._budgets = [one.max_tokens or budget for one in prompts]
         texts = [one.tokens for one in log]
         if prompts:
             most = max(self._budgets) + steps + 1

@@ -34,6 +34,8 @@ class Mistake(NamedTuple):
 _ENTRIES = {
     "draft positions one ahead": EntryRules(ahead=1),
     "draft positions one behind": EntryRules(ahead=-1),
+    "draft positions and their slots one ahead": EntryRules(ahead=1, slots="by position"),
+    "draft positions and their slots one behind": EntryRules(ahead=-1, slots="by position"),
     "ids not shifted": EntryRules(shift=0),
     "hidden state of the row before": EntryRules(row=-1),
     "hidden state of the row after": EntryRules(row=1),

@@ -15,14 +15,15 @@ class EntryRules(NamedTuple):
     """Of EAGLE, EAGLE-3 and an MTP layer that is run as an EAGLE head (S-AUDIT-5).
 
     Entry i consumes t_{i + `shift`} and h_{i + `row`} at position i; a draft step is `ahead` positions beyond its own
-    and consumes what the step before `handed` on, or the first one. `left` is what a round leaves wrong behind it.
-    `hidden_first`: fc takes its two inputs in the other order.
+    and consumes what the step before `handed` on, or the first one; `slots` of steps may follow wrong positions. `left`
+    is what a round leaves wrong behind it. `hidden_first`: fc takes its two inputs in the other order.
     """
 
     shift: int = 1
     row: int = 0
     state: StateFrom = "as defined"
     ahead: int = 0
+    slots: Literal["own", "by position"] = "own"
     handed: Literal["step before", "first step"] = "step before"
     left: Left = "nothing"
     hidden_first: bool = False

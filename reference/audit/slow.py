@@ -20,7 +20,7 @@ class SlowSimulator:
 
     def __init__(self, pair: AuditedPair, prompts: Sequence[Prompt], steps: int, budget: int) -> None:
         self._pair, self._steps = pair, steps
-        self._budgets = [one.budget or budget for one in prompts]
+        self._budgets = [one.max_tokens or budget for one in prompts]
         # Drafts of the last round reach beyond the budget.
         self._texts = [
             pair.decode(one.prompt, most + steps + 1) for one, most in zip(prompts, self._budgets, strict=True)

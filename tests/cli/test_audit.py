@@ -94,7 +94,7 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
 
 
 def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsys: pytest.CaptureFixture[str]):
-    prompts = files.write("two.jsonl", [{"prompt": prompt, "budget": 6} for prompt in PROMPTS[:2]])
+    prompts = files.write("two.jsonl", [{"prompt": prompt, "max_tokens": 6} for prompt in PROMPTS[:2]])
     assert run([*files.eagle, "--prompts", prompts, "--steps", "2", "--mistakes"]) == 0
     out = capsys.readouterr().out
     assert "draft positions one ahead" in out

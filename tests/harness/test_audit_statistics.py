@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from draftproof.harness.audit.statistics import noticeable, of_counts, of_rounds, spread
+from draftproof.harness.audit.statistics import _quantile, _tail, noticeable, of_counts, of_rounds, spread
 from draftproof.harness.audit.tally import OneRound, Tally, tally
 
 PROMPTS, ROUNDS, STEPS = 20, 15, 4
@@ -62,3 +63,12 @@ def test_the_same_rounds_pass_and_fewer_accepted_alarm():
     assert of_rounds(expected, less).alarms
     mixed = expected.accepted + np.where(np.arange(PROMPTS) % 2, 1, -1)[:, None]
     assert not of_rounds(expected, expected._replace(accepted=mixed)).alarms
+
+
+def test_the_tail_is_that_of_students_t():
+    from scipy.stats import t as student
+
+    for prompts in (10, 20, 100):
+        for deviate in (0.5, 2.0, 4.0, 6.0):
+            assert _tail(deviate, prompts) == pytest.approx(2 * student.sf(deviate, prompts - 1), rel=0.1)
+        assert _tail(_quantile(0.0002, prompts), prompts) == pytest.approx(0.0002, rel=1e-3)

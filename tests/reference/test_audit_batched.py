@@ -20,7 +20,7 @@ from tests.checkpoints import VOCAB, tiny_eagle3, tiny_glm4_moe, tiny_head, tiny
 
 STEPS, BUDGET = 3, 9
 PROMPTS = tuple(
-    Prompt(prompt=tuple((5 * i + j * j + 1) % VOCAB for j in range(length)), budget=BUDGET + i)
+    Prompt(prompt=tuple((5 * i + j * j + 1) % VOCAB for j in range(length)), max_tokens=BUDGET + i)
     for i, length in enumerate((7, 2, 11))
 )
 

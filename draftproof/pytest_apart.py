@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-OPTIONS = ("profile", "device", "subject", "seed", "examples", "time", "case")
+OPTIONS: tuple[str, ...] = ("profile", "device", "subject", "seed", "examples", "time", "case")
 OPTIONS += ("python", "url", "set", "model", "draft", "draft-model")
 """Options of the plugin, without --draftproof-."""
 _APART = pytest.StashKey[bool]()

@@ -43,6 +43,6 @@ def print_stacks(pid: int) -> None:
 
 def _below(pid: int) -> list[psutil.Process]:
     try:
-        return psutil.Process(pid).children(recursive=True)
+        return list(psutil.Process(pid).children(recursive=True))
     except psutil.NoSuchProcess:
         return []

@@ -6,7 +6,6 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import cast
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.values.names import did_you_mean, is_factory_name
@@ -55,7 +54,7 @@ def _taken(name: str, factory: Callable[..., Subject], settings: Mapping[str, st
     try:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # built in: it has no signature
-        parameters = cast("inspect.Signature", inspect.Signature()).parameters.values()
+        parameters = inspect.Signature().parameters.values()
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
         return dict(settings)
     takes = [one.name for one in parameters if one.kind is not inspect.Parameter.POSITIONAL_ONLY]

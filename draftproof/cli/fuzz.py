@@ -85,8 +85,8 @@ def fuzz(
     asked = Asked(
         seed=seed,
         drafts=drafts.named(options),
-        model=options.model and str(options.model),
-        draft_model=options.draft_model and str(options.draft_model),
+        model=str(options.model) if options.model else None,
+        draft_model=str(options.draft_model) if options.draft_model else None,
         mtp=options.mtp or None,
         device=None if device is None else under_test.where,
         fault=file.fault.id if file else None,

@@ -77,7 +77,7 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
     if max_n is not None and name not in proposing("lookup"):
         lookups = ", ".join(proposing("lookup"))
         raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft {lookups}")
-    options = drafts.chosen([name] if name else None, model, folder, mtp)
+    options = drafts.chosen(drafts.Given([name] if name else None, model, folder, mtp))
     for option, path in options.folders.items():
         if not path.is_dir():
             raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")

@@ -81,7 +81,8 @@ class _Server:
         require_subject(subject)
         announces = hasattr(subject, "announce")
         if announces:
-            subject.announce = lambda step, launch: self.say(LaunchAnnounced(step=step, launch=launch))
+            announce = lambda step, launch: self.say(LaunchAnnounced(step=step, launch=launch))  # noqa: E731
+            setattr(subject, "announce", announce)  # noqa: B010  # an attribute that not every subject has
         self._subject = subject
         return SubjectMade(name=subject.name, limits=subject.limits, announces=announces)
 

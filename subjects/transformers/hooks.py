@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 import torch
 from transformers import GenerationMixin, LlamaConfig, LlamaForCausalLM
@@ -17,7 +18,7 @@ _MODULES = {"verify.positions": "rotary_emb", "verify.hidden": "norm"}
 _CACHE = "transformers.DynamicCache.layers[].keys"
 
 
-def found(generators_of: Mapping[str, str], rounds: Iterable[str]) -> tuple[Hook, ...]:
+def found(generators_of: Mapping[Any, str], rounds: Iterable[str]) -> tuple[Hook, ...]:
     """Return all hooks: the class that proposes for each draft, and `rounds`, what is seen where it is asked."""
     where = f"transformers.GenerationMixin.{_METHOD}"
     steers = Hook(name="candidates", found=hasattr(GenerationMixin, _METHOD), channels=tuple(rounds), where=where)
@@ -41,7 +42,7 @@ def lost(hooks: Iterable[Hook]) -> frozenset[str]:
 @cache
 def _of_models() -> tuple[Hook, ...]:
     """Look at a Llama of one layer; what another architecture lacks, its own modules say."""
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=8, **sizes))
     base = model.get_decoder()
     modules = [

@@ -55,7 +55,8 @@ class SteeredRequest(CandidateGenerator):
     def attach(self) -> None:
         """Let the model ask this generator, and look at its passes."""
         self._taps.attach()
-        make = type(self._model)._get_candidate_generator
+        model: Any = self._model
+        make = type(model)._get_candidate_generator
 
         def get(**given: Any) -> CandidateGenerator:
             self._cache = given["model_kwargs"]["past_key_values"]
@@ -64,7 +65,7 @@ class SteeredRequest(CandidateGenerator):
             self.model_kwargs_overrides = getattr(self._own.inner, "model_kwargs_overrides", {})
             return self
 
-        self._model._get_candidate_generator = get
+        model._get_candidate_generator = get
 
     def detach(self) -> None:
         """Leave the model as it was."""
@@ -73,7 +74,7 @@ class SteeredRequest(CandidateGenerator):
         if self._own is not None:
             self._own.detach()
 
-    def get_candidates(self, input_ids: Tensor, **given: Any) -> tuple[Tensor, None]:
+    def get_candidates(self, input_ids: Tensor, **given: Any) -> tuple[Any, Any]:
         """Return the sequence with the drafts of the next round."""
         assert self._own is not None
         round_, self._context = len(self.rounds), input_ids.shape[1] - 1

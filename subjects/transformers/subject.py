@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
@@ -78,7 +79,8 @@ class TransformersSubject(Subject):
 
 def _decoded(scenario: Scenario, number: int, script: RequestScript) -> list[RoundSeen]:
     """Return rounds 0, 1, ... of one request."""
-    model, request = _target(scenario), scenario.requests[number]
+    model: Any = _target(scenario)
+    request = scenario.requests[number]
     steered = SteeredRequest(scenario, request, script, model)
     prompt = torch.tensor([request.prompt])
     steered.attach()
@@ -130,8 +132,9 @@ def _observed(request: int, round_: int, seen: RoundSeen) -> Iterator[Observatio
     for channel, values in seen.rows.items():
         for row, value in enumerate(values):
             yield Observation(channel, key._replace(row=row), value)
-    for step, (token, position, choice) in enumerate(seen.steps, start=1):
-        for channel, value in zip(_STEPS, (token, position, choice), strict=True):
+    for step, of_step in enumerate(seen.steps, start=1):
+        values: tuple[Any, ...] = of_step
+        for channel, value in zip(_STEPS, values, strict=True):
             yield Observation(channel, key._replace(step=step), value)
 
 

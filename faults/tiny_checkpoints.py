@@ -122,28 +122,28 @@ _SHARED = ("embed_tokens.weight", "model.norm.weight", "lm_head.weight")
 
 def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     """Write every checkpoint into a folder of its own."""
-    shared = _shared(seed)
+    shared = shared_tensors(seed)
     for name, architecture, fields, layers in (
         ("glm4-moe", "Glm4MoeForCausalLM", GLM4_MOE, mtp_layers),
         ("deepseek-v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3, 2),
         ("deepseek-lite", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "q_lora_rank": None}, 0),
     ):
-        target = write(_model(architecture, fields, num_mtp_layers=layers), directory / name, shared)
+        target = write(model(architecture, fields, num_mtp_layers=layers), directory / name, shared)
         sparse = {"num_hidden_layers": layers, "first_k_dense_replace": 0, "num_mtp_layers": 0}
         if layers:
-            add_mtp_layers(target, _model(architecture, fields, **sparse), shared)
+            add_mtp_layers(target, model(architecture, fields, **sparse), shared)
     for name, architecture, fields in (
         ("qwen3-next", "Qwen3NextForCausalLM", QWEN3_NEXT),
         ("qwen3.5-moe", "Qwen3_5MoeForCausalLM", QWEN3_5_MOE),
     ):
-        target = write(_model(architecture, fields), directory / name, shared)
-        one = _model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
+        target = write(model(architecture, fields), directory / name, shared)
+        one = model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
         add_mtp_of_qwen(target, one, shared)
-    add_mtp_of_mimo(write(_model("Qwen2ForCausalLM", SIZES), directory / "mimo", shared), shared, 2)
+    add_mtp_of_mimo(write(model("Qwen2ForCausalLM", SIZES), directory / "mimo", shared), shared, 2)
     write_step(directory / "step3p5", shared, 3)
-    write(_model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
-    write(_model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
-    write(_model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
+    write(model("Qwen3ForCausalLM", SIZES), directory / "qwen3", shared)
+    write(model("LlamaForCausalLM", LLAMA), directory / "llama", shared)
+    write(model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
     head = {"draft_vocab_size": EAGLE3_VOCAB, "target_hidden_size": SIZES["hidden_size"]}
     ours = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 0]}, "hidden_size": EAGLE3_WIDTH}
     write_eagle3({"architectures": ["LlamaForCausalLM"], **EAGLE3, **head, **ours}, directory / "eagle3", shared)
@@ -153,9 +153,10 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     write_eagle3({**head, **theirs, "draft_vocab_size": VOCAB}, directory / "eagle3-speculators", shared)
 
 
-def _model(architecture: str, fields: dict[str, Any], **changes: Any) -> PreTrainedModel:
-    model = getattr(transformers, architecture)
-    return model(model.config_class(**{**fields, **changes}))
+def model(architecture: str, fields: dict[str, Any], **changes: Any) -> PreTrainedModel:
+    """Return a model of an architecture of transformers, with the fields of its config."""
+    kind = getattr(transformers, architecture)
+    return kind(kind.config_class(**{**fields, **changes}))
 
 
 def write(model: PreTrainedModel, directory: Path, shared: dict[str, Tensor]) -> Path:
@@ -194,9 +195,9 @@ def add_mtp_of_qwen(directory: Path, layer: PreTrainedModel, shared: dict[str, T
     _add(directory, {**tensors, **{name: x - 1 if x.dim() == 1 else x for name, x in joint.items()}})
 
 
-def add_mtp_of_mimo(directory: Path, shared: dict[str, Tensor], count: int) -> None:
+def add_mtp_of_mimo(directory: Path, shared: dict[str, Tensor], count: int, sizes: dict[str, Any] = SIZES) -> None:
     """Make a Qwen2 checkpoint one of MiMo: add MTP layers, whose projection takes the hidden state first."""
-    layers = _model("Qwen2ForCausalLM", SIZES, num_hidden_layers=count)
+    layers = model("Qwen2ForCausalLM", sizes, num_hidden_layers=count)
     found = _tensors(layers, directory / "mtp", shared)
     tensors = {
         name.replace("model.layers.", "model.mtp_layers."): x
@@ -308,9 +309,9 @@ def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tens
     save_file({name: x.contiguous() for name, x in tensors.items()}, directory / "model.safetensors")
 
 
-def _shared(seed: int) -> dict[str, Tensor]:
+def shared_tensors(seed: int, width: int = SIZES["hidden_size"]) -> dict[str, Tensor]:
     """Return the embedding, final norm and head of every target."""
-    source, d = torch.Generator().manual_seed(seed), SIZES["hidden_size"]
+    source, d = torch.Generator().manual_seed(seed), width
     return {
         "embed_tokens.weight": torch.randn(VOCAB, d, generator=source),
         "model.norm.weight": 1 + 0.3 * torch.randn(d, generator=source),

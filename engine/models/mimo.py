@@ -43,7 +43,8 @@ class Mimo(Llama):
         if isinstance(tensors, Tensors):
             tensors.refuse_unread_of(*(f"{PREFIX}.{j}." for j in range(number)))
         entries = self.sizes.cache_shape(number, self.hidden_dtype)
-        return MtpChain(self, layers, own.rms_norm_eps, entries, chain=chain, form=ChainForm(masks_first=True))
+        form = ChainForm(takes="before_norm", masks_first=True)
+        return MtpChain(self, layers, own.rms_norm_eps, entries, chain=chain, form=form)
 
     def _read_mtp(self, tensors: Mapping[str, Tensor], prefix: str, decoder: LlamaLayer) -> NextTokenLayer:
         """Take what joins a layer to the target. It is stored for the hidden state first, then the embedding."""

@@ -1,8 +1,10 @@
 """MiMo (7B) in float64: a Qwen2 model, which is Llama with biases of queries, keys and values, and its MTP layers.
 
-Layer j is stored as `model.mtp_layers.{j}.`. Its projection takes the hidden state first, then the embedding; the
-embedding at position 0 is zero; what is handed on is the state after the layer's norm. Embedding and lm_head are the
-target's. Source: vLLM `mimo_mtp.py`, and the modelling file published with XiaomiMiMo/MiMo-7B-RL.
+Layer j is stored as `model.mtp_layers.{j}.`. It takes the target's state before its final norm. Its projection takes
+the hidden state first, then the embedding; the embedding at position 0 is zero; what is handed on is the state after
+the layer's norm. Embedding and lm_head are the target's. Sources: vLLM `mimo.py` (its model returns the state before
+the norm) and `mimo_mtp.py`, both by the model's authors (vllm-project/vllm#17433); turboderp-org/exllamav3#238, which
+measured it; the modelling file published with XiaomiMiMo/MiMo-7B-RL.
 """
 
 from pathlib import Path
@@ -50,7 +52,7 @@ class ReferenceMimo(ReferenceLlama):
         ignored = ("model.embed_tokens.", "model.layers.", "model.norm.", LM_HEAD)
         tensors = read_tensors(directory, shapes, ignored_prefixes=ignored, dtype=self.dtype)
         form, layers = (
-            MtpForm(masks_first=True, hidden_first=True),
+            MtpForm(takes="before_norm", masks_first=True, hidden_first=True),
             [with_prefix(tensors, prefix) for prefix in prefixes],
         )
         for layer in layers:

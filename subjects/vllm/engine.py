@@ -98,18 +98,20 @@ def start(spec: EngineSpec) -> Any:
         seed=0,
         speculative_config=dict(spec.draft),
     )
-    return LLMEngine.from_engine_args(arguments)
+    engine = LLMEngine.from_engine_args(arguments)
+    _register_once()
+    return engine
 
 
 def stop(engine: Any) -> None:
-    """Free an engine, so that another can be started in this process.
+    """Free an engine. What vLLM keeps for the process, its groups of one process and its kernels, stays."""
+    engine.engine_core.shutdown()
 
-    What vLLM keeps for the process, its groups of one process and its kernels, stays: making it takes longer than
-    loading a tiny model, and a second registration of kernels trips over the first.
-    """
+
+def _register_once() -> None:
+    """Leave kernels as the first engine has registered them: a second time trips over what the first put in place."""
     from vllm.platforms import current_platform
 
-    engine.engine_core.shutdown()
     kind = type(current_platform)
     if hasattr(kind, "register_triton_kernel_overrides"):
         kind.register_triton_kernel_overrides = classmethod(lambda _: None)

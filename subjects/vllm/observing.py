@@ -90,17 +90,17 @@ def of_target(turns: list[StepTurn], seen: StepSeen) -> Iterator[Observation]:
     forward, row = seen.target[0], 0
     for turn in turns:
         i, r = turn.one.index, turn.round
-        logits = None
-        if forward.logits is not None:
-            width = 1 + turn.width - turn.count if turn.is_prefill else turn.width
-            logits, row = forward.logits[row : row + width], row + width
+        width = 1 + turn.width - turn.count if turn.is_prefill else turn.width
+        rows, row = slice(row, row + width), row + width
+        logits = None if forward.logits is None else forward.logits[rows]
+        states = forward.hidden[turn.rows] if forward.states is None else forward.states[rows]
         if turn.is_prefill:
             if logits is not None and turn.sampled:
                 yield Observation("verify.choice", Key(i, 0, row=0), choice(logits[0]))
             continue
         yield from _rows("verify", forward, turn)
         for place in range(turn.count):
-            yield Observation("verify.hidden", Key(i, r, row=place), vector(forward.hidden[turn.rows][place]))
+            yield Observation("verify.hidden", Key(i, r, row=place), vector(states[place]))
             if logits is not None:
                 yield Observation("verify.choice", Key(i, r, row=place), choice(logits[place]))
 

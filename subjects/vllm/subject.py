@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.drafts import kind_of
@@ -18,9 +18,25 @@ from draftproof.subjects.vllm.stepping import Stepper
 from draftproof.subjects.vllm.taps import ModelTaps
 
 _ROUND_UP = 256
-_PAGES = 1024
+_PAGES = 512
 _ROWS = 64
+_MOST_ENGINES = 4
 Room = Literal["ample", "none"]
+
+
+class RunningEngine:
+    """An engine that was started, with its hooks."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.engine = engine.start(spec)
+        runner = self.engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+        self.taps = ModelTaps(runner)
+        self.cache = CacheTaps(runner, spec.page_size)
+
+    def close(self) -> None:
+        """Take the hooks off and stop the engine."""
+        self.taps.close()
+        engine.stop(self.engine)
 
 
 class VllmSubject(Subject):
@@ -51,10 +67,7 @@ class VllmSubject(Subject):
             start_seconds=20.0,
         )
         self._runner, self._room, self._padded = runner, room, padded == "yes"
-        self._spec: EngineSpec | None = None
-        self._engine: Any = None
-        self._taps: ModelTaps | None = None
-        self._cache: CacheTaps | None = None
+        self._running: dict[EngineSpec, RunningEngine] = {}
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return the places of vLLM that it needs."""
@@ -67,31 +80,27 @@ class VllmSubject(Subject):
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario on an engine that was started for its model and draft."""
-        spec = self._spec_of(scenario)
-        if spec != self._spec:
-            self.close()
-            self._engine = engine.start(spec)
-            self._spec = spec
-            self._taps = ModelTaps(self._model_runner)
-            self._cache = CacheTaps(self._model_runner, spec.page_size)
-        assert self._cache is not None
-        self._cache.poison()
-        taps = self._taps if scenario.taps else None
-        observed = Stepper(self._engine, scenario, script, taps, self._cache).run()
+        running = self._started(self._spec_of(scenario))
+        running.cache.poison()
+        taps = running.taps if scenario.taps else None
+        observed = Stepper(running.engine, scenario, script, taps, running.cache).run()
         channels = self.channels(scenario)
         return Trace(self.name, channels, tuple(one for one in observed if one.channel in channels))
 
     def close(self) -> None:
-        """Stop the engine."""
-        if self._engine is not None:
-            assert self._taps is not None
-            self._taps.close()
-            stopped, self._engine, self._spec, self._taps, self._cache = self._engine, None, None, None, None
-            engine.stop(stopped)
+        """Stop all engines."""
+        while self._running:
+            self._running.popitem()[1].close()
 
-    @property
-    def _model_runner(self) -> Any:
-        return self._engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+    def _started(self, spec: EngineSpec) -> RunningEngine:
+        """Return the engine of a spec; the one that was used longest ago makes room for another."""
+        found = self._running.pop(spec, None)
+        if found is None:
+            while len(self._running) >= _MOST_ENGINES:
+                self._running.pop(next(iter(self._running))).close()
+            found = RunningEngine(spec)
+        self._running[spec] = found
+        return found
 
     def _spec_of(self, scenario: Scenario) -> EngineSpec:
         """Return what an engine for a scenario is started with; many scenarios share one."""

@@ -14,7 +14,11 @@ import numpy as np
 
 @dataclass
 class Forward:
-    """One forward of a model: what went in and came out, T rows each; `logits` are of the rows that were asked for."""
+    """One forward of a model: what went in and came out, T rows each.
+
+    `logits` are of the rows that were asked for, and `states` what they were made of: after the final norm, which some
+    models leave to whoever wants logits.
+    """
 
     ids: np.ndarray
     positions: np.ndarray
@@ -22,6 +26,7 @@ class Forward:
     hidden_in: np.ndarray | None
     hidden: np.ndarray
     logits: np.ndarray | None = None
+    states: np.ndarray | None = None
 
 
 @dataclass
@@ -73,8 +78,13 @@ class ModelTaps:
                 )
             )
 
-        handle = model.register_forward_hook(after, with_kwargs=True)
-        self._undo.append(handle.remove)
+        def states(_: Any, given: tuple[Any, ...]) -> None:
+            if self.active and forwards() and forwards()[-1].states is None:
+                forwards()[-1].states = _array(given[1])
+
+        self._undo.append(model.register_forward_hook(after, with_kwargs=True).remove)
+        if hasattr(model, "logits_processor"):
+            self._undo.append(model.logits_processor.register_forward_pre_hook(states).remove)
         self._replace(model, "compute_logits", lambda logits, *_: _note_logits(forwards(), logits))
 
     def _watch_features(self, drafter: Any) -> None:
@@ -118,7 +128,7 @@ def _slots(names: list[str]) -> np.ndarray | None:
         return _array(mapping[names[0]])
     metadata = context.attn_metadata
     own = metadata.get(names[0]) if isinstance(metadata, dict) and names else None
-    return _array(own.slot_mapping) if hasattr(own, "slot_mapping") else None
+    return _array(getattr(own, "slot_mapping", None))
 
 
 def _array(x: Any) -> Any:

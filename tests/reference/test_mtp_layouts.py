@@ -37,15 +37,15 @@ BOUND = 1e-12
 
 @pytest.fixture(scope="module")
 def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, shared = tmp_path_factory.mktemp("tiny") / "mimo", tiny._shared(2)
-    tiny.add_mtp_of_mimo(tiny.write(tiny._model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
+    path, shared = tmp_path_factory.mktemp("tiny") / "mimo", tiny.shared_tensors(2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
     return path
 
 
 @pytest.fixture(scope="module")
 def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny") / "step3p5"
-    tiny.write_step(path, tiny._shared(2), 3)
+    tiny.write_step(path, tiny.shared_tensors(2), 3)
     return path
 
 
@@ -104,10 +104,10 @@ def test_a_mimo_target_is_a_qwen2_model(mimo: Path) -> None:
     assert close(done.logits, rms(x, found["model.norm.weight"]) @ found["lm_head.weight"].T)
 
 
-def test_mimo_joins_the_hidden_state_first_and_sees_no_first_embedding(mimo: Path) -> None:
+def test_mimo_takes_what_no_norm_has_seen_joins_it_first_and_sees_no_first_embedding(mimo: Path) -> None:
     found, witness, target = tensors_of(mimo), qwen2(mimo, "model.mtp_layers.", 2), load_target(mimo)
     hidden, layers = target.forward(TOKENS[:-2]).hidden, target.mtp_layers(mimo)
-    assert [layer.takes for layer in layers] == ["after_norm"] * 2
+    assert [layer.takes for layer in layers] == ["before_norm"] * 2
     for number, layer in enumerate(layers):
         ids, own = TOKENS[number + 1 : number + 1 + len(hidden)], f"model.mtp_layers.{number}."
         embedded = found["model.embed_tokens.weight"][list(ids)]

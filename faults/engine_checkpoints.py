@@ -1,0 +1,50 @@
+"""Write tiny checkpoints of sizes that other engines' attention takes, and EAGLE heads in the layout that they read.
+
+    python -m draftproof.faults.engine_checkpoints .draftproof/engines
+    draftproof check --model .draftproof/engines/llama --draft eagle --draft-model .draftproof/engines/eagle-llama
+        --subject vllm --python ENV/bin/python
+
+vLLM's attention on a CPU takes heads of 32 lanes and more, of compressed attention 512 and 64 lanes, in pages of 32 (of
+compressed attention 16). Targets are those of tiny_checkpoints.py with one MTP layer, since vLLM runs one: `llama`,
+`qwen3`, `glm4-moe`, `deepseek-v3`, `mimo`; `eagle-llama` is a head of random weights for `llama`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from draftproof.faults import tiny_checkpoints as tiny
+from draftproof.harness.head_files import write_head
+
+WIDTH = 192
+SIZES: dict[str, Any] = {"hidden_size": WIDTH, "head_dim": 32}
+LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+
+
+def write_all(directory: Path, seed: int) -> None:
+    """Write every checkpoint into a folder of its own."""
+    shared = tiny.shared_tensors(seed, WIDTH)
+    compressed = {name: value for name, value in SIZES.items() if name != "head_dim"}
+    for name, architecture, fields in (
+        ("glm4-moe", "Glm4MoeForCausalLM", {**tiny.GLM4_MOE, **SIZES}),
+        ("deepseek-v3", "DeepseekV3ForCausalLM", {**tiny.DEEPSEEK_V3, **compressed, **LATENTS}),
+    ):
+        target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, shared)
+        sparse = {"num_hidden_layers": 1, "first_k_dense_replace": 0, "num_mtp_layers": 0}
+        tiny.add_mtp_layers(target, tiny.model(architecture, fields, **sparse), shared)
+    plain = {**tiny.SIZES, **SIZES}
+    tiny.add_mtp_of_mimo(
+        tiny.write(tiny.model("Qwen2ForCausalLM", plain), directory / "mimo", shared), shared, 1, plain
+    )
+    tiny.write(tiny.model("Qwen3ForCausalLM", plain), directory / "qwen3", shared)
+    llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **SIZES}), directory / "llama", shared)
+    write_head(llama, directory / "eagle-llama", None, seed)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--seed", type=int, default=2)
+    write_all(**vars(parser.parse_args()))

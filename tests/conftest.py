@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
+# Before anything is frozen below: it looks for the owners of random generators, and sees no frozen ones.
+import hypothesis  # noqa: F401
 import pytest
 
 from tests.layers import LAYERS, has, layer

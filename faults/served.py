@@ -39,7 +39,7 @@ class ForkServer:
         """Start it now, so that it imports while its first batch is made."""
         if self._process is None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            self._process = subprocess.Popen(_COMMAND, stdin=self._theirs, env=environment)
+            self._process = subprocess.Popen(_COMMAND, stdin=self._theirs.fileno(), env=environment)
             self._theirs.close()
 
     def run(self, batch: Batch) -> Iterator[TaskResult]:

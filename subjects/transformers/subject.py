@@ -133,8 +133,8 @@ def _observed(request: int, round_: int, seen: RoundSeen) -> Iterator[Observatio
         for row, value in enumerate(values):
             yield Observation(channel, key._replace(row=row), value)
     for step, of_step in enumerate(seen.steps, start=1):
-        values: tuple[Any, ...] = of_step
-        for channel, value in zip(_STEPS, values, strict=True):
+        reported: tuple[Any, ...] = of_step
+        for channel, value in zip(_STEPS, reported, strict=True):
             yield Observation(channel, key._replace(step=step), value)
 
 

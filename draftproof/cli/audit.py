@@ -213,7 +213,11 @@ def _simulator(
             " draft has a fast pass"
         )
     pair = load_pair(str(model), spec)
-    return SlowFollower(pair, seen.log) if seen.log else SlowSimulator(pair, given, passes.steps, passes.tokens)
+    return (
+        SlowFollower(pair, seen.log, passes.steps)
+        if seen.log
+        else SlowSimulator(pair, given, passes.steps, passes.tokens)
+    )
 
 
 def _record(

@@ -15,7 +15,7 @@ from draftproof.reference.audit.batched_entries import BatchedEntries
 from draftproof.reference.audit.batched_heads import BatchedEagle, BatchedEagle3, BatchedHead
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.audit.others import LookupPlayer
-from draftproof.reference.audit.play import Played, Text, follow, is_idle, play
+from draftproof.reference.audit.play import Played, Text, drafts_due, follow, is_idle, play
 from draftproof.reference.audit.rules import EntryRules, LookupRules
 from draftproof.reference.decode import accept
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
@@ -90,7 +90,9 @@ class FastSimulator:
         while going := [self._goes_on(at, contexts[at], len(rounds[at])) for at in range(len(contexts))]:
             if not any(going):
                 break
-            counts = [self._count(at, len(rounds[at]), mistake) if on else 0 for at, on in enumerate(going)]
+            counts = [
+                self._count(at, contexts[at], len(rounds[at]), mistake) if on else 0 for at, on in enumerate(going)
+            ]
             context = torch.tensor(contexts, device=self._tokens.device)
             proposed = player.propose(context, max(1, *counts)).tolist()
             told = [self._played(at, contexts[at], proposed[at][: counts[at]]) for at in range(len(counts))]
@@ -109,7 +111,7 @@ class FastSimulator:
         players = [LookupPlayer(spec, text, mistake.rules) for text in texts]
         if self._log:
             three = zip(texts, players, self._log, strict=True)
-            return [follow(text, player, mistake, one.rounds) for text, player, one in three]
+            return [follow(text, player, mistake, one.rounds, self._steps) for text, player, one in three]
         both = zip(texts, players, self._budgets, strict=True)
         return [play(text, player, mistake, self._steps, most) for text, player, most in both]
 
@@ -118,10 +120,13 @@ class FastSimulator:
             return done < len(self._log[at].rounds)
         return context + 1 < self._lengths[at] + self._budgets[at]
 
-    def _count(self, at: int, done: int, mistake: Mistake) -> int:
+    def _count(self, at: int, context: int, done: int, mistake: Mistake) -> int:
         if is_idle(mistake, done + 1):
             return 0
-        return max(0, (self._log[at].rounds[done].asked if self._log else self._steps) - mistake.fewer)
+        if not self._log:
+            return self._steps - mistake.fewer
+        last = context + 2 >= len(self._texts[at])
+        return max(0, drafts_due(self._log[at].rounds[done], self._steps, last=last) - mistake.fewer)
 
     def _played(self, at: int, context: int, drafts: Sequence[int]) -> Played:
         text = self._texts[at]

@@ -53,21 +53,31 @@ def play(text: Text, player: Player, mistake: Mistake, steps: int, budget: int) 
     return tuple(rounds)
 
 
-def follow(text: Text, player: Player, mistake: Mistake, logged: Sequence[LoggedRound]) -> tuple[Played, ...]:
+def follow(
+    text: Text, player: Player, mistake: Mistake, logged: Sequence[LoggedRound], steps: int
+) -> tuple[Played, ...]:
     """Return what the draft would have proposed in the rounds of a log, each after what the log says of those before.
 
-    The last token of a text counts as one that no draft could have been: what is accepted ends before it.
+    A round without drafts gets `steps` of them, as it should have had, unless it emits the last token. That counts as
+    one that no draft could have been: what is accepted ends before it.
     """
     context, rounds = text.prompt, list[Played]()
     for number, one in enumerate(logged, start=1):
-        count = 0 if is_idle(mistake, number) else max(0, one.asked - mistake.fewer)
-        drafts = player.propose(context, count)
         left = text.tokens[context + 1 : -1]
+        count = 0 if is_idle(mistake, number) else max(0, drafts_due(one, steps, last=not left) - mistake.fewer)
+        drafts = player.propose(context, count)
         accepted = accept(drafts[: len(left)], left)
         rounds.append(Played(context, drafts, accepted))
         player.verified(one.drafts if one.drafts is not None else drafts, len(one.emitted) - 1)
         context += len(one.emitted)
     return tuple(rounds)
+
+
+def drafts_due(one: LoggedRound, steps: int, *, last: bool) -> int:
+    """Return how many drafts a round of a log should have had; `last`: it emits the last token."""
+    if one.drafts is None and one.num_drafts is None:
+        return steps
+    return one.asked or (0 if last else steps)
 
 
 def is_idle(mistake: Mistake, number: int) -> bool:

@@ -37,15 +37,15 @@ class SlowSimulator:
 class SlowFollower:
     """Plays a draft over the texts of a log, in its rounds."""
 
-    def __init__(self, pair: AuditedPair, log: Sequence[LoggedText]) -> None:
-        self._pair, self._log = pair, log
+    def __init__(self, pair: AuditedPair, log: Sequence[LoggedText], steps: int) -> None:
+        self._pair, self._log, self._steps = pair, log, steps
         self._texts = [pair.read(len(one.prompt), one.tokens) for one in log]
         self.other_texts = sum(map(_others, self._texts))
 
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
         """Return the rounds of every text."""
         return [
-            follow(text, self._pair.player(text, mistake), mistake, one.rounds)
+            follow(text, self._pair.player(text, mistake), mistake, one.rounds, self._steps)
             for text, one in zip(self._texts, self._log, strict=True)
         ]
 

@@ -130,7 +130,7 @@ def test_a_log_of_a_right_draft_is_followed_round_by_round(made: tuple[str, Made
         )
         for number, round_ in enumerate(rounds, start=1)
     ]
-    assert follow(text, one.pair.player(text, right(one, name)), right(one, name), log) == rounds
+    assert follow(text, one.pair.player(text, right(one, name)), right(one, name), log, STEPS) == rounds
 
 
 def test_defaults_of_rules_are_the_definition():
@@ -138,3 +138,19 @@ def test_defaults_of_rules_are_the_definition():
     assert definition("mtp").rules == ChainRules()
     names = [one.name for one in mistakes("eagle")]
     assert len(names) == len(set(names)) > 10
+
+
+def test_rounds_of_a_log_that_were_left_without_drafts_get_theirs(made: tuple[str, Made]):
+    name, one = made
+    text = one.text._replace(tokens=one.text.tokens[:-STEPS])
+    emitted = [(token,) for token in text.tokens[text.prompt + 1 :]]
+    log = [
+        LoggedRound(request=0, round=number, drafts=(), emitted=tokens)
+        for number, tokens in enumerate(emitted, start=1)
+    ]
+    *followed, last = follow(text, one.pair.player(text, right(one, name)), right(one, name), log, STEPS)
+    own = one.pair.player(one.text, right(one, name))
+    for round_ in followed:
+        assert round_.drafts == own.propose(round_.context, STEPS)
+        own.verified((), 0)
+    assert last.drafts == ()

@@ -70,7 +70,7 @@ def test_logs_are_followed_alike(both: Both):
     """Rounds in which everything, something and nothing is accepted, so that every mistake leaves something behind."""
     slow = SlowSimulator(both.slow, PROMPTS, STEPS, BUDGET)
     log = [steered(text.prompt, text.tokens, at) for at, text in enumerate(slow._texts)]
-    follower = SlowFollower(both.slow, log)
+    follower = SlowFollower(both.slow, log, STEPS)
     fast = FastSimulator(both.fast, log=log, steps=STEPS)
     assert fast.other_texts == follower.other_texts == 0
     played: dict[str, Sequence[Sequence[Played]]] = {}
@@ -98,7 +98,11 @@ def test_other_tokens_than_the_targets_are_counted(both: Both):
     text = SlowSimulator(both.slow, PROMPTS[:1], STEPS, BUDGET)._texts[0]
     wrong = (text.tokens[-1] + 1) % VOCAB
     log = [LoggedText(text.tokens[: text.prompt], (*text.tokens[text.prompt : -1], wrong), ())]
-    assert SlowFollower(both.slow, log).other_texts == FastSimulator(both.fast, log=log, steps=STEPS).other_texts == 1
+    assert (
+        SlowFollower(both.slow, log, STEPS).other_texts
+        == FastSimulator(both.fast, log=log, steps=STEPS).other_texts
+        == 1
+    )
 
 
 def test_what_it_cannot_run_is_left_to_the_slow_one(tmp_path: Path):

@@ -133,6 +133,9 @@ class _RequestTrace:
         emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()
         self.gaps.append(self._memo.take_closest())
         for number, round_ in enumerate(solved.rounds, start=1):
+            if self._limits.ended(emitted):
+                # In float32 another choice may have ended it earlier.
+                break
             emitted += self._round(number, round_, emitted, len(self._request.prompt + emitted) - 1)
             self.gaps.append(self._memo.take_closest())
 

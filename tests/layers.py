@@ -46,6 +46,8 @@ SLOW = (
     "tests/test_docs.py::test_commands_end_without_a_failure",
     "tests/test_docs.py::test_python_runs",
     "tests/test_docs.py::test_the_failure_shown_is_the_one_that_is_printed",
+    # pip installs packages.
+    "tests/fuzz/test_release_environments.py",
     # Campaigns find and shrink a fault.
     "tests/cli/test_fuzz.py::test_a_fault_is_one_finding_and_the_campaign_goes_on",
     "tests/cli/test_shrink.py::test_a_fault_is_shrunk_in_workers",

@@ -18,8 +18,6 @@ from draftproof.fuzz.releases.packages import Recipe
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import encode
 
-pytestmark = pytest.mark.slow
-
 ENGINE = '''
 """An engine that knows the answers; in release 1.2 it loses the last token of every round."""
 import json

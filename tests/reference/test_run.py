@@ -168,7 +168,7 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
 
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
-    alone = ("round.", "pool.", "graph.", "control.")
+    alone = ("round.", "pool.", "graph.", "control.", "total.")
     drafts = set().union(*TOLD.values())
     without = {"config.seen", "config.index_bytes", "commit.written"}
     without |= {name for name in CHANNELS if name.endswith((".slots", ".discarded"))}

@@ -24,6 +24,7 @@ from draftproof.properties.values.case import encode
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.relations import RowTaken, Spot
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.page import render, report
 from draftproof.report.html.source import LONGEST, read_run
@@ -167,7 +168,7 @@ def evil_run(path: Path) -> Path:
         finding(identity=f"3{EVIL}", state="merged", merged=EVIL, slug="c", at=6.0),
         finding(identity="broken", divergence=f"{{{EVIL}", slug="../../d", state=EVIL, outcome=EVIL, at=7.0),
     ]
-    settings = Settings(fault=EVIL, subject=EVIL)
+    settings = Settings(fault=EVIL, subject=SubjectChoice(name=EVIL, python=EVIL, settings={EVIL: EVIL}))
     made = make(path, rows, settings, bins=[(EVIL, 4, 1, 0.5), (f"accept: accept={EVIL}", 1, 1, 0.7)])
     marks = tuple(_hostile(mark) for mark in drawn().marks)
     hostile = msgspec.structs.replace(drawn(), first=first, marks=marks, run=EVIL)
@@ -255,7 +256,12 @@ def test_findings_merged_in_a_circle_or_into_nothing_are_shown(tmp_path):
         (Settings(device="cuda"), " --device cuda", True),
         (Settings(fault="draft-x"), " --fault draft-x", False),
         (Settings(fault="mine", patch="abc"), " --patch {run}/fault.patch", False),
-        (Settings(subject="a.b:c"), " --subject a.b:c", True),
+        (Settings(subject=SubjectChoice(name="a.b:c")), " --subject a.b:c", True),
+        (
+            Settings(subject=SubjectChoice(name="a.b:c", python="env/python")),
+            " --subject a.b:c --python env/python",
+            True,
+        ),
     ],
 )
 def test_commands_meet_the_subject_that_failed(tmp_path, settings, options, history):

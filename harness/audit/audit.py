@@ -21,11 +21,11 @@ from draftproof.properties.values.audit import AuditReport, Explanation, Observe
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.round_log import LoggedText
 from draftproof.properties.values.verdict import Outcome
-from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
+from draftproof.reference.audit.mistakes import AS_DEFINED, Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
-"""Of the rounds of a log, the share that a mistake which is there gets right; the rest is rounding."""
+"""Of the rounds of a log, the share that go as they are played, if they are played right; the rest is rounding."""
 
 
 class Simulator(Protocol):
@@ -60,7 +60,7 @@ def audit(question: Question, simulator: Simulator, advance: Callable[[], None] 
     advance()
     outcome = comparison.verdict(test)
     found: tuple[Explanation, ...] = ()
-    if question.every_mistake or outcome is Outcome.FAIL:
+    if question.every_mistake or outcome is Outcome.FAIL or comparison.otherwise:
         found = comparison.explanations(advance)
     return comparison.report(outcome, test, found)
 
@@ -75,6 +75,13 @@ class _Comparison:
         self._seen = _observed_tally(observed.log, question.steps) if observed.log is not None else None
         self._right = simulator.play(definition(question.algorithm))
         self.expected = self._tally(self._right)
+        self._same = None if observed.log is None else _same(self._right, observed.log)
+
+    @property
+    def otherwise(self) -> int:
+        """Return how many rounds of a log went otherwise, if they are more than rounding may send there (S-AUDIT-4)."""
+        off = 0 if self._same is None else self._same.count(False)
+        return off if off > (1 - _SAME) * len(self._same or ()) else 0
 
     @property
     def rates(self) -> np.ndarray | None:
@@ -105,7 +112,8 @@ class _Comparison:
             return None
         if test.alarms:
             return Outcome.FAIL
-        return Outcome.PASS if len(self.expected.rounds) >= LEAST_PROMPTS else Outcome.INCONCLUSIVE
+        is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise
+        return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
     def explanations(self, advance: Callable[[], None]) -> tuple[Explanation, ...]:
         """Return every known mistake, the likeliest first."""
@@ -151,7 +159,7 @@ class _Comparison:
         p = None if test is None else test.mean
         return AuditReport(
             verdict=outcome,
-            says=says(self.expected.mean, observed, p, outcome, found, len(self.expected.rounds)),
+            says=says(self.expected.mean, observed, p, outcome, found, len(self.expected.rounds), self.otherwise),
             expected=self.expected.mean,
             observed=observed,
             p=p,
@@ -162,7 +170,7 @@ class _Comparison:
             observed_rounds=rounds,
             positions=positions,
             explanations=found,
-            same_rounds=None if self._seen is None else sum(_same(self._right, self._question.observed.log)),
+            same_rounds=None if self._same is None else sum(self._same),
             other_texts=self._simulator.other_texts,
         )
 
@@ -187,13 +195,18 @@ def says(
     outcome: Outcome | None,
     found: Sequence[Explanation],
     n: int,
+    otherwise: int = 0,
 ) -> str:
-    """Return the result in one sentence."""
+    """Return the result in one sentence; `otherwise` rounds of a log went otherwise, though as many were accepted."""
     if observed is None or p is None:
         return f"a right engine gets {expected:.2f} drafts accepted a round"
     told = f"observed {observed:.2f} accepted a round, expected {expected:.2f}"
     if outcome is Outcome.PASS:
         return f"{told}: as it should be"
+    if outcome is Outcome.INCONCLUSIVE and otherwise:
+        known = [one for one in found[:1] if one.name != AS_DEFINED]
+        most = f"likeliest: {known[0].name}" if known else "no known mistake explains them"
+        return f"{told}: no difference that {n} prompts could show, but {otherwise} rounds went otherwise; {most}"
     if outcome is Outcome.INCONCLUSIVE:
         return f"{told}: no difference that {n} prompts could show; give at least {LEAST_PROMPTS}"
     told += f" ({chance(p)})"

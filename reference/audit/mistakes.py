@@ -17,6 +17,9 @@ from draftproof.reference.audit.rules import (
     Rules,
 )
 
+AS_DEFINED = "as defined"
+"""What a draft without a mistake is called."""
+
 
 class Mistake(NamedTuple):
     """What goes wrong, in words, and the rules that do so.
@@ -97,7 +100,7 @@ _RULES: dict[Algorithm, tuple[Rules, dict[str, Rules]]] = {
 
 def definition(algorithm: Algorithm) -> Mistake:
     """Return the draft without any mistake."""
-    return Mistake("as defined", _RULES[algorithm][0])
+    return Mistake(AS_DEFINED, _RULES[algorithm][0])
 
 
 def mistakes(algorithm: Algorithm) -> tuple[Mistake, ...]:

@@ -34,9 +34,10 @@ from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, SubjectSpec
 from draftproof.harness.workers.pool import Pool, WorkerStartError
 from draftproof.harness.workers.start import fork
-from draftproof.harness.workers.worker import Preloaded, die_with_parent
+from draftproof.harness.workers.worker import Preloaded
 from draftproof.harness.workers.worker import main as serve_orders
 from draftproof.properties.values.verdict import Outcome
+from draftproof.subjects.process import die_with_parent
 
 OURS = ("draftproof.engine", "draftproof.kernels")
 _TICK = 0.05

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
-
 from draftproof.properties.coverage.covered import Level, level_of
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.subject import Hook, Subject
+from draftproof.subjects.process import versions
 
 
 class SubjectReport(Value, frozen=True, kw_only=True):
@@ -46,15 +44,7 @@ def _looked_at(subject: Subject) -> tuple[tuple[Hook, ...], dict[str, str]]:
 
     if isinstance(subject, RemoteSubject):
         return subject.looked_at()
-    here = {"python": platform.python_version()}
-    return tuple(subject.hooks()), here | {name: _version(name) for name in subject.packages}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+    return tuple(subject.hooks()), versions(subject)
 
 
 def _declared(subject: Subject) -> frozenset[str]:

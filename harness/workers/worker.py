@@ -7,7 +7,6 @@ output; whatever the subject prints goes to standard error, which is the worker'
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import signal
@@ -28,6 +27,7 @@ from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.verdict import Outcome
+from draftproof.subjects.process import die_with_parent
 
 if TYPE_CHECKING:
     from draftproof.harness.lockstep import Solved
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 BROKEN_DEVICE, OWN_ERROR = 113, 114
 """Exit codes: the device does not work any more in this process; our own code raised outside of an order."""
-_SET_PDEATHSIG = 1
 _LONGEST_LOG = 4 << 20
 
 
@@ -72,15 +71,6 @@ def _private_streams() -> tuple[BinaryIO, int]:
     os.dup2(2, 1)
     os.close(nothing)
     return orders, answers
-
-
-def die_with_parent() -> None:
-    """End this process when its parent does. Where the system has no such call, nothing happens.
-
-    There the end of standard input is all that tells.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _die_before_parent() -> None:

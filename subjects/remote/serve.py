@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
-import importlib.metadata
 import os
-import platform
 import signal
-import sys
 import traceback
 from typing import BinaryIO
 
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Trace
 from draftproof.subjects.making import made
+from draftproof.subjects.process import die_with_parent, versions
 from draftproof.subjects.remote.messages import (
     LENGTH,
     AnySubjectAnswer,
@@ -35,13 +32,10 @@ from draftproof.subjects.remote.messages import (
 )
 from draftproof.subjects.remote.values import packed
 
-_SET_PDEATHSIG = 1
-
 
 def serve(orders: int, answers: int) -> None:
     """Serve until `orders` ends or the subject is closed. This process ends with the one that started it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     faulthandler.enable(file=2)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     server = _Server(answers)
@@ -93,8 +87,7 @@ class _Server:
         if isinstance(order, AskChannels):
             return ChannelsDeclared(channels=frozenset(subject.channels(order.scenario)))
         if isinstance(order, AskHooks):
-            versions = {"python": platform.python_version(), **{name: _version(name) for name in subject.packages}}
-            return HooksFound(hooks=tuple(subject.hooks()), versions=versions)
+            return HooksFound(hooks=tuple(subject.hooks()), versions=versions(subject))
         if isinstance(order, CloseSubject):
             subject.close()
             return SubjectClosed()
@@ -103,13 +96,6 @@ class _Server:
         if not isinstance(trace, Trace):
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
         return RunTraced(subject=trace.subject, channels=trace.channels, observations=packed(trace))
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _raised(error: BaseException) -> SubjectRaised:

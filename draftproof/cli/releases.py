@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,15 +70,13 @@ def releases(
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
     options = drafts.chosen(drafts.Given(draft, model, draft_model, mtp))
     scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
-    with _releases(package, subject, settings, environments, timeout) as them:
-        known = index.listed(package)
-        wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], known)
-        report = table(them, wanted, scenarios, _tell_row)
+    them = _releases(package, subject, settings, environments, timeout)
+    wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], index.listed(package))
+    report = table(them, wanted, scenarios, _tell_row)
     _show_table(report)
     arguments = {} if cases else {"seed": seed, "examples": examples, **options.arguments}
-    again = command(
-        "releases", *(cases or ()), package=package, versions=",".join(wanted), subject=subject, **arguments
-    )
+    given = _given(subject, settings, environments, timeout)
+    again = command("releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments, **given)
     screen.line(f"{report.verdict}. Again: {again}", "bold")
     inputs.finish(json, report, report.verdict)
 
@@ -102,20 +97,20 @@ def bisect(
     from draftproof.fuzz.releases.bisect import bisect_releases
 
     (scenario,) = _read([case])
-    with _releases(package, subject, settings, environments, timeout) as them:
-        wanted = index.between(package, good, bad, index.listed(package))
-        report = bisect_releases(them, wanted, scenario, _tell)
+    them = _releases(package, subject, settings, environments, timeout)
+    wanted = index.between(package, good, bad, index.listed(package))
+    report = bisect_releases(them, wanted, scenario, _tell)
     _show(report)
-    again = command("bisect", "releases", case, package=package, good=good, bad=bad, subject=subject)
+    given = _given(subject, settings, environments, timeout)
+    again = command("bisect", "releases", case, package=package, good=good, bad=bad, **given)
     screen.line(f"Again: {again}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
-@contextmanager
 def _releases(
     package: str, subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float
-) -> Iterator[Releases]:
-    """Yield how the releases are run. Raises InputError where nothing is known to drive the package."""
+) -> Releases:
+    """Return how the releases are run. Raises InputError where nothing is known to drive the package."""
     from msgspec.structs import replace
 
     from draftproof.fuzz.releases.environment import environments
@@ -129,16 +124,24 @@ def _releases(
         raise inputs.InputError(
             f"invalid --package {package!r} without --subject: expected the subject that drives it; known are {known}"
         )
-    with tempfile.TemporaryDirectory(prefix="draftproof-releases-") as work:
-        yield Releases(
-            package=package,
-            recipe=recipe,
-            folder=folder or environments(),
-            work=Path(work),
-            timeout=timeout,
-            settings=subjects.settings_of(settings or ()),
-            search=subjects.search(),
-        )
+    return Releases(
+        package=package,
+        recipe=recipe,
+        folder=folder or environments(),
+        timeout=timeout,
+        settings=subjects.settings_of(settings or ()),
+        search=subjects.search(),
+    )
+
+
+def _given(subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float) -> dict[str, object]:
+    """Return the options that say the same again."""
+    return {
+        "subject": subject,
+        "set": settings,
+        "environments": folder,
+        "timeout": f"{timeout:g}" if timeout != TIMEOUT else None,
+    }
 
 
 def _read(cases: list[Path]) -> list[Scenario]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from draftproof.fuzz.releases.environment import NotInstalledError, python_of
 from draftproof.fuzz.releases.packages import Recipe
+from draftproof.harness.execute import Executor
 from draftproof.harness.remote import RemoteStartError, RemoteSubject
-from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
-from draftproof.harness.workers.pool import Pool, WorkerStartError
+from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.fit import UnfitError, fit
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
@@ -34,7 +34,6 @@ class Releases:
     package: str
     recipe: Recipe
     folder: Path
-    work: Path
     timeout: float
     settings: Mapping[str, str] = field(default_factory=dict)
     search: str = ""
@@ -42,40 +41,28 @@ class Releases:
     def answers(self, version: str, scenarios: Sequence[Scenario]) -> list[Answer | UnfitError]:
         """Return an answer for each scenario, fitted to what the subject can run, or why it cannot run it.
 
-        Raises NotInstalledError, and RuntimeError for an error of our own.
+        The subject has a process of its own, so that it may die or hang there. Raises NotInstalledError, and
+        RuntimeError for an error of our own.
         """
         python = python_of(self.package, version, self.recipe, self.folder)
         choice = SubjectChoice(name=self.recipe.subject, python=str(python), settings=dict(self.settings))
-        limits = self._limits(choice)
-        fitting = [_fitted(scenario, limits) for scenario in scenarios]
-        runnable = [(i, one) for i, one in enumerate(fitting) if isinstance(one, Scenario)]
-        spec = SubjectSpec(device="cpu", subject=choice, search=self.search)
-        try:
-            with Pool(spec, 1, self.work / version, deadline=self.timeout) as pool:
-                answers = pool.run([Order(number=i, scenario=scenario) for i, scenario in runnable])
-        except WorkerStartError as error:
-            lines = [one.strip() for one in str(error).splitlines() if one.strip()]
-            raise NotRunnableError(f"its subject cannot be made: {lines[-1][:300]}") from None
-        for answer in answers:
-            if answer.outcome is Outcome.ERROR:
-                raise RuntimeError(answer.detail or answer.reason)
-        ran = dict(zip((i for i, _ in runnable), answers, strict=True))
-        return [one if isinstance(one, UnfitError) else ran[i] for i, one in enumerate(fitting)]
-
-    def _limits(self, choice: SubjectChoice) -> Limits:
-        """Return what the subject of a release can run. Raises NotRunnableError."""
         try:
             with closing(RemoteSubject(choice, search=self.search)) as subject:
-                return subject.limits
+                executor = Executor(subject, deadline=self.timeout)
+                return [_answer(executor, i, scenario, subject.limits) for i, scenario in enumerate(scenarios)]
         except RemoteStartError as error:
             raise NotRunnableError(str(error)) from None
 
 
-def _fitted(scenario: Scenario, limits: Limits) -> Scenario | UnfitError:
+def _answer(executor: Executor, number: int, scenario: Scenario, limits: Limits) -> Answer | UnfitError:
     try:
-        return fit(scenario, limits)
+        fitting = fit(scenario, limits)
     except UnfitError as error:
         return error
+    answer = executor.answer(Order(number=number, scenario=fitting))
+    if answer.outcome is Outcome.ERROR:
+        raise RuntimeError(answer.detail or answer.reason)
+    return answer
 
 
 def timed(started: float) -> float:

@@ -90,6 +90,8 @@ def test_a_table_and_a_bisection_over_installed_releases(index, capsys):
     assert [row["runnable"] for row in table["releases"]] == [True, True]
     assert verdicts["1.1"]["runs"] == verdicts["1.1"]["output.lossless"] == "PASS"
     assert verdicts["1.2"]["output.lossless"] == "FAIL"
+    again = next(line for line in capsys.readouterr().out.splitlines() if "Again: " in line)
+    assert f"--set answers={answers} --environments {index / 'envs'}" in again
     made = (index / "envs" / "told-engine-1.1" / "installed").stat().st_mtime_ns
     ends = ("--good", "1.1", "--bad", "1.2")
     assert run(["bisect", "releases", *common, *ends, str(case), "--json", str(out)]) == 0

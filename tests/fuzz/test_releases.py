@@ -55,7 +55,7 @@ class Scripted(Releases):
     """Releases that say what a test wants; None is one that cannot be installed."""
 
     def __init__(self, said: dict[str, Answer | UnfitError | None]) -> None:
-        super().__init__("engine", Recipe(subject="engine"), Path(), Path(), 1.0)
+        super().__init__("engine", Recipe(subject="engine"), Path(), 1.0)
         object.__setattr__(self, "said", said)
         object.__setattr__(self, "tried", [])
 

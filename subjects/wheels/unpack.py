@@ -1,0 +1,60 @@
+"""Unpack a wheel into a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+from draftproof.errors import DraftproofError
+
+_NAME = re.compile(r"(?P<package>[A-Za-z0-9._]+)-(?P<version>[A-Za-z0-9._+!]+)(-[^-]+){3,4}\.whl")
+
+
+class WheelError(DraftproofError, ValueError):
+    """A file that is no wheel, or a folder that is no unpacked one; the message says what was expected."""
+
+
+def unpacked(wheel: Path, folder: Path) -> Path:
+    """Return the folder below `folder` that holds what is in a wheel, unpacked now unless it was before.
+
+    A folder in place of a wheel is one that is unpacked already. Raises WheelError.
+    """
+    if wheel.is_dir():
+        if not any(wheel.glob("*.dist-info")):
+            raise WheelError(f"invalid wheel {str(wheel)!r}: expected an unpacked wheel, with a folder *.dist-info")
+        return wheel
+    if not wheel.is_file():
+        raise WheelError(f"invalid wheel {str(wheel)!r}: expected a file that is there")
+    named_by(wheel)
+    place = folder / wheel.stem
+    if place.exists():
+        return place
+    half = folder / f"{wheel.stem}.{os.getpid()}.part"
+    shutil.rmtree(half, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(half)
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        shutil.rmtree(half, ignore_errors=True)
+        raise WheelError(
+            f"invalid wheel {str(wheel)!r}: expected a zip archive, and reading it failed: {error}"
+        ) from None
+    if not any(half.glob("*.dist-info")):
+        shutil.rmtree(half, ignore_errors=True)
+        raise WheelError(f"invalid wheel {str(wheel)!r}: expected an archive with a folder *.dist-info")
+    try:
+        half.rename(place)
+    except OSError:  # somebody else was faster
+        shutil.rmtree(half)
+    return place
+
+
+def named_by(wheel: Path) -> tuple[str, str]:
+    """Return package and version as the name of a wheel says them. Raises WheelError."""
+    found = _NAME.fullmatch(wheel.name)
+    if found is None:
+        raise WheelError(f"invalid wheel {str(wheel)!r}: expected a name such as package-1.2.3-py3-none-any.whl")
+    return found["package"], found["version"]

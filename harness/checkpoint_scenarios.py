@@ -35,6 +35,8 @@ _MOST_STEPS = 64
 _FROM_FOLDER = read_from("directory", "directory or seed")
 _READ = read_from("directory", "directory or seed", "target")
 _LOOKUP_TOKENS = 3
+_SPARE = 128
+"""Positions of a model that are left free: where pages are larger, contexts become longer (properties/fit.py)."""
 
 
 class RealDraft(NamedTuple):
@@ -133,6 +135,7 @@ class RealTarget:
         self.hybrid = config.has_states
         self._drafts = {one.name: one for one in drafts}
         self._model = Checkpoint(path=str(path), vocab=config.vocab_size)
+        self._positions = config.max_position_embeddings
 
     def exchanged(self, scenario: Scenario, turn: int) -> Scenario:
         """Return a probe's scenario with the checkpoint, the draft of the same name, and the variant that it has."""
@@ -142,11 +145,26 @@ class RealTarget:
     def made(self, scenario: Scenario, chosen: RealDraft, turn: int, of_draft: int, variant: Variant) -> Scenario:
         """Return a probe's scenario with the checkpoint; numbers of the turn and of the draft's own turn vary it."""
         made = with_steps(scenario, chosen.steps)
+        if self._positions is not None:
+            made = _within(made, max(self._positions - _SPARE, self._positions // 2))
         if BY_NAME[chosen.name].proposes == "lookup":
             # An n-gram draft finds something in such prompts.
             made = repeating(made, turn, made.model.vocab)
         made = _exchange(made, self._model, _form(chosen, of_draft), variant)
         return _with_states(made, turn, of_draft) if self.hybrid else made
+
+
+def _within(scenario: Scenario, most: int) -> Scenario:
+    """Return the scenario with contexts of at most so many tokens: the last of longer prompts, with room to go on."""
+    memory = scenario.memory
+    if memory.max_len <= most:
+        return scenario
+    requests = tuple(
+        msgspec.structs.replace(one, prompt=one.prompt[-(most - min(one.budget, most // 2)) :])
+        for one in scenario.requests
+    )
+    shorter = msgspec.structs.replace(memory, max_len=most)
+    return validate(msgspec.structs.replace(scenario, requests=requests, memory=shorter))
 
 
 def _form(chosen: RealDraft, turn: int) -> Draft:

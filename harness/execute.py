@@ -180,7 +180,7 @@ def _described(order: Order, ran: Evidence, judged: Judgement) -> Answer:
         first=judged.first,
     )
     try:
-        return _measured(answer, order, ran)
+        return _measured(answer, order, ran, judged)
     except Exception as error:
         if judged.first is None:
             raise
@@ -188,13 +188,19 @@ def _described(order: Order, ran: Evidence, judged: Judgement) -> Answer:
         return msgspec.structs.replace(answer, detail=_own_error(order, error).detail)
 
 
-def _measured(answer: Answer, order: Order, ran: Evidence) -> Answer:
+def _measured(answer: Answer, order: Order, ran: Evidence, judged: Judgement) -> Answer:
     shown = timeline(ran, answer.first) if order.timeline and answer.first else None
     answer = msgspec.structs.replace(answer, digest=digest(ran) if order.digest else "", timeline=shown)
     if not order.measured:
         return answer
     exercised = {name: count for name, count in counts(ran).items() if count}
-    return msgspec.structs.replace(answer, counts=exercised, bins=tuple(sorted(bins(ran))))
+    return msgspec.structs.replace(
+        answer,
+        counts=exercised,
+        bins=tuple(sorted(bins(ran))),
+        beyond=tuple(sorted(judged.unreachable)),
+        channels=tuple(sorted(judged.channels)),
+    )
 
 
 def digest(ran: Evidence) -> str:

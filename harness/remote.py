@@ -17,12 +17,13 @@ from draftproof.harness.remote_process import (
     SubjectProcess,
     interpreter,
 )
+from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.making import resolved
+from draftproof.subjects.making import known, resolved
 from draftproof.subjects.remote.bootstrap import LEAST
 from draftproof.subjects.remote.messages import (
     AnySubjectAnswer,
@@ -233,6 +234,12 @@ def _unmade(python: str, name: str, there: str, raised: SubjectRaised) -> str:
         return (
             f"invalid --python {python!r}: expected one that has what subject {name!r} needs, and it cannot import "
             f"{lacks} ({raised.message}); install it there"
+        )
+    if raised.known is not None:
+        here, elsewhere = sorted(known()), ", ".join(raised.known) or "none"
+        return (
+            f"invalid --subject {name!r}: expected package.module:name, or a name that is registered here"
+            f" ({', '.join(here)}) or in {python} ({elsewhere}){did_you_mean(name, [*here, *raised.known])}"
         )
     if raised.kind == "SubjectNameError":
         return f"{raised.message} in {python}"

@@ -23,6 +23,8 @@ from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 TIES_PER_THOUSAND = 2
 # A text of which more tokens were not the best of their row proves little of an engine (S-TEXT-4).
 TOKEN_TIES_PER_THOUSAND = 20
+TIES = ("ties", "token_ties", "tokens_emitted")
+"""The counts by which too many of them are seen."""
 _WRITES = {
     LaunchKind.PREFILL: "verify",
     LaunchKind.VERIFY: "verify",
@@ -131,11 +133,16 @@ def _verdict(contract: Contract, judged: tuple[Judgement, ...], counts: Mapping[
     missing = unreached(contract.minimum, counts, unreachable)
     if not results:
         missing = missing or ("scenarios >= 1",)
-    ties, most = ("ties", TIES_PER_THOUSAND) if contract.by_round else ("token_ties", TOKEN_TIES_PER_THOUSAND)
-    if counts.get(ties, 0) * 1000 > most * counts.get("tokens_emitted", 0):
-        missing = (*missing, f"{ties} <= {most} per 1000 tokens")
+    missing = (*missing, *too_many_ties(contract, counts))
     outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=contract.name, verdict=outcome, scenarios=len(results), missing=missing)
+
+
+def too_many_ties(contract: Contract, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return in words which share of ties must be smaller, if one must; `counts` has those of TIES."""
+    ties, most = ("ties", TIES_PER_THOUSAND) if contract.by_round else ("token_ties", TOKEN_TIES_PER_THOUSAND)
+    too_many = counts.get(ties, 0) * 1000 > most * counts.get("tokens_emitted", 0)
+    return (f"{ties} <= {most} per 1000 tokens",) if too_many else ()
 
 
 def _who(judged: Sequence[Judgement], channels: Iterable[str]) -> str:

@@ -21,22 +21,30 @@ class SubjectNameError(DraftproofError, ValueError):
     """A name that stands for no subject, or settings that the subject does not take; the message says what is known."""
 
 
+class UnknownSubjectError(SubjectNameError):
+    """A name that nobody registers in this Python; `known` are those that are."""
+
+    def __init__(self, name: str, known: Mapping[str, str]) -> None:
+        self.known = tuple(sorted(known))
+        names = ", ".join(self.known) or "none is registered here"
+        super().__init__(
+            f"invalid subject {name!r}: expected package.module:name, or a registered name"
+            f" ({names}){did_you_mean(name, known)}"
+        )
+
+
 def known() -> dict[str, str]:
     """Return name -> "package.module:name" of every subject that an installed distribution registers."""
     return {one.name: one.value for one in entry_points(group=GROUP)}
 
 
 def resolved(name: str) -> str:
-    """Return "package.module:name" for a name. Raises SubjectNameError with the nearest name that is known."""
+    """Return "package.module:name" for a name. Raises UnknownSubjectError."""
     if is_factory_name(name):
         return name
     registered = known()
     if name not in registered:
-        names = ", ".join(sorted(registered)) or "none is registered here"
-        raise SubjectNameError(
-            f"invalid subject {name!r}: expected package.module:name, or a registered name"
-            f" ({names}){did_you_mean(name, registered)}"
-        )
+        raise UnknownSubjectError(name, registered)
     return registered[name]
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-VERSION = 2
+VERSION = 3
 """Of the tables and of what is in them; a database keeps it as its user_version."""
 SCHEMA = f"""
 PRAGMA user_version = {VERSION};
@@ -25,9 +22,12 @@ CREATE TABLE IF NOT EXISTS findings(identity TEXT PRIMARY KEY, slug TEXT, outcom
   phase TEXT, relation TEXT, state TEXT, hits INTEGER, first INTEGER, at REAL, divergence TEXT, place TEXT,
   detail TEXT, runs TEXT, merged TEXT, requests INTEGER, rounds INTEGER);
 CREATE TABLE IF NOT EXISTS contracts(name TEXT PRIMARY KEY, judged INTEGER, failed INTEGER);
-CREATE TABLE IF NOT EXISTS minimums(contract TEXT, name TEXT, reached INTEGER, PRIMARY KEY(contract, name));
+CREATE TABLE IF NOT EXISTS minimums(contract TEXT, name TEXT, reached INTEGER, beyond INTEGER,
+  PRIMARY KEY(contract, name));
 CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value INTEGER);
-CREATE TABLE IF NOT EXISTS draft_counts(draft TEXT, name TEXT, value INTEGER, PRIMARY KEY(draft, name));
+CREATE TABLE IF NOT EXISTS draft_counts(draft TEXT, name TEXT, value INTEGER, beyond INTEGER,
+  PRIMARY KEY(draft, name));
+CREATE TABLE IF NOT EXISTS channels(name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS progress(at REAL PRIMARY KEY, scenarios INTEGER, bins INTEGER, findings INTEGER,
   crashes INTEGER, rate REAL, stability REAL);
 CREATE TABLE IF NOT EXISTS troubles(at REAL, what TEXT);
@@ -93,33 +93,3 @@ class CampaignFinding(Value, frozen=True, kw_only=True):
 
 
 FINDING = CampaignFinding.__struct_fields__
-
-
-class CampaignSums(NamedTuple):
-    """Sums over all scenarios that are done.
-
-    `contracts`: (scenarios judged, of them failed); `minimums`: by contract and count; `draft_counts`: by draft and
-    count.
-    """
-
-    outcomes: Mapping[str, int]
-    contracts: Mapping[str, tuple[int, int]]
-    minimums: Mapping[tuple[str, str], int]
-    counts: Mapping[str, int]
-    draft_counts: Mapping[tuple[str, str], int]
-
-    @property
-    def done(self) -> int:
-        return sum(self.outcomes.values())
-
-
-def read_sums(db: sqlite3.Connection) -> CampaignSums:
-    """Return the sums that a campaign's database keeps."""
-    done = "SELECT outcome, count(*) FROM scenarios WHERE state = 'done' GROUP BY outcome"
-    return CampaignSums(
-        outcomes=Counter(dict(db.execute(done))),
-        contracts={name: (judged, failed) for name, judged, failed in db.execute("SELECT * FROM contracts")},
-        minimums={(of, name): value for of, name, value in db.execute("SELECT * FROM minimums")},
-        counts=Counter(dict(db.execute("SELECT name, value FROM counts"))),
-        draft_counts={(of, name): value for of, name, value in db.execute("SELECT * FROM draft_counts")},
-    )

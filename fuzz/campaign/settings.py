@@ -18,6 +18,7 @@ from draftproof.properties.values.validate import InvalidScenarioError
 
 Until = Literal["closure", "stall"]
 UNTIL: tuple[Until, ...] = ("closure", "stall")
+OTHER_VERSION = "resume the campaign with the Draftproof that began it, or begin a new one in another directory"
 _BYTES = {"M": 1 << 20, "G": 1 << 30}
 # Below this an interpreter with torch in it cannot live.
 LEAST_MEMORY = 512 << 20
@@ -95,8 +96,8 @@ def resumed(kept: Settings, asked: Asked) -> Settings:
             )
     if kept.strategies != STRATEGIES:
         raise CampaignError(
-            f"invalid version {kept.strategies} of the strategies: expected {STRATEGIES}, as this Draftproof has; "
-            "resume the campaign with the Draftproof that began it, or begin a new one in another directory"
+            f"invalid version {kept.strategies} of the strategies: expected {STRATEGIES}, as this Draftproof has;"
+            f" {OTHER_VERSION}"
         )
     return kept
 
@@ -136,4 +137,14 @@ def read(path: Path) -> Settings:
     except OSError as error:
         raise CampaignError(f"{path} cannot be read: {error.strerror}") from None
     except InvalidScenarioError as error:
-        raise CampaignError(f"{error}; it is no campaign's") from None
+        why = f"an older Draftproof wrote it: {OTHER_VERSION}" if _has_settings(path) else "it is no campaign's"
+        raise CampaignError(f"{error}; {why}") from None
+
+
+def _has_settings(path: Path) -> bool:
+    """Return whether a file is a campaign's, in whatever form."""
+    try:
+        raw = msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError:
+        return False
+    return isinstance(raw, dict) and {"seed", "drafts", "strategies"} <= raw.keys()

@@ -25,15 +25,13 @@ from draftproof.fuzz.campaign.schema import (
     SCHEMA,
     VERSION,
     CampaignFinding,
-    CampaignSums,
     CorpusEntry,
     QueuedScenario,
     SecondRun,
-    read_sums,
 )
-from draftproof.fuzz.campaign.settings import CampaignError, DiskError
+from draftproof.fuzz.campaign.settings import OTHER_VERSION, CampaignError, DiskError
+from draftproof.fuzz.campaign.sums import COUNT, CampaignSums, add_sums, read_sums
 from draftproof.harness.workers.messages import Answer
-from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.scenario import Scenario
 
 # Causes outside of this process: the disk, or another process that holds the file.
@@ -168,7 +166,7 @@ class Store:
             new = _reach(db, answer, hash_, raw, at)
             identity = answer.identity.text if answer.identity else ""
             db.execute(_DONE, (answer.outcome.value, identity, answer.seconds, len(new), at, number))
-            _add_sums(db, answer, draft)
+            add_sums(db, answer, draft)
             if sign:
                 db.execute("INSERT INTO again VALUES(?, ?, ?)", (number, sign, raw))
             if finding is not None:
@@ -198,7 +196,7 @@ class Store:
             row = db.execute("DELETE FROM again WHERE number = ? RETURNING scenario", (number,)).fetchall()
             if not row:
                 raise KeyError(number)
-            db.executemany(_COUNT, [("stability_runs", 1), ("stability_same", int(finding is None))])
+            db.executemany(COUNT, [("stability_runs", 1), ("stability_same", int(finding is None))])
             if finding is not None:
                 self._hit(finding, row[0][0])
 
@@ -231,8 +229,7 @@ def _open(path: Path) -> sqlite3.Connection:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version != VERSION and db.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise CampaignError(
-            f"invalid version {version} of {path}: expected {VERSION}, as this Draftproof writes it; resume the "
-            "campaign with the Draftproof that began it, or begin a new one in another directory"
+            f"invalid version {version} of {path}: expected {VERSION}, as this Draftproof writes it; {OTHER_VERSION}"
         )
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=NORMAL")
@@ -270,19 +267,6 @@ def _reach(db: sqlite3.Connection, answer: Answer, hash_: str, raw: str, at: flo
     return new
 
 
-def _add_sums(db: sqlite3.Connection, answer: Answer, draft: str) -> None:
-    failed = frozenset(answer.failed)
-    counts = [(name, value) for name, value in answer.counts.items() if value]
-    db.executemany(_CONTRACT, [(name, int(name in failed)) for name in answer.judged])
-    db.executemany(_COUNT, counts)
-    db.executemany(_DRAFT_COUNT, [(draft, name, value) for name, value in counts])
-    known = [name for name in answer.judged if name in BY_NAME]
-    db.executemany(
-        _MINIMUM,
-        [(contract, name, answer.counts.get(name, 0)) for contract in known for name in BY_NAME[contract].minimum],
-    )
-
-
 _QUEUE = "INSERT INTO scenarios(number, hash, origin, draft, state, scenario) VALUES(?, ?, ?, ?, 'queued', ?)"
 _DONE = """UPDATE scenarios SET state = 'done', outcome = ?, identity = ?, seconds = ?, new_bins = ?, at = ?
  WHERE number = ? AND state = 'queued'"""
@@ -292,12 +276,5 @@ _SETTLE = """UPDATE scenarios SET new_bins = (SELECT count(*) FROM bins WHERE fi
  WHERE number BETWEEN ? AND ?"""
 _BIN = """INSERT INTO bins VALUES(?, 1, ?, ?) ON CONFLICT(name) DO UPDATE SET hits = hits + 1,
  first = min(first, excluded.first)"""
-_CONTRACT = """INSERT INTO contracts VALUES(?, 1, ?) ON CONFLICT(name) DO UPDATE SET judged = judged + 1,
- failed = failed + excluded.failed"""
-_COUNT = "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + excluded.value"
-_DRAFT_COUNT = """INSERT INTO draft_counts VALUES(?, ?, ?)
- ON CONFLICT(draft, name) DO UPDATE SET value = value + excluded.value"""
-_MINIMUM = """INSERT INTO minimums VALUES(?, ?, ?)
- ON CONFLICT(contract, name) DO UPDATE SET reached = reached + excluded.reached"""
 _KEEP_FINDING = f"""INSERT INTO findings({", ".join(FINDING)}) VALUES({", ".join("?" * len(FINDING))})
  ON CONFLICT(identity) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in FINDING)}"""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from draftproof.fuzz.campaign.schema import CampaignSums
+from collections.abc import Mapping
+
 from draftproof.fuzz.campaign.settings import Settings
-from draftproof.harness.check import RUNS, WORK
+from draftproof.fuzz.campaign.sums import CampaignSums, Reached
+from draftproof.harness.check import REAL, RUNS, WORK
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import unreachable_by_draft, unreached
 from draftproof.properties.evidence.forms import DRAFTED, Form
-from draftproof.properties.judge import COMMON
+from draftproof.properties.judge import COMMON, too_many_ties
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
@@ -21,56 +23,63 @@ def verdicts(sums: CampaignSums, settings: Settings) -> tuple[Verdict, ...]:
     """Return `runs`, one `runs.<draft>` each, and one a contract, as `check` gives them.
 
     FAIL, INCONCLUSIVE where a minimum was not reached or nothing was judged, PASS, and SKIP for what no scenario of
-    these drafts can show.
+    these drafts can show. What the scenarios say that they cannot reach, by their model, draft or subject, is not
+    demanded.
     """
-    each = [_of_draft(name, sums) for name in settings.drafts]
-    return (_runs(sums, settings), *each, *(_contract(contract, sums, settings) for contract in ALL))
+    each = [_of_draft(name, sums, settings) for name in settings.drafts]
+    beyond = _beyond(sums, settings)
+    contracts = (_contract(contract, sums, settings, beyond) for contract in ALL)
+    return (_runs(sums, beyond), *each, *contracts)
 
 
-def _runs(sums: CampaignSums, settings: Settings) -> Verdict:
+def _runs(sums: CampaignSums, beyond: frozenset[str]) -> Verdict:
     """Whether every scenario ran to its end, and whether there was work in them."""
     broken = {outcome: sums.outcomes[outcome] for outcome in _BROKEN if sums.outcomes[outcome]}
     if broken:
         told = ", ".join(f"{count} {outcome}" for outcome, count in broken.items())
         reason = f"{told} of {sums.done}"
         return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=sums.done, reason=reason)
-    beyond = _beyond(settings)
     missing = unreached(WORK, sums.counts, beyond)
     verdict = Outcome.INCONCLUSIVE if missing or not sums.done else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=sums.done, missing=missing)
 
 
-def _of_draft(name: Algorithm, sums: CampaignSums) -> Verdict:
+def _of_draft(name: Algorithm, sums: CampaignSums, settings: Settings) -> Verdict:
     """Whether the scenarios of one draft reached what proves something of it."""
-    counts = {count: value for (draft, count), value in sums.draft_counts.items() if draft == name}
-    missing = unreached((*COMMON, *BY_NAME[name].minimum), counts, _beyond_draft(name))
+    counts = {count: one.value for (draft, count), one in sums.draft_counts.items() if draft == name}
+    common = REAL if settings.model else COMMON
+    missing = unreached((*common, *BY_NAME[name].minimum), counts, _beyond_draft(name, sums))
     verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=f"{RUNS}.{name}", verdict=verdict, scenarios=counts.get("scenarios", 0), missing=missing)
 
 
-def _contract(contract: Contract, sums: CampaignSums, settings: Settings) -> Verdict:
+def _contract(contract: Contract, sums: CampaignSums, settings: Settings, beyond: frozenset[str]) -> Verdict:
     judged, failed = sums.contracts.get(contract.name, (0, 0))
     if failed:
         reason = f"{failed} of {judged}"
         return Verdict(name=contract.name, verdict=Outcome.FAIL, scenarios=judged, reason=reason)
-    if not judged and (why := _silent(contract, settings)):
+    if not judged and (why := _silent(contract, sums, settings, beyond)):
         return Verdict(name=contract.name, verdict=Outcome.SKIP, scenarios=0, reason=why)
-    reached = {name: value for (of, name), value in sums.minimums.items() if of == contract.name}
-    missing = unreached(contract.minimum, reached, _beyond(settings))
+    seen = {name: one for (of, name), one in sums.minimums.items() if of == contract.name}
+    reached = {name: one.value for name, one in seen.items()}
+    missing = unreached(contract.minimum, reached, beyond | _never(seen, judged))
     if not judged:
         missing = missing or ("scenarios >= 1",)
+    missing = (*missing, *too_many_ties(contract, reached))
     verdict = Outcome.INCONCLUSIVE if missing else Outcome.PASS
     return Verdict(name=contract.name, verdict=verdict, scenarios=judged, missing=missing)
 
 
-def _silent(contract: Contract, settings: Settings) -> str:
+def _silent(contract: Contract, sums: CampaignSums, settings: Settings, beyond: frozenset[str]) -> str:
     """Why no scenario of this campaign can be held to a contract; "" if one can."""
     asked = contract.needs | contract.reads
     if not any(_reports(contract, name) for name in settings.drafts):
         return f"the draft does not report {', '.join(sorted(asked & DRAFTED))}"
-    unreachable = sorted(_beyond(settings).intersection(contract.minimum))
+    if sums.channels and not contract.fits(sums.channels):
+        return f"the subject does not report {', '.join(sorted(asked - sums.channels))}"
+    unreachable = sorted(beyond.intersection(contract.minimum))
     if unreachable:
-        return f"no scenario of this draft has {', '.join(unreachable)}"
+        return f"no scenario of this model, draft and subject has {', '.join(unreachable)}"
     return "no run of this subject could be held to it" if settings.subject != BUILT_IN else ""
 
 
@@ -82,10 +91,17 @@ def _reports(contract: Contract, draft: Algorithm) -> bool:
     return bool(contract.needs - lacking)
 
 
-def _beyond(settings: Settings) -> frozenset[str]:
-    """Return the counts that no scenario of these drafts can reach."""
-    return frozenset.intersection(*(_beyond_draft(name) for name in settings.drafts))
+def _beyond(sums: CampaignSums, settings: Settings) -> frozenset[str]:
+    """Return the counts that no scenario of this campaign can reach."""
+    return frozenset.intersection(*(_beyond_draft(name, sums) for name in settings.drafts))
 
 
-def _beyond_draft(name: Algorithm) -> frozenset[str]:
-    return unreachable_by_draft(Form(BY_NAME[name], 1), real=False)
+def _beyond_draft(name: Algorithm, sums: CampaignSums) -> frozenset[str]:
+    """Return the counts that no scenario with a draft can reach, all that were judged say so, or the draft alone."""
+    seen = {count: one for (draft, count), one in sums.draft_counts.items() if draft == name}
+    judged = seen.get("scenarios", Reached()).value
+    return unreachable_by_draft(Form(BY_NAME[name], 1), real=False) | _never(seen, judged)
+
+
+def _never(seen: Mapping[str, Reached], judged: int) -> frozenset[str]:
+    return frozenset(name for name, one in seen.items() if 0 < judged <= one.beyond)

@@ -89,8 +89,9 @@ class Answer(Value, frozen=True, kw_only=True):
     """What became of an order. `outcome` is PASS, FAIL, CRASH, HANG, or ERROR for errors of our own.
 
     `judged` names contracts, `failures` has the first divergence of each that failed, and `first` is the first of all.
-    `bins` is what was covered, `counts` what was exercised, `hunks` names the patched ones that have had an effect in
-    this worker. The others are of a crash, a hang or an error: `place` is the journal's last entry, `error` the kind,
+    `bins` is what was covered, `counts` what was exercised, `beyond` the counts that no such scenario of this subject
+    can reach, `channels` what it reported; `hunks` names the patched ones that have had an effect in this worker. The
+    others are of a crash, a hang or an error: `place` is the journal's last entry, `error` the kind,
     `message` the first line of the subject's exception ("" if the process died), `reason` all in one line, `detail` the
     traceback, the stacks or the signal.
     """
@@ -102,6 +103,8 @@ class Answer(Value, frozen=True, kw_only=True):
     first: Divergence | None = None
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     bins: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
     seconds: float = 0.0
     digest: str = ""
     place: Place | None = None
@@ -136,7 +139,7 @@ class Answer(Value, frozen=True, kw_only=True):
     @property
     def brief(self) -> Answer:
         """The answer without what it covered, as reports hold it."""
-        return msgspec.structs.replace(self, bins=(), counts={})
+        return msgspec.structs.replace(self, bins=(), counts={}, beyond=(), channels=())
 
     def is_same(self, identity: Identity, level: Level) -> bool:
         """Return True if it fails as `identity` says."""

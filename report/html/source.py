@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from draftproof.fuzz.campaign.schema import CampaignSums, read_sums
+from draftproof.fuzz.campaign.schema import VERSION
 from draftproof.fuzz.campaign.settings import CampaignError, Settings, read
+from draftproof.fuzz.campaign.sums import CampaignSums, read_sums
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.verdict import Divergence
 
@@ -64,7 +65,10 @@ def read_run(path: Path) -> RunSource:
     settings = read(path / "campaign.json")
     try:
         with _opened(database) as store:
+            _require_version(database, store)
             return _source(path, settings, store)
+    except CampaignError:
+        raise
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         raise CampaignError(f"{database} cannot be read: {error}") from None
 
@@ -78,6 +82,15 @@ def _opened(database: Path) -> Iterator[sqlite3.Connection]:
         store.text_factory = lambda raw: raw.decode("utf-8", "replace")
         store.execute("BEGIN")
         yield store
+
+
+def _require_version(database: Path, store: sqlite3.Connection) -> None:
+    (version,) = store.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        raise CampaignError(
+            f"invalid version {version} of {database}: expected {VERSION}, as this Draftproof reads it; make the report"
+            " with the Draftproof that ran the campaign"
+        )
 
 
 def _source(path: Path, settings: Settings, store: sqlite3.Connection) -> RunSource:

@@ -96,7 +96,8 @@ class SubjectClosed(Value, frozen=True, kw_only=True, tag="closed"):
 class SubjectRaised(Value, frozen=True, kw_only=True, tag="raised"):
     """The subject raised: the name of the type, the message, the innermost frame as file:line name, the traceback.
 
-    `lacks` is the module that could not be imported, if that is why.
+    `lacks` is the module that could not be imported, if that is why; `known` the names of subjects that are registered
+    there, where the name is none of them.
     """
 
     kind: str
@@ -104,6 +105,7 @@ class SubjectRaised(Value, frozen=True, kw_only=True, tag="raised"):
     where: str
     traceback: str
     lacks: str = ""
+    known: tuple[str, ...] | None = None
 
 
 AnySubjectAnswer = (

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Trace
-from draftproof.subjects.making import made
+from draftproof.subjects.making import UnknownSubjectError, made
 from draftproof.subjects.process import die_with_parent, versions
 from draftproof.subjects.remote.messages import (
     LENGTH,
@@ -107,4 +107,5 @@ def _raised(error: BaseException) -> SubjectRaised:
         where=where,
         traceback="".join(traceback.format_exception(error)),
         lacks=(error.name or "") if isinstance(error, ImportError) else "",
+        known=error.known if isinstance(error, UnknownSubjectError) else None,
     )

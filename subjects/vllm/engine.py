@@ -17,9 +17,11 @@ _ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # of a scenario that comes up to the positions of the model
     "OMP_NUM_THREADS": "1",
 }
 _METHODS = {"standalone": "draft_model", "eagle": "eagle", "eagle3": "eagle3"}
+_ROUND_UP = 256
 _CACHE_BYTES = 1 << 28
 _MOST_TOKENS = 4096
 """Of one step, in all: buffers are made for so many. What a step may really have is the scheduler's token budget."""
@@ -65,6 +67,16 @@ def speculative(scenario: Scenario, model: Checkpoint, *, padded: bool) -> dict[
             "invalid draft, made up from a seed: expected one in a folder; `draftproof head write` writes an EAGLE head"
         )
     return {"method": _METHODS[algorithm(draft)], "model": draft.path, **count}
+
+
+def room_for(scenario: Scenario, model: Checkpoint) -> int:
+    """Return a `max_model_len` that no request of a scenario comes near, the same for many scenarios.
+
+    It is more than the positions of the model only where a request comes up to these.
+    """
+    needed = scenario.memory.max_len + 2 * scenario.steps + 2
+    most = _config(model.path).get("max_position_embeddings") or needed
+    return max(needed, min(most, -(-needed // _ROUND_UP) * _ROUND_UP))
 
 
 def _config(model: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from draftproof.subjects.vllm.engine import EngineSpec, EngineStartError, Runner
 from draftproof.subjects.vllm.stepping import Stepper
 from draftproof.subjects.vllm.taps import ModelTaps
 
-_ROUND_UP = 256
 _PAGES = 512
 _ROWS = 64
 _MOST_ENGINES = 4
@@ -108,7 +107,6 @@ class VllmSubject(Subject):
         if not isinstance(model, Checkpoint):
             raise EngineStartError("invalid model 'probe': expected a checkpoint, which --model names")
         draft = engine.speculative(scenario, model, padded=self._padded)
-        longest = -(-(memory.max_len + 2 * scenario.steps + 2) // _ROUND_UP) * _ROUND_UP
         return EngineSpec(
             model=model.path,
             dtype=model.dtype,
@@ -116,7 +114,7 @@ class VllmSubject(Subject):
             page_size=memory.page_size,
             pages=_PAGES,
             # It leaves the last position of its longest context without a verify (one more than S-LIMIT-4 says).
-            max_len=memory.max_len + 1 if self._room == "none" else longest,
+            max_len=memory.max_len + 1 if self._room == "none" else engine.room_for(scenario, model),
             rows=_ROWS,
             runner=self._runner,
         )

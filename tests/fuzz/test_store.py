@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import random
 import sqlite3
@@ -26,6 +27,7 @@ from draftproof.fuzz.campaign.settings import (
     Settings,
     fresh,
     memory,
+    read,
     resumed,
 )
 from draftproof.fuzz.campaign.standing import Standing, Troubles
@@ -251,6 +253,30 @@ def test_other_settings_are_refused(asked: Asked, message: str):
     with pytest.raises(CampaignError, match=message):
         resumed(Settings(), asked)
     assert resumed(fresh(asked), asked) == fresh(asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"subject": "module:Mine"},
+            "invalid subject 'module:Mine': expected .*; an older Draftproof wrote it: resume",
+        ),
+        ({"gone": 1}, "invalid gone 1: expected .*; an older Draftproof wrote it: resume the campaign with"),
+        ({"seed": None}, "invalid seed None: expected"),
+    ],
+)
+def test_settings_of_another_form_say_what_to_do(tmp_path: Path, change: dict[str, Any], said: str):
+    path = tmp_path / "campaign.json"
+    path.write_text(json.dumps(json.loads(encode(Settings())) | change))
+    with pytest.raises(CampaignError, match=said):
+        read(path)
+
+
+def test_a_file_that_is_no_campaigns_is_told(tmp_path: Path):
+    (tmp_path / "campaign.json").write_text('{"colour": "red"}')
+    with pytest.raises(CampaignError, match="it is no campaign's"):
+        read(tmp_path / "campaign.json")
 
 
 def test_scenarios_of_another_version_are_refused():

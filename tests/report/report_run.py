@@ -170,9 +170,9 @@ def _tables(settings: Settings, seconds: float, share: float) -> dict[str, Rows]
         ],
         "bins": [(name, int(10 ** (4 * dice.random())), 1, round(at, 3)) for name, at in zip(hit, times, strict=True)],
         "contracts": [(one.name, 2000, 450 if one.name == "draft.positions" else 0) for one in judged],
-        "minimums": [(one.name, name, 0 if name == "padded_replays" else 70) for one in judged for name in one.minimum],
+        "minimums": [(one.name, name, 70 * (name != "padded_replays"), 0) for one in judged for name in one.minimum],
         "counts": [("stability_runs", 60), ("stability_same", 60), ("rounds", 9000)],
-        "draft_counts": [("eagle", "scenarios", 400)],
+        "draft_counts": [("eagle", "scenarios", 400, 0)],
         "progress": [(float(at), at * 3, 900, 1, 0, 3 + dice.random(), 1.0) for at in range(5, int(seconds) + 1, 5)],
         "troubles": [(12.5, "results.sqlite cannot be written: database or disk is full; it is tried again later")],
     }

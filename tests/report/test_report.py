@@ -323,6 +323,11 @@ def test_what_is_no_run_is_refused(tmp_path):
         store.execute("DROP TABLE bins")
     with pytest.raises(CampaignError, match="no such table: bins"):
         read_run(third)
+    older = make(tmp_path / "older")
+    with closing(sqlite3.connect(older / "results.sqlite")) as store:
+        store.execute("PRAGMA user_version = 2")
+    with pytest.raises(CampaignError, match=r"invalid version 2 of .*; make the report with the Draftproof that ran"):
+        read_run(older)
 
 
 def test_a_run_that_goes_on_is_read_and_left_as_it_is(tmp_path):

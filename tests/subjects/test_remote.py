@@ -179,7 +179,8 @@ def test_in_a_worker_it_has_a_place_and_a_deadline(pool, scenario, tmp_path):
         ("lean_subjects:absent", "AttributeError: module 'lean_subjects' has no attribute 'absent'"),
         ("no_such_module:Lean", "expected a module that"),
         ("engine", "it cannot import torch"),
-        ("nameless", "expected package.module:name, or a registered name"),
+        ("engin", "a name that is registered here (engine, openai, transformers, vllm) or in /"),
+        ("engin", "bin/python (none); did you mean engine?"),
     ],
 )
 def test_what_cannot_be_made_there_is_told(lean_python, search, name, said):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -108,6 +110,13 @@ def test_what_vllm_is_started_with(scenario):
         engine.speculative(replace(scenario, draft=CheckpointDraft()), MODEL, padded=True)
     unpadded = engine.speculative(replace(scenario, draft=CheckpointDraft(path="head")), MODEL, padded=False)
     assert unpadded["disable_padded_drafter_batch"] is True
+
+
+@pytest.mark.parametrize(("max_len", "positions", "room"), [(64, 512, 256), (300, 400, 400), (398, 400, 408)])
+def test_an_engine_has_room_for_a_request(scenario, tmp_path, max_len, positions, room):
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
+    longest = replace(scenario, memory=replace(scenario.memory, max_len=max_len))
+    assert engine.room_for(longest, Checkpoint(path=str(tmp_path), vocab=67)) == room
 
 
 def test_a_release_without_a_hook_loses_its_channels(monkeypatch):

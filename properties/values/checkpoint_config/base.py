@@ -130,5 +130,6 @@ class TargetConfig(DecoderConfig, frozen=True, kw_only=True):
     """Fields of every language model."""
 
     vocab_size: Count
+    max_position_embeddings: Count | None = None
     tie_word_embeddings: bool = False
     eos_token_id: Whole | tuple[Whole, ...] | None = None

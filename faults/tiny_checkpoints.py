@@ -90,8 +90,9 @@ del QWEN3_5_MOE["intermediate_size"]
 LLAMA3_ROPE = {**ROPE, "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 128}
 LLAMA3_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA = {**SIZES, "num_hidden_layers": 2, "rope_parameters": LLAMA3_ROPE}
-DFLASH = {**SIZES, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "target_layer_ids": [0, 2]}
-DFLASH |= {"block_size": 8, "mask_token_id": VOCAB - 1}
+# Not two heads of keys: two and two would be two by two.
+DFLASH = {**SIZES, "num_key_value_heads": 3, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+DFLASH |= {"target_layer_ids": [0, 2], "block_size": 8, "mask_token_id": VOCAB - 1}
 del DFLASH["vocab_size"], DFLASH["tie_word_embeddings"]
 EAGLE3: dict[str, Any] = {name: SIZES[name] for name in ("vocab_size", "intermediate_size", "rms_norm_eps")}
 EAGLE3 |= {"num_hidden_layers": 1, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16}
@@ -125,7 +126,7 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     shared = shared_tensors(seed)
     for name, architecture, fields, layers in (
         ("glm4-moe", "Glm4MoeForCausalLM", GLM4_MOE, mtp_layers),
-        ("deepseek-v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3, 2),
+        ("deepseek-v3", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "attention_bias": True}, 2),
         ("deepseek-lite", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "q_lora_rank": None}, 0),
     ):
         target = write(model(architecture, fields, num_mtp_layers=layers), directory / name, shared)

@@ -53,6 +53,8 @@ def sentence(found: Divergence) -> str:
 
 def what(found: Divergence) -> str:
     """Return what is wrong."""
+    if found.channel == "kernel.scratch":
+        return "memory that the kernel allocates for itself"
     if found.phase == "kernel":
         return f"argument {found.channel.removeprefix('kernel.')} of the kernel"
     return WHAT.get(found.channel, "")

@@ -110,8 +110,12 @@ class Llama(CheckpointTarget[LlamaConfig]):
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """[T, D] -> [T, V], in the model's dtype."""
-        if not is_narrow(hidden_states, self.sizes):
-            return super().logits(hidden_states)
+        if is_narrow(hidden_states, self.sizes):
+            return self._narrow_logits(hidden_states)
+        return super().logits(hidden_states)
+
+    def _narrow_logits(self, hidden_states: Tensor) -> Tensor:
+        """Return what `logits` does, for few rows at once."""
         out = hidden_states.new_empty((hidden_states.shape[0], self.vocab))
         kernels.narrow_linear(out, hidden_states, self.lm_head)
         return out

@@ -25,6 +25,7 @@ LEFT_OUT = {
     "engine/adaptive_config.py": "reads files, and is held by tests with broken ones",
     "engine/models/llama.py::is_narrow": "chooses on CUDA only",
     "engine/models/llama.py::_narrow": "runs on CUDA only",
+    "engine/models/llama.py::_narrow_logits": "runs on CUDA only",
     "kernels/registry.py::implementation": "names what serves a device, and is held by a test on each",
     "kernels/registry.py::define": "says what serves a device, and is held by a test on each",
     "kernels/triton_common.py::dependent_launch": "chooses on CUDA only",

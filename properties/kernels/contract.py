@@ -1,8 +1,9 @@
 """The contract of kernel ops: an implementation must do to its arguments what the naive twin does.
 
 A case gives every tensor argument inside a larger allocation. The implementation and the twin each run on fresh copies;
-compared are the outputs, all memory around and between their elements, and the arguments that are only read. Ring
-arithmetic (int64), integers and moved data must be equal to the bit, float arithmetic within the tolerances of `OPS`.
+compared are the outputs, all memory around and between their elements, the arguments that are only read, and what lies
+around the memory that the implementation allocates for itself. Ring arithmetic (int64), integers and moved data must be
+equal to the bit, float arithmetic within the tolerances of `OPS`.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import torch
 
 from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
 from draftproof.properties.kernels.explain import WrongArgument, explain
+from draftproof.properties.kernels.scratch import POISON, GuardedScratch
 from draftproof.properties.kernels.table import OPS
 from draftproof.properties.values.relations import KernelRelation, Part
 
@@ -104,17 +106,24 @@ def _first(one: WrongArgument, excess: torch.Tensor | None, place: Part) -> Diff
 def check(op: str, implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:
     """Return the first difference of each argument that `implementation` leaves otherwise than `twin` does.
 
+    The last one may be "scratch": the implementation wrote past the end of memory that it had allocated.
+
     Raises ValueError if the case is another op's.
     """
     if case.op != op:
         raise ValueError(f"invalid case of {case.op}: expected one of {op}")
-    expected, got = case.run(twin), case.run(implementation, device)
+    expected, scratch = case.run(twin), GuardedScratch()
+    with scratch:
+        got = case.run(implementation, device)
     _forgive_scratch(case, expected, got)
     differences = []
     for name, buffer in case.buffers.items():
         is_output = name in OPS[op].writes
         must = expected[name] if is_output else buffer.storage
         differences.append(_compare(case, name, must, got[name], "output" if is_output else "read only"))
+    damage = scratch.damage()
+    if damage is not None:
+        differences.append(Difference(op, "scratch", "around", (damage[0],), POISON, damage[1], None, 1))
     return [difference for difference in differences if difference is not None]
 
 

@@ -231,3 +231,30 @@ def test_what_nobody_writes_is_exact_among_float_states():
         (2, 0, 0, 0),
         RowOverwritten((2,)),
     )
+
+
+def own_scratch(write_to: int, read_from: int) -> Kernel:
+    """Return a write that passes its slots through memory of its own, and writes and reads it where it is told to."""
+
+    def passes_on(k_pool, v_pool, k, v, slots):
+        held = slots.new_empty((slots.shape[0], 2))
+        whole = held.as_strided((132,), (1,), held.storage_offset() - 64)
+        held[:, 0] = slots
+        whole[64 + write_to] = 3
+        ops.kv_write(k_pool, v_pool, k, v, held[:, read_from])
+
+    return passes_on
+
+
+@pytest.mark.parametrize(("write_to", "found"), [(1, []), (-1, [-1]), (4, [4])])
+def test_what_is_written_around_memory_of_its_own_is_a_difference(write_to: int, found: list[int]):
+    differences = check("kv_write", own_scratch(write_to, 0), ops.kv_write, write_case([2, 1]))
+    assert [d.index[0] for d in differences] == found
+    assert {(d.argument, d.place, d.expected, d.got) for d in differences} == {
+        ("scratch", "around", 77, 3) for _ in found
+    }
+
+
+def test_memory_of_its_own_holds_poison_until_it_is_written():
+    differences = check("kv_write", own_scratch(0, 1), ops.kv_write, write_case([2, 1]))
+    assert [d.argument for d in differences] == ["k_pool", "v_pool"]

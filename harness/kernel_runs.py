@@ -46,10 +46,11 @@ def ours(op: str) -> Callable[..., None]:
 def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) -> Divergence | None:
     """Return the first difference between an implementation and the twin."""
     differences = check(op, kernels(op), getattr(ops, op), case, device)
-    return _divergence(differences[0]) if differences else None
+    return divergence(differences[0]) if differences else None
 
 
-def _divergence(found: Difference) -> Divergence:
+def divergence(found: Difference) -> Divergence:
+    """Return a difference as the first one of the op's contract."""
     return Divergence(
         contract=f"{PREFIX}{found.op}",
         channel=f"{PREFIX}{found.argument}",

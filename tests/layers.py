@@ -51,6 +51,9 @@ SLOW = (
     # Campaigns find and shrink a fault.
     "tests/cli/test_fuzz.py::test_a_fault_is_one_finding_and_the_campaign_goes_on",
     "tests/cli/test_shrink.py::test_a_fault_is_shrunk_in_workers",
+    # Workers are started, one after another.
+    "tests/cli/test_kernels.py::test_a_crash_and_a_hang_are_verdicts",
+    "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
     # Hundreds of scenarios are drawn, or run.
     "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",

@@ -22,6 +22,7 @@ from draftproof.cli import (
     head,
     history,
     judge,
+    kernels,
     parts,
     releases,
     replay,
@@ -59,6 +60,7 @@ app.command("report")(report.write_report)
 app.command("releases")(releases.releases)
 app.command("doctor")(doctor.doctor)
 app.add_typer(faults.app, name="faults")
+app.add_typer(kernels.app, name="kernels")
 app.add_typer(bisect, name="bisect")
 app.add_typer(head.app, name="head")
 

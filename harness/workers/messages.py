@@ -60,7 +60,22 @@ class KernelOrder(Value, frozen=True, kw_only=True, tag="kernel"):
     place: int
 
 
-AnyOrder = Order | PlainOrder | KernelOrder
+class BoundOrder(Value, frozen=True, kw_only=True, tag="bound"):
+    """Calls of somebody's kernel, `count` generated from `seed` for a binding, up to the first that fails.
+
+    `implementation` is MODULE:NAME, `op` what its op is if it is no binding. `wheel` is a folder with the unpacked
+    release whose kernel it is, "" for what is installed.
+    """
+
+    number: int
+    implementation: str
+    op: str = ""
+    wheel: str = ""
+    seed: int = 0
+    count: int = 1
+
+
+AnyOrder = Order | PlainOrder | KernelOrder | BoundOrder
 
 
 class Ready(Value, frozen=True, kw_only=True):

@@ -41,18 +41,26 @@ Start = Callable[[Path, int, IO[bytes], Mapping[str, str]], Process]
 """start(folder, index, log, environment); the process has a session of its own: Ctrl-C is the parent's to handle."""
 
 
-def spawn(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> Process:
-    """Start a new interpreter."""
-    orders, answers = os.pipe(), os.pipe()
-    streams = enumerate((orders[0], answers[1], log.fileno()))
-    pid = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-P", "-m", MODULE, str(folder), str(index)],
-        environment,
-        file_actions=[(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in streams],
-        setsid=True,
-    )
-    return _parent_side(pid, orders, answers)
+def spawning(module: str) -> Start:
+    """Return a way to start workers in new interpreters that run a module."""
+
+    def start(folder: Path, index: int, log: IO[bytes], environment: Mapping[str, str]) -> Process:
+        orders, answers = os.pipe(), os.pipe()
+        streams = enumerate((orders[0], answers[1], log.fileno()))
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", module, str(folder), str(index)],
+            environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in streams],
+            setsid=True,
+        )
+        return _parent_side(pid, orders, answers)
+
+    return start
+
+
+spawn = spawning(MODULE)
+"""Start a new interpreter."""
 
 
 def fork(serve: Callable[[Path, int], int]) -> Start:

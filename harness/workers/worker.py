@@ -12,10 +12,11 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
@@ -49,15 +50,26 @@ class Preloaded:
     cases: Mapping[tuple[str, int], Sequence[KernelCase]] = field(default_factory=dict)
 
 
-def main(folder: Path, index: int, preloaded: Preloaded | None = None) -> int:
-    """Serve until standard input ends; return the exit code."""
+class Work(Protocol):
+    """What answers the orders of a worker."""
+
+    def answer(self, order: AnyOrder) -> Answer:
+        """Never raises."""
+
+
+Make = Callable[[SubjectSpec, Journal, Path], Work]
+"""make(spec, journal, file for the names of kernels)."""
+
+
+def main(folder: Path, index: int, preloaded: Preloaded | None = None, make: Make | None = None) -> int:
+    """Serve until standard input ends; return the exit code. `make`: something else than a subject answers."""
     orders, answers = _private_streams()
     die_with_parent()
     _die_before_parent()
     faulthandler.enable(file=2)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     try:
-        return _serve(folder, index, orders, answers, preloaded)
+        return _serve(folder, index, orders, answers, make or partial(_Work, preloaded=preloaded))
     except Exception:
         traceback.print_exc()
         return OWN_ERROR
@@ -79,10 +91,10 @@ def _die_before_parent() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, preloaded: Preloaded | None) -> int:
+def _serve(folder: Path, index: int, orders: BinaryIO, answers: int, make: Make) -> int:
     journal = Journal(folder / f"{index}.journal")
     spec = msgspec.json.decode(orders.readline(), type=SubjectSpec)
-    work = _Work(spec, journal, folder / f"{index}.kernels", preloaded)
+    work = make(spec, journal, folder / f"{index}.kernels")
     if not _is_healthy(spec.device):
         raise RuntimeError(f"invalid device {spec.device!r}: expected one that works; try draftproof doctor")
     _say(answers, Ready(pid=os.getpid()))

@@ -74,8 +74,14 @@ def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = No
     return buffer
 
 
-def index(draw: Draw, values: Sequence[Any]) -> Buffer:
-    return place(draw, torch.tensor(values, dtype=torch.int64), INDEX_POISONS)
+def index(draw: Draw, values: Sequence[Any] | torch.Tensor) -> Buffer:
+    return place(draw, torch.as_tensor(values, dtype=torch.int64), INDEX_POISONS)
+
+
+def numbers(draw: Draw, shape: tuple[int, ...], high: int, low: int = 0) -> torch.Tensor:
+    """Return random integers in low..high: one draw for all, since each draw costs more than most kernels."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    return torch.randint(low, high + 1, shape, generator=generator)
 
 
 def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -3,18 +3,19 @@
 A case gives every tensor argument inside a larger allocation. The implementation and the twin each run on fresh copies;
 compared are the outputs, all memory around and between their elements, the arguments that are only read, and what lies
 around the memory that the implementation allocates for itself. Ring arithmetic (int64), integers and moved data must be
-equal to the bit, float arithmetic within the tolerances of `OPS`.
+equal to the bit, float arithmetic within the tolerances of `EVERY`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import torch
 
 from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
 from draftproof.properties.kernels.explain import WrongArgument, explain
+from draftproof.properties.kernels.others.table import EVERY
 from draftproof.properties.kernels.scratch import POISON, GuardedScratch
-from draftproof.properties.kernels.table import OPS
 from draftproof.properties.values.relations import KernelRelation, Part
 
 
@@ -40,7 +41,7 @@ class Difference:
 
 def _bound(case: KernelCase, name: str) -> float | None:
     """Return the bound for an argument, None if it must be equal to the bit."""
-    storage, op = case.buffers[name].storage, OPS[case.op]
+    storage, op = case.buffers[name].storage, EVERY[case.op]
     if not storage.is_floating_point():
         return None
     dtype = case.buffers[op.rounded_like].storage.dtype if op.rounded_like else storage.dtype
@@ -103,10 +104,18 @@ def _first(one: WrongArgument, excess: torch.Tensor | None, place: Part) -> Diff
     return Difference(one.case.op, one.name, place, index, expected, got, margin, int(one.wrong.sum()))
 
 
-def check(op: str, implementation: Kernel, twin: Kernel, case: KernelCase, device: str = "cpu") -> list[Difference]:
+def check(
+    op: str,
+    implementation: Kernel,
+    twin: Kernel,
+    case: KernelCase,
+    device: str = "cpu",
+    undefined: Mapping[str, torch.Tensor] = MappingProxyType({}),
+) -> list[Difference]:
     """Return the first difference of each argument that `implementation` leaves otherwise than `twin` does.
 
-    The last one may be "scratch": the implementation wrote past the end of memory that it had allocated.
+    The last one may be "scratch": the implementation wrote past the end of memory that it had allocated. `undefined` has
+    masks of elements of arguments, or of rows, that may hold anything.
 
     Raises ValueError if the case is another op's.
     """
@@ -116,9 +125,12 @@ def check(op: str, implementation: Kernel, twin: Kernel, case: KernelCase, devic
     with scratch:
         got = case.run(implementation, device)
     _forgive_scratch(case, expected, got)
+    for name, mask in undefined.items():
+        buffer = case.buffers[name]
+        buffer.of(expected[name])[mask] = buffer.of(got[name])[mask]
     differences = []
     for name, buffer in case.buffers.items():
-        is_output = name in OPS[op].writes
+        is_output = name in EVERY[op].writes
         must = expected[name] if is_output else buffer.storage
         differences.append(_compare(case, name, must, got[name], "output" if is_output else "read only"))
     damage = scratch.damage()
@@ -129,7 +141,7 @@ def check(op: str, implementation: Kernel, twin: Kernel, case: KernelCase, devic
 
 def _forgive_scratch(case: KernelCase, expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> None:
     """Accept in slot 0, the scratch slot, any of the values that rows sent there: which one wins is not defined."""
-    for pool, rows in OPS[case.op].scratch.items():
+    for pool, rows in EVERY[case.op].scratch.items():
         sent = (case.buffers["slot_mapping"].tensor == 0).nonzero().flatten()
         candidates = case.buffers[rows].of(words(case.buffers[rows].storage))[sent]
         must, is_ = (case.buffers[pool].of(words(side[pool]))[0] for side in (expected, got))

@@ -12,7 +12,7 @@ from math import prod
 import torch
 
 from draftproof.properties.kernels.case import Buffer, KernelCase, words
-from draftproof.properties.kernels.table import OPS
+from draftproof.properties.kernels.others.table import EVERY
 from draftproof.properties.values import relations as rel
 
 Index = tuple[int, ...]
@@ -220,7 +220,7 @@ def _named(case: KernelCase, name: str, rows: Rows, dimension: int, step: int) -
     if inner >= len(rows.buffer.shape) or step % rows.buffer.strides[inner]:
         return None
     count, right = step // rows.buffer.strides[inner], rows.buffer.shape[inner]
-    letters = OPS[case.op].letters
+    letters = EVERY[case.op].letters
     named: dict[str, int] = {}
     for other, letters_of in letters.items():
         named |= dict(zip(letters_of, case.buffers[other].shape, strict=False))

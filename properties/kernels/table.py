@@ -221,13 +221,13 @@ NAMES = tuple(f"{PREFIX}{op}" for op in OPS)
 """Names of the kernel contracts, as a fault's header has them; their channels are kernel.<argument>."""
 
 
-def functions_of(modules: Iterable[ModuleType]) -> dict[str, Any]:
+def functions_of(modules: Iterable[ModuleType], ops: Mapping[str, Op] = OPS) -> dict[str, Any]:
     """Return the function that each op has in one of the modules, by the op's name.
 
     Raises ValueError for an op without one.
     """
-    named = {name: value for module in modules for name, value in vars(module).items() if name in OPS}
-    missing = OPS.keys() - named.keys()
+    named = {name: value for module in modules for name, value in vars(module).items() if name in ops}
+    missing = ops.keys() - named.keys()
     if missing:
         raise ValueError(f"no function for {', '.join(sorted(missing))}: expected one in the modules given")
-    return {name: named[name] for name in OPS}
+    return {name: named[name] for name in ops}

@@ -1,0 +1,120 @@
+"""`draftproof kernels`: somebody's kernels under the contracts of their ops."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from draftproof.cli import inputs, screen, subjects
+from draftproof.properties.values.verdict import Outcome
+from draftproof.report.commands import command
+from draftproof.report.text import block
+
+if TYPE_CHECKING:
+    from draftproof.harness.bound_check import Release
+    from draftproof.properties.values.kernel_binding import KernelBinding
+    from draftproof.properties.values.kernel_report import KernelHeld, KernelReport
+
+EXAMPLES, TIMEOUT = 24, 600.0
+app = typer.Typer(help="Hold kernels, your own or a package's, to the contracts of their ops.", no_args_is_help=True)
+
+Impl = Annotated[
+    str,
+    typer.Option(
+        "--impl",
+        help="Bindings of a module, or one: MODULE or MODULE:NAME; fla, sglang and vllm are there. With --op also a"
+        " function that takes the op's arguments.",
+        metavar="MODULE[:NAME]",
+    ),
+]
+OpName = Annotated[str | None, typer.Option("--op", help="The op, as gdn_verify; of a module its bindings of this op.")]
+WheelFile = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--wheel", help="Kernels of this wheel, or folder that one is unpacked in; none: of what is installed."
+    ),
+]
+WheelFolder = Annotated[
+    Path | None, typer.Option("--wheels", help="Kernels of each wheel in this folder.", file_okay=False)
+]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="Generated calls of each kernel.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one kernel; longer is a hang.")]
+
+
+@app.command("check")
+def check(
+    impl: Impl,
+    op: OpName = None,
+    wheel: WheelFile = None,
+    wheels: WheelFolder = None,
+    device: inputs.Device = "cpu",
+    seed: inputs.Seed = 0,
+    examples: Examples = EXAMPLES,
+    timeout: Timeout = TIMEOUT,
+    workers: subjects.Workers = subjects.WORKERS,
+    json: inputs.Json = None,
+) -> None:
+    """Run kernels on generated calls beside the naive twins of their ops, and compare all memory afterwards.
+
+    Triton kernels are interpreted on a CPU and compiled on a GPU; each runs in a worker process.
+    """
+    where = inputs.device(device)
+    _ready(where)
+    from draftproof.harness.bound_check import KernelsAsked, check_kernels
+    from draftproof.harness.bound_kernels import found
+
+    bindings = found(impl, op)
+    releases = _releases(bindings, wheel or [], wheels)
+    module = impl.partition(":")[0]
+    asked = KernelsAsked(module, bindings, op, where, seed, examples, timeout, workers)
+    report = check_kernels(asked, releases, _tell)
+    _show(report)
+    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": where, "seed": seed}
+    screen.line(f"{report.verdict}. Again: {command('kernels', 'check', examples=examples, **again)}", "bold")
+    inputs.finish(json, report, report.verdict)
+
+
+def _ready(device: inputs.DeviceName) -> None:
+    """Have Triton interpreted on a CPU, which it wants to know before it is imported."""
+    if device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    else:
+        os.environ.pop("TRITON_INTERPRET", None)
+
+
+def _releases(bindings: tuple[KernelBinding, ...], files: list[Path], folder: Path | None) -> list[Release]:
+    """Return the releases of the wheels that the options name. Raises InputError and WheelError."""
+    from draftproof.harness.bound_check import Release
+    from draftproof.harness.wheels import wheels_of
+
+    if files and folder is not None:
+        raise inputs.InputError("invalid --wheel and --wheels: expected one of them")
+    if not files and folder is None:
+        return [Release()]
+    if not all(one.modules for one in bindings):
+        raise inputs.InputError("invalid --wheel: expected bindings of a package's kernels, not kernels of your own")
+    return [Release(*one) for one in wheels_of(files, folder, bindings)]
+
+
+def _tell(release: Release, held: KernelHeld) -> None:
+    """Print one line for a kernel as soon as its verdict is there."""
+    name = f"{release.package} {release.version} " if release.package else ""
+    why = f" ({held.reason})" if held.reason else ""
+    screen.line(f"{name}{held.name}: {held.verdict}{why}, {held.seconds:.1f} s")
+
+
+def _show(report: KernelReport) -> None:
+    """Print a line for each kernel and a column for each release, and then what failed."""
+    names = {one.name: one.op for release in report.releases for one in release.kernels}
+    verdicts = [{one.name: str(one.verdict) for one in release.kernels} for release in report.releases]
+    heads = [release.version or report.device for release in report.releases]
+    screen.show(("kernel", "op", *heads), [(name, op, *(one[name] for one in verdicts)) for name, op in names.items()])
+    for release in report.releases:
+        for held in release.kernels:
+            if held.first is not None:
+                screen.line(f"\n{release.package} {release.version}\n{block(held.first, of=held.name)}".lstrip(), "red")
+            elif held.verdict in (Outcome.CRASH, Outcome.HANG):
+                screen.line(f"\n{release.package} {release.version} {held.name}:\n{held.detail}".rstrip(), "red")

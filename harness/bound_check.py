@@ -1,0 +1,111 @@
+"""Kernels of releases held to their contracts, in workers: one that crashes or hangs costs its own verdict."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftproof.harness.workers.bound import DONE, LEFT_OUT, MODULE, TAKEN
+from draftproof.harness.workers.messages import Answer, BoundOrder, SubjectSpec
+from draftproof.harness.workers.pool import Pool
+from draftproof.harness.workers.start import spawning
+from draftproof.properties.values.kernel_binding import KernelBinding
+from draftproof.properties.values.kernel_report import KernelHeld, KernelRelease, KernelReport
+from draftproof.properties.values.verdict import Outcome, worst
+
+_ABSENT, _NOT_IMPORTABLE = "AbsentError", "WheelImportError"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of a package: the folder of its unpacked wheel, or nothing at all for what is installed."""
+
+    package: str = ""
+    version: str = ""
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class KernelsAsked:
+    """What is to be checked: bindings of a module, on a device, with so many calls each."""
+
+    module: str
+    bindings: Sequence[KernelBinding]
+    op: str | None
+    device: str
+    seed: int
+    examples: int
+    timeout: float
+    workers: int
+
+
+def check_kernels(
+    asked: KernelsAsked, releases: Sequence[Release], tell: Callable[[Release, KernelHeld], None]
+) -> KernelReport:
+    """Hold each binding's kernel of each release to the contract of its op."""
+    rows = []
+    for release in releases:
+        held: dict[int, KernelHeld] = {}
+        for place, one in _of_release(asked, release):
+            held[place] = one
+            tell(release, one)
+        kernels = tuple(held[place] for place in sorted(held))
+        rows.append(KernelRelease(package=release.package, version=release.version, kernels=kernels))
+    return KernelReport(
+        verdict=worst([one.verdict for row in rows for one in row.kernels]),
+        implementation=asked.module,
+        device=asked.device,
+        seed=asked.seed,
+        examples=asked.examples,
+        releases=tuple(rows),
+    )
+
+
+def _of_release(asked: KernelsAsked, release: Release) -> Iterator[tuple[int, KernelHeld]]:
+    """Yield what became of each binding, by its place, as soon as it is known."""
+    spec = SubjectSpec(device="cuda" if asked.device == "cuda" else "cpu")
+    count = min(asked.workers, len(asked.bindings))
+    with (
+        tempfile.TemporaryDirectory(prefix="draftproof-") as folder,
+        Pool(spec, count, Path(folder), deadline=asked.timeout, start=spawning(MODULE)) as pool,
+    ):
+        for place, binding in enumerate(asked.bindings):
+            pool.submit(
+                BoundOrder(
+                    number=place,
+                    implementation=f"{asked.module}:{binding.name}",
+                    op=asked.op or "",
+                    wheel=release.folder,
+                    seed=asked.seed,
+                    count=asked.examples,
+                )
+            )
+        while pool.busy:
+            for answer in pool.poll(1.0):
+                yield answer.number, _held(asked.bindings[answer.number], answer)
+
+
+def _held(binding: KernelBinding, answer: Answer) -> KernelHeld:
+    done = answer.counts.get(DONE, 0)
+    verdict, reason = answer.outcome, answer.reason
+    if answer.error in (_ABSENT, _NOT_IMPORTABLE):
+        verdict = Outcome.SKIP if answer.error == _ABSENT else Outcome.INCONCLUSIVE
+    elif verdict is Outcome.INCONCLUSIVE:
+        reason = f"the kernel takes none of the {answer.counts.get(LEFT_OUT, 0)} generated calls"
+    elif answer.failing:
+        call = answer.place.step if answer.place and answer.place.step >= 0 else done
+        reason = f"call {call + 1} of {answer.counts.get(TAKEN, 0) or '?'}{f': {reason}' if reason else ''}"
+    return KernelHeld(
+        name=binding.name,
+        op=binding.op,
+        verdict=verdict,
+        calls=done + (answer.outcome is Outcome.FAIL),
+        left_out=answer.counts.get(LEFT_OUT, 0),
+        cannot=binding.cannot,
+        first=answer.first,
+        reason=reason,
+        detail=answer.detail,
+        seconds=answer.seconds,
+    )

@@ -1,0 +1,141 @@
+"""Somebody's kernels, through bindings, against the naive twins of their ops."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+from draftproof.errors import DraftproofError
+from draftproof.harness.kernel_runs import divergence
+from draftproof.properties.kernels.adapted import adapted, free_elements, verify
+from draftproof.properties.kernels.case import KernelCase
+from draftproof.properties.kernels.contract import check
+from draftproof.properties.kernels.others.cases import EVERY_CASES
+from draftproof.properties.kernels.others.table import EVERY
+from draftproof.properties.strategies.examples import examples
+from draftproof.properties.values.kernel_binding import BindingError, KernelBinding, bindings_of
+from draftproof.properties.values.names import did_you_mean
+from draftproof.properties.values.verdict import Divergence
+from draftproof.reference import ops, others
+
+BUILT_IN = ("fla", "sglang", "vllm")
+"""Packages whose kernels have bindings here, by the name that --impl takes."""
+EVERY_TWIN: dict[str, Callable[..., None]] = {**ops.TWINS, **others.TWINS}
+"""The naive twin of each op, the built-in engine's and others'."""
+_LARGE_IN = 6
+# Of so many generated calls for one that a kernel takes the rest are left out.
+_TRIES = 12
+
+
+def found(name: str, op: str | None = None) -> tuple[KernelBinding, ...]:
+    """Return the bindings that MODULE or MODULE:NAME stands for, all of the op if one is named.
+
+    A function that is no binding takes the arguments of the op as they are. Raises BindingError.
+    """
+    if op is not None and op not in EVERY:
+        raise BindingError(f"invalid --op {op!r}: expected one of {len(EVERY)} ops{did_you_mean(op, EVERY)}")
+    module, _, attribute = name.partition(":")
+    names = vars(_imported(name, module))
+    if attribute and attribute not in names:
+        known = [one.name for one in bindings_of(names)]
+        raise BindingError(f"invalid --impl {name!r}: {module} has no {attribute}{did_you_mean(attribute, known)}")
+    chosen = [_bound(name, names[attribute], op)] if attribute else list(bindings_of(names))
+    chosen = [one for one in chosen if op in (None, one.op)]
+    if not chosen:
+        raise BindingError(f"invalid --impl {name!r}: expected a binding{f' of {op}' if op else ''}, and there is none")
+    for one in chosen:
+        verify(one, EVERY_TWIN.get(one.op, lambda: None))
+    return tuple(chosen)
+
+
+def _imported(name: str, module: str) -> ModuleType:
+    full = f"draftproof.subjects.kernels.{module}" if module in BUILT_IN else module
+    try:
+        return importlib.import_module(full)
+    except DraftproofError:
+        raise
+    except Exception as error:
+        expected = f"MODULE:NAME with a module that can be imported, or {', '.join(BUILT_IN)}"
+        raise BindingError(f"invalid --impl {name!r}: expected {expected}: {type(error).__name__}: {error}") from error
+
+
+def _bound(name: str, value: Any, op: str | None) -> KernelBinding:
+    if isinstance(value, KernelBinding):
+        return value
+    if op is None or not callable(value):
+        raise BindingError(
+            f"invalid --impl {name!r}: expected a binding, or with --op a function of the op's arguments"
+        )
+    return KernelBinding(op, name.partition(":")[2], value)
+
+
+def cases(binding: KernelBinding, seed: int, count: int) -> tuple[tuple[KernelCase, ...], int]:
+    """Return at most `count` calls that the binding's kernel takes, and how many were left out to find them.
+
+    They are a function of the arguments and of whether Triton is interpreted in this process. Raises BindingError.
+    """
+    op, taken, left_out = EVERY[binding.op], list[KernelCase](), 0
+    usual = count - count // _LARGE_IN if op.has_large else count
+    for large, wanted in ((False, usual), (True, count - usual)):
+        if not wanted:
+            continue
+        strategy = EVERY_CASES[binding.op](large=True) if large else EVERY_CASES[binding.op]()
+        drawn = (adapted(case, binding) for case in chain.from_iterable(_batches(strategy, seed, wanted)))
+        kept = 0
+        for case in drawn:
+            left_out += case is None
+            if case is not None:
+                taken.append(case)
+                kept += 1
+                if kept == wanted:
+                    break
+    return tuple(taken), left_out
+
+
+def _batches(strategy: Any, seed: int, wanted: int) -> Any:
+    """Yield calls, more and more of them as long as they are asked for."""
+    size, start = wanted, 0
+    while start < _TRIES * wanted:
+        yield examples(strategy, seed + (start << 32), size)
+        start += size
+        size *= 2
+
+
+def kernel_of(binding: KernelBinding, module: ModuleType | None) -> Any:
+    """Return the kernel from its module; None of a binding that has its own. Raises BindingError."""
+    if module is None:
+        return None
+    try:
+        return getattr(module, binding.kernel)
+    except AttributeError:
+        raise BindingError(
+            f"invalid kernel {binding.kernel!r} of binding {binding.name}: {module.__name__} has no such name"
+        ) from None
+
+
+def judged(binding: KernelBinding, kernel: Any, case: KernelCase, device: str) -> Divergence | None:
+    """Return the first difference between the kernel and the twin in one call.
+
+    Raises BindingError for what the binding does wrong, and whatever the kernel raises.
+    """
+
+    def implementation(*arguments: Any) -> None:
+        try:
+            binding.call(*(arguments if not binding.modules else (kernel, *arguments)))
+        except Exception as error:
+            innermost = list(traceback.walk_tb(error.__traceback__))[-1][0]
+            if binding.modules and innermost.f_code is binding.call.__code__:
+                said = f"{type(error).__name__}: {error}"
+                raise BindingError(f"invalid call of binding {binding.name}, line {_line(error)}: {said}") from error
+            raise
+
+    differences = check(binding.op, implementation, EVERY_TWIN[binding.op], case, device, free_elements(binding, case))
+    return divergence(differences[0]) if differences else None
+
+
+def _line(error: Exception) -> int:
+    return list(traceback.walk_tb(error.__traceback__))[-1][1]

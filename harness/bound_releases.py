@@ -1,0 +1,63 @@
+"""The kernels of unpacked releases, or of what is installed, in this process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from draftproof.errors import DraftproofError
+from draftproof.harness.bound_kernels import kernel_of
+from draftproof.properties.values.kernel_binding import KernelBinding
+from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
+
+
+class AbsentError(DraftproofError):
+    """A release does not have the kernel of a binding."""
+
+
+class ReleasedKernels:
+    """Imports kernels; a process has room for one release of a package."""
+
+    def __init__(self) -> None:
+        self._wheels: dict[str, WheelModules] = {}
+
+    def kernel(self, binding: KernelBinding, wheel: str) -> Any:
+        """Return a binding's kernel. Raises AbsentError, WheelImportError, BindingError and ImportError."""
+        if not binding.modules:
+            return None
+        return kernel_of(binding, self._released(binding, wheel) if wheel else _installed(binding))
+
+    def _released(self, binding: KernelBinding, folder: str) -> ModuleType:
+        if folder not in self._wheels:
+            self._wheels[folder] = WheelModules(Path(folder))
+            for package in PACKAGES:
+                package.prepare(Path(folder))
+        wheel = self._wheels[folder]
+        last: Exception = AbsentError(f"no module {' or '.join(binding.modules)} in this release")
+        for name in binding.modules:
+            if not wheel.has(name):
+                continue
+            try:
+                module = wheel.module(name)
+            except WheelImportError as error:
+                last = error
+                continue
+            if hasattr(module, binding.kernel):
+                return module
+            last = AbsentError(f"{name} of this release has no {binding.kernel}")
+        raise last
+
+
+def _installed(binding: KernelBinding) -> ModuleType:
+    last: ImportError | None = None
+    for name in binding.modules:
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            sys.modules.pop(name, None)
+            last = error
+    raise last or ImportError("no module is named")

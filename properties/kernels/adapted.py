@@ -1,0 +1,122 @@
+"""Calls made such as a binding's kernel takes them: layout, dtypes, indices that do not exist."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from draftproof.properties.kernels.case import Buffer, KernelCase
+from draftproof.properties.kernels.others.table import EVERY, INDICES
+from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
+from draftproof.properties.values.names import did_you_mean
+
+_INT32_MAX = 2**31 - 1
+
+
+def verify(binding: KernelBinding, twin: Callable[..., None]) -> None:
+    """Raise BindingError unless the binding fits its op, whose twin this is."""
+    names = list(inspect.signature(twin).parameters)
+    if binding.op not in EVERY:
+        raise _wrong(binding, "op", binding.op, f"one of {len(EVERY)} ops{did_you_mean(binding.op, EVERY)}")
+    given = {
+        "layout": binding.layout,
+        "int32": binding.int32,
+        "booleans": binding.booleans,
+        "invalid": binding.invalid,
+    }
+    for field, arguments in given.items():
+        allowed = list(INDICES.get(binding.op, ())) if field == "invalid" else names
+        for argument in arguments:
+            if argument not in allowed:
+                listed = ", ".join(allowed) or "none, the op has no index that may not exist"
+                raise _wrong(binding, field, argument, f"arguments of {binding.op}: {listed}")
+    takes = list(inspect.signature(binding.call).parameters)
+    wanted = ["kernel", *names] if binding.modules else names
+    if takes != wanted:
+        raise _wrong(binding, "call", ", ".join(takes), ", ".join(wanted))
+
+
+def _wrong(binding: KernelBinding, field: str, value: object, expected: str) -> BindingError:
+    return BindingError(f"invalid {field} {value!r} of binding {binding.name}: expected {expected}")
+
+
+def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
+    """Return the call as the binding's kernel takes it, None if it cannot be made so. Raises BindingError."""
+    arguments = dict(case.arguments)
+    if binding.dtypes and not _has_dtypes(case, binding.dtypes):
+        return None
+    for name, value in binding.invalid.items():
+        buffer = _without_invalid(case, name, value)
+        if buffer is None:
+            return None
+        arguments[name] = buffer
+    for names, dtype in ((binding.int32, torch.int32), (binding.booleans, torch.bool)):
+        for name in names:
+            narrow = _narrowed(arguments[name], dtype, is_written=name in EVERY[case.op].writes)
+            if narrow is None:
+                return None
+            arguments[name] = narrow
+    for name, order in binding.layout.items():
+        arguments[name] = _laid(binding, name, order, arguments[name])
+    made = KernelCase(case.op, arguments)
+    given = [value.tensor if isinstance(value, Buffer) else value for value in arguments.values()]
+    return made if binding.limit is None or binding.limit(*given) else None
+
+
+def _narrowed(buffer: object, dtype: torch.dtype, *, is_written: bool) -> Buffer | None:
+    """Return an argument of integers in another dtype, None if one that is read does not fit."""
+    assert isinstance(buffer, Buffer), "no tensor has another dtype"
+    values = buffer.tensor
+    if not is_written and dtype == torch.int32 and values.numel() and int(values.abs().max()) > _INT32_MAX:
+        return None
+    return replace(buffer, storage=buffer.storage.to(dtype))
+
+
+def _has_dtypes(case: KernelCase, dtypes: Sequence[str]) -> bool:
+    """Return whether the values, which the outputs are of, have one of the dtypes."""
+    out = case.buffers[EVERY[case.op].writes[0]].storage.dtype
+    return str(out).removeprefix("torch.") in dtypes
+
+
+def _without_invalid(case: KernelCase, name: str, value: int | None) -> Buffer | None:
+    """Return an index argument with `value` for what does not exist; None if that cannot be, and something does not."""
+    of, dimension = INDICES[case.op][name]
+    buffer, size = case.buffers[name], case.buffers[of].shape[dimension]
+    storage = buffer.storage.clone()
+    index = buffer.of(storage)
+    wild = (index < 0) | (index >= size)
+    if value is None:
+        return None if bool(wild.any()) else buffer
+    index[wild] = value
+    return replace(buffer, storage=storage)
+
+
+def _laid(binding: KernelBinding, name: str, order: str, buffer: object) -> Buffer:
+    """Return the argument in another order in memory, between as much poison as before."""
+    assert isinstance(buffer, Buffer), f"{name} is no tensor"
+    outer, _, inner = order.rpartition("|")
+    dimensions = [int(digit) for digit in outer + inner if digit.isdigit()]
+    if sorted(dimensions) != list(range(len(buffer.shape))):
+        every = "".join(map(str, range(len(buffer.shape))))
+        raise _wrong(binding, "layout", f"{name}={order}", f"each of the dimensions {every} of {name} once")
+    strides, step = [0] * len(buffer.shape), 1
+    for place, dimension in enumerate(reversed(dimensions)):
+        strides[dimension] = step + (place >= len(inner))
+        step = strides[dimension] * max(1, buffer.shape[dimension])
+    # Behind a tensor there is always some.
+    poison, room = buffer.storage[buffer.elements < 0], buffer.storage.numel() - buffer.tensor.numel()
+    storage = poison[-1:].expand(buffer.offset + step + room).clone()
+    laid = Buffer(storage, buffer.shape, tuple(strides), buffer.offset)
+    laid.tensor.copy_(buffer.tensor)
+    return laid
+
+
+def free_elements(binding: KernelBinding, case: KernelCase) -> Mapping[str, torch.Tensor]:
+    """Return masks of the elements that the kernel may leave as anything."""
+    if binding.undefined is None:
+        return {}
+    given = [value.tensor if isinstance(value, Buffer) else value for value in case.arguments.values()]
+    return binding.undefined(*given)

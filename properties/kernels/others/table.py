@@ -1,0 +1,34 @@
+"""The table of ops that other engines have kernels for: rows as in properties/kernels/table.py.
+
+`EVERY` has the built-in engine's ops, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draftproof.properties.kernels.table import OPS, Op
+
+# A comment above each row is the op's promise.
+_ROWS = (
+    # Each request's slots stand behind those of the request before, in the order of positions; nothing follows.
+    Op("extend_slots", ("slots",)),
+    # As extend_slots, with as many positions for each request.
+    Op("uniform_slots", ("slots",)),
+    # The bonus is the last accepted token of each request.
+    Op("bonus_tokens", ("bonus",)),
+)
+OTHERS: Mapping[str, Op] = {op.name: op for op in sorted(_ROWS, key=lambda op: op.name)}
+"""Every op that only other engines have, by its name, sorted."""
+EVERY: Mapping[str, Op] = dict(sorted({**OPS, **OTHERS}.items()))
+"""Every op by its name, sorted."""
+INDICES: Mapping[str, Mapping[str, tuple[str, int]]] = {
+    "conv_update": {"state_slots": ("conv", 0), "checkpoint_slots": ("checkpoint_conv", 0)},
+    "conv_verify": {"state_slots": ("conv", 0)},
+    "gdn_update": {"state_slots": ("ssm", 0), "checkpoint_slots": ("checkpoint_ssm", 0)},
+    "gdn_verify": {"state_slots": ("ssm", 0)},
+    "kv_move": {"src": ("k_pool", 0), "dst": ("k_pool", 0)},
+    "kv_write": {"slot_mapping": ("k_pool", 0)},
+    "state_scatter": {"state_slots": ("pool", 1), "last_correct_step_indices": ("steps", 2)},
+}
+"""Of an op's arguments those that are indices which need not exist: into which dimension of which argument."""

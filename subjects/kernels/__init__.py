@@ -1,0 +1,1 @@
+"""Bindings of kernels in released packages: how the ops are called on them."""

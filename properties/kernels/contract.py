@@ -114,8 +114,8 @@ def check(
 ) -> list[Difference]:
     """Return the first difference of each argument that `implementation` leaves otherwise than `twin` does.
 
-    The last one may be "scratch": the implementation wrote past the end of memory that it had allocated. `undefined` has
-    masks of elements of arguments, or of rows, that may hold anything.
+    The last one may be "scratch": the implementation wrote past the end of memory that it had allocated.
+    `undefined` has masks of elements of arguments, or of rows, that may hold anything.
 
     Raises ValueError if the case is another op's.
     """

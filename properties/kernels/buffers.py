@@ -14,10 +14,19 @@ Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
 Arguments = dict[str, Buffer | int | float]
 
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-# Triton's interpreter computes bfloat16 on its bit patterns: there float16 is the narrow one.
-FLOATS: Dtypes = (torch.float32, torch.float16 if _INTERPRETED else torch.bfloat16)
-RING_AND_FLOATS: Dtypes = (torch.int64, *FLOATS)
+
+def floats() -> Dtypes:
+    """Return the dtypes of float calls in this process: Triton's interpreter adds the bit patterns of bfloat16.
+
+    Asked for when a call is drawn, since a process may be forked to interpret after this was imported.
+    """
+    return (torch.float32, torch.float16 if os.environ.get("TRITON_INTERPRET") == "1" else torch.bfloat16)
+
+
+def ring_and_floats() -> Dtypes:
+    """Return the dtypes of calls that the ring has as well."""
+    return (torch.int64, *floats())
+
 
 # What float16 can hold ends at 65504.
 VALUE_POISONS: dict[torch.dtype, Sequence[float]] = {
@@ -128,15 +137,19 @@ def mostly(draw: Draw, usual: st.SearchStrategy[T], odd: st.SearchStrategy[T]) -
     return draw(odd if draw(st.sampled_from((False, False, False, False, False, True))) else usual)
 
 
-def calls(default: Dtypes = ()) -> Callable[[Callable[..., Arguments]], Callable[..., st.SearchStrategy[KernelCase]]]:
+def calls(
+    default: Callable[[], Dtypes] = tuple,
+) -> Callable[[Callable[..., Arguments]], Callable[..., st.SearchStrategy[KernelCase]]]:
     """Turn a function that draws an op's arguments into the strategy of its calls; both have the op's name.
 
-    The strategy takes the dtypes to choose from; the function, besides `draw`, the chosen one, unless the op has none.
+    The strategy takes the dtypes to choose from, `default` if there are none; the function, besides `draw`, the chosen
+    one, unless the op has none.
     """
 
     def strategy_of(arguments: Callable[..., Arguments]) -> Callable[..., st.SearchStrategy[KernelCase]]:
-        def case(draw: Draw, dtypes: Dtypes = default, **sizes: Any) -> KernelCase:
-            dtype = (draw(st.sampled_from(dtypes)),) if default else ()
+        def case(draw: Draw, dtypes: Dtypes = (), **sizes: Any) -> KernelCase:
+            known = default()
+            dtype = (draw(st.sampled_from(dtypes or known)),) if known else ()
             return KernelCase(arguments.__name__, arguments(draw, *dtype, **sizes))
 
         case.__name__ = case.__qualname__ = arguments.__name__

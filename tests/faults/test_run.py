@@ -211,6 +211,14 @@ def test_a_kernel_fault_is_found_under_the_interpreter(server: ForkServer):
     assert found.inert_hunks == ()
 
 
+def test_what_is_interpreted_meets_calls_of_dtypes_that_the_interpreter_has(server: ForkServer):
+    """The clean twin passes, though the interpreter adds the bit patterns of bfloat16."""
+    path, contract = "kernels/triton_linear.py", "kernel.linear_add"
+    wrong = fault("adds-always", "        if ADD:", "        if True:", path=path, contract=contract, patches="triton")
+    report = run_faults([wrong], seeds=[0], examples=12, serve=server.run)
+    assert [found.outcome for found in report.faults] == [FaultOutcome.SURVIVED]
+
+
 def test_a_wrong_stride_is_reported_as_one(server: ForkServer):
     wrong = catalogue()["gdn-stride-of-steps-in-force"]
     report = run_faults([wrong], seeds=[2], examples=6, serve=server.run)

@@ -7,14 +7,14 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
+from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_and_floats
 
 # Most positions of a usual table, and head sizes of keys and values in large calls.
 _POSITIONS = 216
 _WIDE = ((40, 24), (24, 48), (33, 40))
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw unique slots, several rows to slot 0, slots that do not exist; room for a pool at the other's strides."""
     tokens, heads, *widths, extra = bf.distinct(draw, 5)
@@ -33,7 +33,7 @@ def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def kv_move(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw sources and targets that overlap, and rows where either does not exist."""
     tokens, heads, *widths, extra = bf.distinct(draw, 5)
@@ -50,7 +50,7 @@ def kv_move(draw: Draw, dtype: torch.dtype) -> Arguments:
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw requests of different lengths on scattered pages, with stale entries beyond a length, holes, unknown rows.
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
+from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_and_floats
 
 # A row's own token and 16 drafts.
 _WIDEST = 17
@@ -48,7 +48,7 @@ def greedy_accept(draw: Draw) -> Arguments:
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def greedy_choice(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw few distinct values, so that ties are common; integers that differ by one beyond 2^53; special floats.
 

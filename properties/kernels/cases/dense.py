@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import FLOATS, Arguments, Draw, Dtypes, calls
+from draftproof.properties.kernels.buffers import Arguments, Draw, Dtypes, calls, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
 
 
@@ -19,14 +19,14 @@ def normed(draw: Draw, dtype: torch.dtype, *inputs: str) -> Arguments:
     }
 
 
-@calls(FLOATS)
+@calls(floats)
 def rms_norm(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw rows of different size."""
     return normed(draw, dtype, "x")
 
 
 @st.composite
-def add_rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
+def add_rms_norm(draw: Draw, dtypes: Dtypes = ()) -> KernelCase:
     """Draw as rms_norm, with a residual that is read and written."""
     case = draw(rms_norm(dtypes))
     out = case.buffers["out"]
@@ -34,14 +34,14 @@ def add_rms_norm(draw: Draw, dtypes: Dtypes = FLOATS) -> KernelCase:
     return KernelCase("add_rms_norm", {"out": out, "residual": residual, **case.arguments})
 
 
-@calls(FLOATS)
+@calls(floats)
 def silu_mul(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw gate and up side by side."""
     tokens, width = bf.distinct(draw, 2, 40)
     return {"out": bf.unwritten(draw, (tokens, width), dtype), "gate_up": bf.given(draw, (tokens, 2 * width), dtype)}
 
 
-@calls(FLOATS)
+@calls(floats)
 def rope(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw positions up to 5000 and frequencies that fall from 1; heads may have components that are not turned."""
     tokens, q_heads, k_heads, half = bf.distinct(draw, 4)
@@ -111,25 +111,25 @@ def _linear(
     return arguments
 
 
-@calls(FLOATS)
+@calls(floats)
 def narrow_linear(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw one to four tokens, with gaps between rows of every matrix."""
     return _linear(draw, dtype)
 
 
-@calls(FLOATS)
+@calls(floats)
 def norm_linear(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw as narrow_linear, of a normed input."""
     return _linear(draw, dtype, norm=True)
 
 
-@calls(FLOATS)
+@calls(floats)
 def norm_gate_up(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw as norm_linear, with a weight that holds gate and up."""
     return _linear(draw, dtype, norm=True, gated=True)
 
 
-@calls(FLOATS)
+@calls(floats)
 def linear_add(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw as narrow_linear, added to what is there."""
     return _linear(draw, dtype, adds=True)

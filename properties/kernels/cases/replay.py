@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
+from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_and_floats
 from draftproof.properties.kernels.case import Buffer
 from draftproof.properties.kernels.cases import launch
 from draftproof.properties.kernels.cases.launch import LaunchSizes
@@ -42,7 +42,7 @@ def _pending(draw: Draw, sizes: LaunchSizes, slots: Sequence[int], dtype: torch.
     return _Pending(cursor, ssm, bf.place(draw, inputs), bf.place(draw, gates))
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def gdn_replay(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw nothing, something and everything pending, in either half."""
     sizes = launch.launch_sizes(draw, large)
@@ -62,7 +62,7 @@ def gdn_replay(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def gdn_flush(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as gdn_replay, without new tokens."""
     sizes = launch.launch_sizes(draw, large)
@@ -79,7 +79,7 @@ def gdn_flush(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def gdn_checkpoint(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw rows that share a slot; steps that are -1, first, last, and beyond what is pending."""
     sizes = launch.launch_sizes(draw, large)

@@ -10,13 +10,13 @@ import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
-from draftproof.properties.kernels.buffers import RING_AND_FLOATS, Arguments, Draw, calls
+from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_and_floats
 from draftproof.properties.kernels.cases import launch
 from draftproof.properties.kernels.cases.dense import normed
 from draftproof.properties.kernels.cases.launch import LaunchSizes
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def conv_verify(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw more steps than the width and more pool rows than the launch; rows that share a slot or have none."""
     sizes = launch.launch_sizes(draw, large)
@@ -33,7 +33,7 @@ def conv_verify(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argument
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def gdn_verify(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as conv_verify, with states that are not zero."""
     sizes = launch.launch_sizes(draw, large)
@@ -97,7 +97,7 @@ def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
     return _Packed(tokens, list(range(starts[0], starts[-1])), launch.existing(slots, sizes.slots), tracked, arguments)
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def conv_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw sequences shorter and longer than the window, and empty ones."""
     sizes = launch.launch_sizes(draw, large)
@@ -112,7 +112,7 @@ def conv_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argument
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def gdn_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw as conv_update."""
     sizes = launch.launch_sizes(draw, large)
@@ -128,7 +128,7 @@ def gdn_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def state_scatter(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw rows of one to three dimensions; steps that were not accepted at all, the last one, and impossible ones."""
     layers, rows, steps, slots, *inner = bf.distinct(draw, 4 + draw(st.integers(1, 3)), 8)
@@ -156,7 +156,7 @@ def checkpoint_steps(draw: Draw) -> Arguments:
     }
 
 
-@calls(RING_AND_FLOATS)
+@calls(ring_and_floats)
 def gated_norm(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw rows of different size; the weight may be of the wider dtype."""
     return normed(draw, dtype, "x", "z")

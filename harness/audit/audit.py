@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
+from draftproof.harness.audit.compared import SameRounds, explained, gains, same_rounds
+from draftproof.harness.audit.says import Result, says
 from draftproof.harness.audit.statistics import (
     FALSE_ALARMS,
     LEAST_PROMPTS,
@@ -14,6 +17,7 @@ from draftproof.harness.audit.statistics import (
     noticeable,
     of_counts,
     of_rounds,
+    sides,
     spread,
 )
 from draftproof.harness.audit.tally import OneRound, Tally, tally
@@ -21,11 +25,15 @@ from draftproof.properties.values.audit import AuditReport, Explanation, Observe
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.round_log import LoggedText
 from draftproof.properties.values.verdict import Outcome
-from draftproof.reference.audit.mistakes import AS_DEFINED, Mistake, definition, mistakes
+from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.play import Played
 
 _SAME = 0.98
 """Of the rounds of a log, the share that go as they are played, if they are played right; the rest is rounding."""
+_FEW = 10
+"""So many rounds of a log that went otherwise are looked into, be they ever so small a share."""
+_OF_A_LOG = 0.5
+"""A log has two kinds of test, which share the false alarms: how much is accepted, and whose drafts they are."""
 
 
 class Simulator(Protocol):
@@ -58,11 +66,17 @@ def audit(question: Question, simulator: Simulator, advance: Callable[[], None] 
     comparison = _Comparison(question, simulator)
     test = comparison.test(comparison.expected)
     advance()
-    outcome = comparison.verdict(test)
-    found: tuple[Explanation, ...] = ()
-    if question.every_mistake or outcome is Outcome.FAIL or comparison.otherwise:
-        found = comparison.explanations(advance)
-    return comparison.report(outcome, test, found)
+    found: tuple[Simulated, ...] = ()
+    if question.every_mistake or comparison.alarms(test) or comparison.off >= _FEW or comparison.otherwise:
+        found = comparison.simulated(advance)
+    return comparison.report(comparison.verdict(test, found), test, found)
+
+
+class Simulated(NamedTuple):
+    """A known mistake, simulated; `sides`: how probable it is that a log of an engine without it sides as much."""
+
+    told: Explanation
+    sides: float
 
 
 class _Comparison:
@@ -75,13 +89,21 @@ class _Comparison:
         self._seen = _observed_tally(observed.log, question.steps) if observed.log is not None else None
         self._right = simulator.play(definition(question.algorithm))
         self.expected = self._tally(self._right)
-        self._same = None if observed.log is None else _same(self._right, observed.log)
+        self._same = None if observed.log is None else same_rounds(self._right, observed.log)
+
+    @property
+    def off(self) -> int:
+        """Return how many rounds of a log went otherwise."""
+        return 0 if self._same is None else sum(one.count(False) for one in self._same)
 
     @property
     def otherwise(self) -> int:
         """Return how many rounds of a log went otherwise, if they are more than rounding may send there (S-AUDIT-4)."""
-        off = 0 if self._same is None else self._same.count(False)
-        return off if off > (1 - _SAME) * len(self._same or ()) else 0
+        return self.off if self.off > (1 - _SAME) * sum(map(len, self._same or ())) else 0
+
+    def alarms(self, test: Tested | None) -> bool:
+        """Return whether as much is accepted hardly ever."""
+        return test is not None and test.alarms(1.0 if self._same is None else _OF_A_LOG)
 
     @property
     def rates(self) -> np.ndarray | None:
@@ -107,41 +129,59 @@ class _Comparison:
             return None
         return of_counts(against, rates, rounds, self._question.seed)
 
-    def verdict(self, test: Tested | None) -> Outcome | None:
+    def verdict(self, test: Tested | None, found: Sequence[Simulated]) -> Outcome | None:
         if test is None:
             return None
-        if test.alarms:
+        if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
         is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise
         return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
-    def explanations(self, advance: Callable[[], None]) -> tuple[Explanation, ...]:
+    def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:
         """Return every known mistake, the likeliest first."""
         algorithm = self._question.algorithm
-        tried, weights = list[Explanation](), list[float]()
+        tried, weights, agreed = list[Simulated](), list[float](), list[SameRounds]()
         for mistake in (definition(algorithm), *mistakes(algorithm)):
             played = self._simulator.play(mistake)
             tallied = self._tally(played)
             test = self.test(tallied)
-            weights.append(0.0 if test is None else self._weight(played, test))
-            tried.append(
-                Explanation(
-                    name=mistake.name,
-                    expected=tallied.mean,
-                    positions=tuple(map(float, tallied.rates)),
-                    p=None if test is None else test.mean,
-                    ruled_out=test is not None and test.alarms,
-                )
+            same = None if self._question.observed.log is None else same_rounds(played, self._question.observed.log)
+            agreed.append(same or ())
+            weights.append(0.0 if test is None else test.log_likelihood if same is None else self._weight(same))
+            told = Explanation(
+                name=mistake.name,
+                expected=tallied.mean,
+                positions=tuple(map(float, tallied.rates)),
+                p=None if test is None else test.mean,
+                ruled_out=test is not None and test.alarms(),
+                same_rounds=None if same is None else sum(map(sum, same)),
+                explains=None if same is None else explained(self._same or (), same),
             )
+            tried.append(Simulated(told, 1.0 if same is None else sides(gains(same, self._same or ()))))
             advance()
         if self.rates is None:
             return tuple(tried)
         shares = np.exp(np.array(weights) - max(weights))
         shares /= shares.sum()
         order = sorted(range(len(tried)), key=lambda at: (-shares[at], at))
-        return tuple(_with_likelihood(tried[at], float(shares[at])) for at in order)
+        best = agreed[order[0]]
+        return tuple(
+            one._replace(
+                told=replace(
+                    one.told,
+                    likelihood=float(shares[at]),
+                    ruled_out=one.told.ruled_out or bool(best and sides(gains(best, agreed[at])) < FALSE_ALARMS),
+                )
+            )
+            for at, one in ((at, tried[at]) for at in order)
+        )
 
-    def report(self, outcome: Outcome | None, test: Tested | None, found: tuple[Explanation, ...]) -> AuditReport:
+    def _sided(self, found: Sequence[Simulated]) -> float | None:
+        """Return how probable it is that a log sides so much with some mistake, if that is an alarm."""
+        least = len(found) * min((one.sides for one in found), default=1.0)
+        return least if found and least < _OF_A_LOG * FALSE_ALARMS else None
+
+    def report(self, outcome: Outcome | None, test: Tested | None, found: tuple[Simulated, ...]) -> AuditReport:
         rates, rounds, seed = self.rates, self.rounds, self._question.seed
         around = spread(self.expected, seed)
         positions = tuple(
@@ -157,9 +197,13 @@ class _Comparison:
         )
         observed = None if rates is None else float(rates.sum())
         p = None if test is None else test.mean
+        told = tuple(one.told for one in found)
+        result = Result(self.expected.mean, observed, p, len(self.expected.rounds))
+        if self._same is not None:
+            result = result._replace(rounds=sum(map(len, self._same)), off=self.off, sided=self._sided(found))
         return AuditReport(
             verdict=outcome,
-            says=says(self.expected.mean, observed, p, outcome, found, len(self.expected.rounds), self.otherwise),
+            says=says(result, outcome, told, falls_short=self.alarms(test)),
             expected=self.expected.mean,
             observed=observed,
             p=p,
@@ -169,8 +213,8 @@ class _Comparison:
             rounds=int(self.expected.rounds.sum()),
             observed_rounds=rounds,
             positions=positions,
-            explanations=found,
-            same_rounds=None if self._same is None else sum(self._same),
+            explanations=told,
+            same_rounds=None if self._same is None else sum(map(sum, self._same)),
             other_texts=self._simulator.other_texts,
         )
 
@@ -178,53 +222,12 @@ class _Comparison:
         texts = [[OneRound(len(one.drafts), one.accepted) for one in text] for text in played]
         return tally(texts, self._question.steps, idle_count=self._idle_count)
 
-    def _weight(self, played: Sequence[Sequence[Played]], test: Tested) -> float:
-        """Return the logarithm of how likely what was observed is: of a log by its rounds, else by all rates."""
-        log = self._question.observed.log
-        if log is None:
-            return test.log_likelihood
-        same = _same(played, log)
+    def _weight(self, same: SameRounds) -> float:
+        """Return the logarithm of how likely the rounds of a log are."""
         others = 1 + self._question.steps
-        return float(sum(np.log(_SAME + (1 - _SAME) / others) if one else np.log((1 - _SAME) / others) for one in same))
-
-
-def says(
-    expected: float,
-    observed: float | None,
-    p: float | None,
-    outcome: Outcome | None,
-    found: Sequence[Explanation],
-    n: int,
-    otherwise: int = 0,
-) -> str:
-    """Return the result in one sentence; `otherwise` rounds of a log went otherwise, though as many were accepted."""
-    if observed is None or p is None:
-        return f"a right engine gets {expected:.2f} drafts accepted a round"
-    told = f"observed {observed:.2f} accepted a round, expected {expected:.2f}"
-    if outcome is Outcome.PASS:
-        return f"{told}: as it should be"
-    if outcome is Outcome.INCONCLUSIVE and otherwise:
-        known = [one for one in found[:1] if one.name != AS_DEFINED]
-        most = f"likeliest: {known[0].name}" if known else "no known mistake explains them"
-        return f"{told}: no difference that {n} prompts could show, but {otherwise} rounds went otherwise; {most}"
-    if outcome is Outcome.INCONCLUSIVE:
-        return f"{told}: no difference that {n} prompts could show; give at least {LEAST_PROMPTS}"
-    told += f" ({chance(p)})"
-    possible = [one for one in found if not one.ruled_out]
-    if not possible:
-        return f"{told}; none of the known mistakes explains it"
-    return f"{told}; explained by: {', '.join(f'{one.name} ({one.expected:.2f})' for one in possible[:3])}"
-
-
-def chance(p: float) -> str:
-    """Return a probability as it is told."""
-    return "p < 1e-12" if p < 1e-12 else f"p = {p:.2g}"
-
-
-def _with_likelihood(one: Explanation, share: float) -> Explanation:
-    from msgspec.structs import replace
-
-    return replace(one, likelihood=share)
+        right, rounds = sum(map(sum, same)), sum(map(len, same))
+        yes, no = np.log(_SAME + (1 - _SAME) / others), np.log((1 - _SAME) / others)
+        return float(right * yes + (rounds - right) * no)
 
 
 def _observed_tally(log: tuple[LoggedText, ...], steps: int) -> Tally:
@@ -235,12 +238,3 @@ def _observed_tally(log: tuple[LoggedText, ...], steps: int) -> Tally:
 def _rates(counts: ObservedCounts, steps: int) -> np.ndarray:
     accepted = [*counts.accepted, *[0] * steps][:steps]
     return np.array(accepted) / (counts.rounds or counts.drafts)
-
-
-def _same(played: Sequence[Sequence[Played]], log: tuple[LoggedText, ...] | None) -> list[bool]:
-    """Return for each round of a log whether it went as played: its drafts if it has them, else how many were right."""
-    return [
-        one.drafts == logged.drafts if logged.drafts is not None else one.accepted == len(logged.emitted) - 1
-        for of_text, text in zip(played, log or (), strict=True)
-        for one, logged in zip(of_text, text.rounds, strict=True)
-    ]

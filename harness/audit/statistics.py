@@ -37,10 +37,9 @@ class Tested(NamedTuple):
     positions: np.ndarray
     log_likelihood: float
 
-    @property
-    def alarms(self) -> bool:
-        """Return whether any of them is below its share of the false alarms."""
-        return bool(min(self.mean, *self.positions) < FALSE_ALARMS / (1 + len(self.positions)))
+    def alarms(self, share: float = 1.0) -> bool:
+        """Return whether any of them is below what falls to it of this share of the false alarms."""
+        return bool(min(self.mean, *self.positions) < share * FALSE_ALARMS / (1 + len(self.positions)))
 
 
 def spread(tallied: Tally, seed: int) -> RateSpread:
@@ -67,6 +66,23 @@ def of_rounds(expected: Tally, observed: Tally) -> Tested:
     by_prompt = (observed.accepted - expected.accepted) / total
     around = by_prompt - by_prompt.mean(axis=0)
     return _test(-by_prompt.sum(axis=0), around.T @ around * count / max(1, count - 1), count)
+
+
+def sides(gains: np.ndarray) -> float:
+    """Return how probable prompts side as much with a mistake if each is at most as likely to do so as not to.
+
+    `gains` [R]: rounds that went as the mistake says and not as defined, less those the other way round. Exact, over
+    all signs that they could have (S-AUDIT-12).
+    """
+    sizes, reached = np.abs(gains).astype(int), int(gains.sum())
+    most = int(sizes.sum())
+    if reached <= 0:
+        return 1.0
+    chances = np.zeros(2 * most + 1)
+    chances[most] = 1.0
+    for size in sizes[sizes > 0]:
+        chances = (np.roll(chances, size) + np.roll(chances, -size)) / 2
+    return float(min(1.0, chances[most + reached :].sum()))
 
 
 def noticeable(expected: Tally, rounds: int, seed: int) -> float:

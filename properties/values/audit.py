@@ -42,6 +42,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     """A known mistake: the drafts that it would get accepted in a round, at each position too.
 
     `likelihood` is its share among all mistakes, given what was observed; `p` as of a position, if this were the cause.
+    Of a log: how many rounds went as it says, and how many of these not as defined.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Explanation(Value, frozen=True, kw_only=True):
     likelihood: Rate | None = None
     p: Rate | None = None
     ruled_out: bool = False
+    same_rounds: int | None = None
+    explains: int | None = None
 
 
 class AuditReport(Value, frozen=True, kw_only=True):
@@ -57,7 +60,7 @@ class AuditReport(Value, frozen=True, kw_only=True):
 
     `expected` and `observed` are drafts accepted a round; `noticeable` is the least shortfall that is noticed in nine
     of ten cases; `false_alarms` how often a right engine fails. `same_rounds` and `other_texts`: of a log, in how many
-    rounds as many drafts were accepted as should be, and how many tokens are not the target's.
+    rounds all went as it should, and how many tokens are not the target's.
     """
 
     verdict: Outcome | None

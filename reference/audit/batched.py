@@ -89,10 +89,10 @@ class BatchedTarget:
         return TargetPass(hidden, hidden[:0], (), layers=tuple(map(torch.cat, layers)))
 
     def rows_instead(self, tokens: Tensor, positions: Tensor, kept: Collection[int]) -> TargetPass:
-        """Return the pass of one other token [R] at positions [R] of the texts last passed, which stay as they are."""
-        rows = torch.arange(len(tokens), device=self.device)
+        """Return the pass of other tokens [R, T] at positions [R, T] of the texts last passed, left as they are."""
+        rows = torch.arange(len(tokens), device=self.device)[:, None]
         held = [(k[rows, positions].clone(), v[rows, positions].clone()) for k, v in self._cache]
-        done = self._run(tokens[:, None], positions[:, None], kept)
+        done = self._run(tokens, positions, kept)
         for (k, v), (old_k, old_v) in zip(self._cache, held, strict=True):
             k[rows, positions], v[rows, positions] = old_k, old_v
         return done

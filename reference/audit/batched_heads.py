@@ -42,7 +42,7 @@ class BatchedHead(Protocol):
     def inputs(self, tokens: Tensor, states: Tensor, rules: EntryRules) -> tuple[Tensor, Tensor]:
         """Return what attention is over, and what is added to it, of entries [R, T]."""
 
-    def outputs(self, added: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, added: Tensor, attended: Tensor, rules: EntryRules) -> tuple[Tensor, Tensor]:
         """Return what is handed on [R, T, D] and logits [R, T, V]."""
 
 
@@ -70,7 +70,7 @@ class BatchedEagle:
         x = torch.cat(parts[::-1] if rules.hidden_first else parts, dim=-1) @ self._fc.T
         return x, x
 
-    def outputs(self, added: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, added: Tensor, attended: Tensor, rules: EntryRules) -> tuple[Tensor, Tensor]:
         """See `BatchedHead`."""
         x = added + project(attended, self.layer, "o_proj")
         normed = rms_norm(x, self.layer["post_attention_layernorm.weight"], self.config.rms_norm_eps)
@@ -101,11 +101,12 @@ class BatchedEagle3:
         e, s = self._normed(self._embedding[tokens], "input_layernorm"), self._normed(states, "hidden_norm")
         return torch.cat((e, s), dim=-1), s if self.config.norm_before_residual else states
 
-    def outputs(self, added: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, added: Tensor, attended: Tensor, rules: EntryRules) -> tuple[Tensor, Tensor]:
         """See `BatchedHead`."""
         y = added + project(attended, self.layer, "o_proj")
         g = y + mlp(self._normed(y, "post_attention_layernorm"), self.layer)
-        return g, rms_norm(g, self._norm, self.config.rms_norm_eps) @ self._lm_head.T
+        normed = rms_norm(g, self._norm, self.config.rms_norm_eps)
+        return normed if rules.handed == "after the norm" else g, normed @ self._lm_head.T
 
     def _normed(self, x: Tensor, name: str) -> Tensor:
         return rms_norm(x, self.layer[f"{name}.weight"], self.config.rms_norm_eps)

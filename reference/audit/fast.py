@@ -10,21 +10,20 @@ from torch import Tensor
 
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.round_log import LoggedText, Prompt
+from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.batched import BatchedTarget, padded
 from draftproof.reference.audit.batched_entries import BatchedEntries
 from draftproof.reference.audit.batched_heads import BatchedEagle, BatchedEagle3, BatchedHead
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.audit.others import LookupPlayer
-from draftproof.reference.audit.play import Played, Text, drafts_due, follow, is_idle, play
+from draftproof.reference.audit.pair import others, own_choices
+from draftproof.reference.audit.play import Late, Played, Text, drafts_due, follow, is_idle, judged, play
 from draftproof.reference.audit.rules import EntryRules, LookupRules
-from draftproof.reference.decode import accept
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
 from draftproof.reference.models.llama import ReferenceLlama
 from draftproof.reference.models.registry import load_target
 from draftproof.reference.models.target import TargetPass
-
-_NEAR = 1e-3
 
 
 class FastPair(NamedTuple):
@@ -72,12 +71,14 @@ class FastSimulator:
             most = max(self._budgets) + steps + 1
             texts = pair.target.decode([one.prompt for one in prompts], most)
         self._lengths = [len(one.prompt) for one in log or prompts]
-        self._texts, longest = texts, max(map(len, texts)) + 1
+        # Rejected rows, and steps behind them, reach beyond the last token.
+        self._texts, longest = texts, max(map(len, texts)) + 2 * steps + 4
         self._tokens = padded(texts, longest, pair.target.device)
         layers = pair.target.config.num_hidden_layers
         kept = set[int]() if isinstance(pair.draft, Ngram) else pair.draft.kept(layers)
         self._whole = pair.target.states(self._tokens, kept)
-        self.other_texts = self._others() if log else 0
+        self._own = self._choices() if log else texts
+        self.other_texts = sum(others(*both) for both in zip(texts, self._own, strict=True))
 
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
         """Return the rounds of every text."""
@@ -87,15 +88,17 @@ class FastSimulator:
         prompts = torch.tensor(self._lengths, device=self._tokens.device)
         player = BatchedEntries(self._pair.draft, self._pair.target, self._whole, self._tokens, prompts, mistake.rules)
         contexts, rounds = list(self._lengths), [list[Played]() for _ in self._texts]
+        late = [Late(mistake) for _ in self._texts]
         while going := [self._goes_on(at, contexts[at], len(rounds[at])) for at in range(len(contexts))]:
             if not any(going):
                 break
             counts = [
                 self._count(at, contexts[at], len(rounds[at]), mistake) if on else 0 for at, on in enumerate(going)
             ]
-            context = torch.tensor(contexts, device=self._tokens.device)
-            proposed = player.propose(context, max(1, *counts)).tolist()
-            told = [self._played(at, contexts[at], proposed[at][: counts[at]]) for at in range(len(counts))]
+            context, meant = torch.tensor([contexts, counts], device=self._tokens.device)
+            proposed = player.propose(context, meant).tolist()
+            drafts = [late[at].verifies(tuple(proposed[at][: counts[at]])) if on else () for at, on in enumerate(going)]
+            told = [self._played(at, contexts[at], drafts[at], len(rounds[at]), mistake) for at in range(len(counts))]
             ran = [self._ran(at, len(rounds[at]), one) if going[at] else one for at, one in enumerate(told)]
             player.verified(context, *self._tensors(ran))
             for at, on in enumerate(going):
@@ -106,8 +109,8 @@ class FastSimulator:
 
     def _look_up(self, spec: Ngram, mistake: Mistake) -> Sequence[Sequence[Played]]:
         assert isinstance(mistake.rules, LookupRules)
-        nothing = TargetPass(torch.empty(0), torch.empty(0), ())
-        texts = [Text(length, tokens, nothing) for length, tokens in zip(self._lengths, self._texts, strict=True)]
+        nothing, known = TargetPass(torch.empty(0), torch.empty(0), ()), zip(self._texts, self._own, strict=True)
+        texts = [Text(length, one, nothing, own) for length, (one, own) in zip(self._lengths, known, strict=True)]
         players = [LookupPlayer(spec, text, mistake.rules) for text in texts]
         if self._log:
             three = zip(texts, players, self._log, strict=True)
@@ -128,10 +131,13 @@ class FastSimulator:
         last = context + 2 >= len(self._texts[at])
         return max(0, drafts_due(self._log[at].rounds[done], self._steps, last=last) - mistake.fewer)
 
-    def _played(self, at: int, context: int, drafts: Sequence[int]) -> Played:
-        text = self._texts[at]
-        left = text[context + 1 : -1] if self._log else text[context + 1 :]
-        return Played(context, tuple(drafts), accept(tuple(drafts[: len(left)]), left))
+    def _played(self, at: int, context: int, drafts: tuple[int, ...], done: int, mistake: Mistake) -> Played:
+        own = self._own[at][context + 1 :]
+        if self._log:
+            rounds = self._log[at].rounds
+            return judged(mistake, context, drafts, rounds[done], own) if done < len(rounds) else Played(context, (), 0)
+        emitted = emits(mistake.accepts, drafts, own)
+        return Played(context, drafts, len(emitted) - 1, emitted)
 
     def _ran(self, at: int, done: int, played: Played) -> Played:
         """Return what the round of a log was; without one what was just played."""
@@ -148,12 +154,10 @@ class FastSimulator:
         counts, accepted = ([len(one.drafts) for one in ran], [one.accepted for one in ran])
         return drafts, torch.tensor(counts, device=device), torch.tensor(accepted, device=device)
 
-    def _others(self) -> int:
-        """Return how many tokens after the prompts are not the target's choice, nor as good within rounding."""
-        found = 0
-        for at, (length, text) in enumerate(zip(self._lengths, self._texts, strict=True)):
-            logits = self._whole.hidden[at, length - 1 : len(text) - 1] @ self._pair.target.lm_head.T
-            chosen = logits.gather(1, self._tokens[at, length : len(text), None])[:, 0]
-            below = logits.max(dim=1).values - chosen
-            found += int((below > _NEAR * logits.abs().max(dim=1).values).sum())
-        return found
+    def _choices(self) -> list[tuple[int, ...]]:
+        """Return each text as the target chooses its tokens."""
+        hidden, lm_head = self._whole.hidden, self._pair.target.lm_head
+        return [
+            own_choices(length, text, hidden[at, : len(text)] @ lm_head.T)
+            for at, (length, text) in enumerate(zip(self._lengths, self._texts, strict=True))
+        ]

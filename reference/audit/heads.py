@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from draftproof.reference.audit.rules import EntryRules, StateFrom
 from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
 from draftproof.reference.models.eagle_head import ReferenceEagleHead
-from draftproof.reference.models.layers import Places
+from draftproof.reference.models.layers import Places, rms_norm
 from draftproof.reference.models.mtp_layer import MtpLayer
 from draftproof.reference.models.target import HeadPass, ReferenceCheckpointTarget, TargetPass
 
@@ -68,7 +69,11 @@ class PlayedEagle3(PlayedEagle):
 
     def forward(self, tokens: list[int], states: Tensor, places: Places, rules: EntryRules) -> HeadPass:
         """See `EntryHead`."""
-        return self._wide.forward(tokens, states, places)
+        done = self._wide.forward(tokens, states, places)
+        if rules.handed == "after the norm":
+            norm = self._wide.tensors["norm.weight"]
+            return replace(done, g=rms_norm(done.g, norm, self._wide.config.rms_norm_eps))
+        return done
 
 
 def _swapped(head: ReferenceEagleHead | MtpLayer) -> ReferenceEagleHead | MtpLayer:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.reference.audit.rules import (
+    AcceptRule,
     BlockRules,
     ChainRules,
     EntryRules,
@@ -25,27 +26,38 @@ class Mistake(NamedTuple):
     """What goes wrong, in words, and the rules that do so.
 
     With `idle` above 0 every round of that number, counted from 1, is left without drafts; `fewer` drafts are verified
-    than there could be.
+    than there could be; `late`, those that were proposed for the round before; `accepts` is how they are accepted.
     """
 
     name: str
     rules: Rules
     idle: int = 0
     fewer: int = 0
+    late: bool = False
+    accepts: AcceptRule = "as defined"
 
 
 _ENTRIES = {
     "draft positions one ahead": EntryRules(ahead=1),
     "draft positions one behind": EntryRules(ahead=-1),
-    "draft positions and their slots one ahead": EntryRules(ahead=1, slots="by position"),
-    "draft positions and their slots one behind": EntryRules(ahead=-1, slots="by position"),
+    "draft positions and their slots one ahead": EntryRules(ahead=1, slots_ahead=1),
+    "draft positions and their slots one behind": EntryRules(ahead=-1, slots_ahead=-1),
+    "slots of draft steps one ahead, or all positions": EntryRules(slots_ahead=1),
+    "slots of draft steps one behind": EntryRules(slots_ahead=-1),
+    "draft positions stand still": EntryRules(stand="positions"),
+    "draft positions and their slots stand still": EntryRules(stand="slots"),
     "ids not shifted": EntryRules(shift=0),
+    "first emitted token in place of the bonus": EntryRules(last="first emitted"),
+    "last draft in place of the bonus after a full accept": EntryRules(last="last draft after full accept"),
     "hidden state of the row before": EntryRules(row=-1),
     "hidden state of the row after": EntryRules(row=1),
     "every step fed what the first handed on": EntryRules(handed="first step"),
+    "every step fed the target's state": EntryRules(handed="target's"),
     "entry missing after a full accept": EntryRules(left="hole after full accept"),
+    "entry never written at a full accept": EntryRules(left="unwritten after full accept"),
     "entry of a rejected token kept": EntryRules(left="entry of rejected"),
     "entries of draft steps kept": EntryRules(left="entries of steps"),
+    "entries of rejected tokens seen by draft steps": EntryRules(rejected_seen=True),
 }
 _LAST_STATE = {
     "hidden state on the other side of the norm": EntryRules(state="other side of the norm"),
@@ -55,6 +67,7 @@ _OF_FC = {"hidden state before embedding in fc": EntryRules(hidden_first=True)}
 _FEATURES = {
     "features a layer early": EntryRules(state="layer before"),
     "features a layer late": EntryRules(state="layer after"),
+    "handed on after the norm": EntryRules(handed="after the norm"),
     "map of the vocabulary ignored": EntryRules(mapped=False),
 }
 _CHAIN = {
@@ -88,6 +101,12 @@ _LOOKUP = {
     "pending token not in the history": LookupRules(without_pending=True),
     "proposal begins a token late": LookupRules(skipped=1),
 }
+_ACCEPTS: dict[str, AcceptRule] = {
+    "first draft accepted unchecked": "first draft unchecked",
+    "first draft emitted though wrong": "wrong first draft emitted",
+    "last draft never accepted": "last draft never accepted",
+    "one draft too few accepted": "one too few",
+}
 _RULES: dict[Algorithm, tuple[Rules, dict[str, Rules]]] = {
     "eagle": (EntryRules(), {**_ENTRIES, **_LAST_STATE, **_OF_FC}),
     "eagle3": (EntryRules(), {**_ENTRIES, **_FEATURES}),
@@ -109,4 +128,6 @@ def mistakes(algorithm: Algorithm) -> tuple[Mistake, ...]:
     found = [Mistake(name, wrong) for name, wrong in rules.items()]
     found.append(Mistake("no drafts in every second round", right, idle=2))
     found.append(Mistake("a draft fewer than asked for", right, fewer=1))
+    found.append(Mistake("drafts of the round before", right, late=True))
+    found += [Mistake(name, right, accepts=rule) for name, rule in _ACCEPTS.items()]
     return tuple(found)

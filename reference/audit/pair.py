@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.checkpoint_config.base import invalid
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
@@ -19,6 +22,24 @@ from draftproof.reference.models.eagle_head import ReferenceEagleHead
 from draftproof.reference.models.registry import load_target
 
 MakePlayer = Callable[[Text, Any], Player]
+
+
+_NEAR = 1e-3
+"""A token of a log is the target's own if its logit is as near to the best, as a share of the largest."""
+
+
+def own_choices(prompt: int, tokens: tuple[int, ...], logits: Tensor) -> tuple[int, ...]:
+    """Return a text as the target chooses each token behind the prompt: the text's own where it is as good."""
+    rows = logits[prompt - 1 : len(tokens) - 1]
+    chosen = rows.gather(1, torch.tensor(tokens[prompt:], device=logits.device)[:, None])[:, 0]
+    is_own = rows.max(dim=1).values - chosen <= _NEAR * rows.abs().max(dim=1).values
+    best = zip(tokens[prompt:], is_own.tolist(), rows.argmax(dim=1).tolist(), strict=True)
+    return (*tokens[:prompt], *(token if own else other for token, own, other in best))
+
+
+def others(tokens: tuple[int, ...], own: tuple[int, ...]) -> int:
+    """Return how many tokens of a text are not what the target chooses there."""
+    return sum(a != b for a, b in zip(tokens, own, strict=True))
 
 
 class AuditedPair(NamedTuple):
@@ -36,11 +57,12 @@ class AuditedPair(NamedTuple):
         tokens = prompt
         for _ in range(count):
             tokens = (*tokens, int(self.target.forward(tokens).logits[-1].argmax()))
-        return self.read(len(prompt), tokens)
+        return Text(len(prompt), tokens, self.target.forward(tokens), tokens)
 
     def read(self, prompt: int, tokens: tuple[int, ...]) -> Text:
         """Return a text that somebody else decoded."""
-        return Text(prompt, tokens, self.target.forward(tokens))
+        whole = self.target.forward(tokens)
+        return Text(prompt, tokens, whole, own_choices(prompt, tokens, whole.logits))
 
 
 def load_pair(path: str, draft: CheckpointDraft | Ngram) -> AuditedPair:

@@ -1,6 +1,6 @@
 """Rounds of one draft over one text: what it proposes, and how much of that is accepted (S-AUDIT-1, S-AUDIT-2).
 
-Losslessness fixes the text, so a draft is played against it and the target is asked for nothing.
+Losslessness fixes the text, so a draft is played against it and the target is asked for nothing more.
 """
 
 from __future__ import annotations
@@ -9,25 +9,33 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from draftproof.properties.values.round_log import LoggedRound
+from draftproof.reference.audit.accepting import emits
 from draftproof.reference.audit.mistakes import Mistake
-from draftproof.reference.decode import accept
 from draftproof.reference.models.target import TargetPass
 
 
 class Text(NamedTuple):
-    """What a request ran: `tokens` are the prompt's `prompt` and what followed, `whole` the target's pass over them."""
+    """What a request ran: `tokens` are the prompt's `prompt` and what followed, `whole` the target's pass over them.
+
+    `own` is the target's choice at each place behind the prompt, `tokens` itself if nobody else decoded them.
+    """
 
     prompt: int
     tokens: tuple[int, ...]
     whole: TargetPass
+    own: tuple[int, ...]
 
 
 class Played(NamedTuple):
-    """A round: the context before it, the drafts verified, and how many were right."""
+    """A round: the context before it, the drafts verified, how many were accepted, and what it emits.
+
+    Of the round of a log `emits` follows from the drafts that the log has.
+    """
 
     context: int
     drafts: tuple[int, ...]
     accepted: int
+    emits: tuple[int, ...] = ()
 
 
 class Player(Protocol):
@@ -42,13 +50,14 @@ class Player(Protocol):
 
 def play(text: Text, player: Player, mistake: Mistake, steps: int, budget: int) -> tuple[Played, ...]:
     """Return the rounds in which `budget` tokens are emitted, the last of them uncut (S-AUDIT-2)."""
-    context, rounds = text.prompt, list[Played]()
+    context, rounds, late = text.prompt, list[Played](), Late(mistake)
     while context + 1 < text.prompt + budget:
         count = 0 if is_idle(mistake, len(rounds) + 1) else steps - mistake.fewer
-        drafts = player.propose(context, count)
-        accepted = accept(drafts, text.tokens[context + 1 :])
+        drafts = late.verifies(player.propose(context, count))
+        emitted = emits(mistake.accepts, drafts, text.own[context + 1 :])
+        accepted = len(emitted) - 1
         player.verified(drafts, accepted)
-        rounds.append(Played(context, drafts, accepted))
+        rounds.append(Played(context, drafts, accepted, emitted))
         context += accepted + 1
     return tuple(rounds)
 
@@ -61,16 +70,36 @@ def follow(
     A round without drafts gets `steps` of them, as it should have had, unless it emits the last token. That counts as
     one that no draft could have been: what is accepted ends before it.
     """
-    context, rounds = text.prompt, list[Played]()
+    context, rounds, late = text.prompt, list[Played](), Late(mistake)
     for number, one in enumerate(logged, start=1):
-        left = text.tokens[context + 1 : -1]
+        left = len(text.tokens) - context - 2
         count = 0 if is_idle(mistake, number) else max(0, drafts_due(one, steps, last=not left) - mistake.fewer)
-        drafts = player.propose(context, count)
-        accepted = accept(drafts[: len(left)], left)
-        rounds.append(Played(context, drafts, accepted))
+        drafts = late.verifies(player.propose(context, count))
+        rounds.append(judged(mistake, context, drafts, one, text.own[context + 1 :]))
         player.verified(one.drafts if one.drafts is not None else drafts, len(one.emitted) - 1)
         context += len(one.emitted)
     return tuple(rounds)
+
+
+def judged(mistake: Mistake, context: int, drafts: tuple[int, ...], one: LoggedRound, own: tuple[int, ...]) -> Played:
+    """Return a round of a log as it is played; `own` are the target's choices from its first place on."""
+    accepted = len(emits(mistake.accepts, drafts[: len(own) - 1], own)) - 1
+    ran = drafts if one.drafts is None else one.drafts
+    return Played(context, drafts, accepted, emits(mistake.accepts, ran, own))
+
+
+class Late:
+    """With a mistake that is `late`, each round verifies what was proposed for the one before it."""
+
+    def __init__(self, mistake: Mistake) -> None:
+        self._is_late = mistake.late
+        self._before: tuple[int, ...] | None = None
+
+    def verifies(self, proposed: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the drafts that a round verifies of what was proposed for it."""
+        before = proposed if self._before is None else self._before
+        self._before = proposed
+        return before[: len(proposed)] if self._is_late else proposed
 
 
 def drafts_due(one: LoggedRound, steps: int, *, last: bool) -> int:

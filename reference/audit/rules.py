@@ -8,26 +8,52 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 StateFrom = Literal["as defined", "other side of the norm", "layer before", "layer after"]
-Left = Literal["nothing", "hole after full accept", "entry of rejected", "entries of steps"]
+Left = Literal[
+    "nothing", "hole after full accept", "unwritten after full accept", "entry of rejected", "entries of steps"
+]
+Handed = Literal["step before", "first step", "target's", "after the norm"]
+Last = Literal["bonus", "first emitted", "last draft after full accept"]
+AcceptRule = Literal[
+    "as defined", "first draft unchecked", "wrong first draft emitted", "last draft never accepted", "one too few"
+]
+"""How drafts are accepted (S-AUDIT-11)."""
 
 
 class EntryRules(NamedTuple):
     """Of EAGLE, EAGLE-3 and an MTP layer that is run as an EAGLE head (S-AUDIT-5).
 
-    Entry i consumes t_{i + `shift`} and h_{i + `row`} at position i; a draft step is `ahead` positions beyond its own
-    and consumes what the step before `handed` on, or the first one; `slots` of steps may follow wrong positions. `left`
-    is what a round leaves wrong behind it. `hidden_first`: fc takes its two inputs in the other order.
+    Entry i consumes t_{i + `shift`} and h_{i + `row`} at position i, the last of a round the token that `last` names. A
+    draft step is `ahead` positions and `slots_ahead` slots beyond its own; where they `stand` still, all steps are at
+    the position of the last entry, and with "slots" all write to the one slot behind it. It consumes what was `handed`
+    on. With `rejected_seen` steps see as many slots more as drafts were rejected. `left` is what a round leaves wrong
+    behind it. `hidden_first`: fc takes its two inputs in the other order.
     """
 
     shift: int = 1
+    last: Last = "bonus"
     row: int = 0
     state: StateFrom = "as defined"
     ahead: int = 0
-    slots: Literal["own", "by position"] = "own"
-    handed: Literal["step before", "first step"] = "step before"
+    slots_ahead: int = 0
+    stand: Literal["no", "positions", "slots"] = "no"
+    handed: Handed = "step before"
+    rejected_seen: bool = False
     left: Left = "nothing"
     hidden_first: bool = False
     mapped: bool = True
+
+    @property
+    def reads_beyond(self) -> bool:
+        """Return whether steps read slots behind the context that no step of theirs wrote."""
+        return self.rejected_seen or self.slots_ahead != 0 or self.stand == "slots"
+
+    def position(self, context: int, step: int) -> int:
+        """Return the position of draft step 1, 2, .. after a context."""
+        return context - 1 if self.stand != "no" else context + step - 1 + self.ahead
+
+    def slot(self, step: int) -> int:
+        """Return how far behind the last entry a draft step writes."""
+        return 1 if self.stand == "slots" else step + self.slots_ahead
 
 
 class ChainRules(NamedTuple):

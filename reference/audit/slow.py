@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from draftproof.properties.values.round_log import LoggedText, Prompt
 from draftproof.reference.audit.mistakes import Mistake
-from draftproof.reference.audit.pair import AuditedPair
-from draftproof.reference.audit.play import Played, Text, follow, play
-
-_NEAR = 1e-3
-"""A token of a log is the target's own if its logit is as near to the best, as a share of the largest."""
+from draftproof.reference.audit.pair import AuditedPair, others
+from draftproof.reference.audit.play import Played, follow, play
 
 
 class SlowSimulator:
@@ -40,7 +37,7 @@ class SlowFollower:
     def __init__(self, pair: AuditedPair, log: Sequence[LoggedText], steps: int) -> None:
         self._pair, self._log, self._steps = pair, log, steps
         self._texts = [pair.read(len(one.prompt), one.tokens) for one in log]
-        self.other_texts = sum(map(_others, self._texts))
+        self.other_texts = sum(others(text.tokens, text.own) for text in self._texts)
 
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
         """Return the rounds of every text."""
@@ -48,11 +45,3 @@ class SlowFollower:
             follow(text, self._pair.player(text, mistake), mistake, one.rounds, self._steps)
             for text, one in zip(self._texts, self._log, strict=True)
         ]
-
-
-def _others(text: Text) -> int:
-    """Return how many tokens after the prompt are not the target's choice, nor as good within rounding."""
-    logits = text.whole.logits[text.prompt - 1 : -1]
-    chosen = logits.gather(1, logits.new_tensor(text.tokens[text.prompt :]).long()[:, None])[:, 0]
-    below = logits.max(dim=1).values - chosen
-    return int((below > _NEAR * logits.abs().max(dim=1).values).sum())

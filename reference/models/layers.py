@@ -19,11 +19,12 @@ KV = tuple[Tensor, Tensor]
 
 
 class Places(NamedTuple):
-    """Where the rows of a pass stand that is not the plain one (S-AUDIT-5): their positions [n], and which of them
-    leave no entry [n]: a zero is read there."""
+    """Where the rows of a pass stand that is not the plain one (S-AUDIT-5): their positions [n], which of them leave
+    no entry [n]: a zero is read there; and which leave one that no row sees, not even its own [n]."""
 
     positions: Tensor
     blank: Tensor
+    unseen: Tensor | None = None
 
     def written(self, entries: Tensor) -> Tensor:
         """Return keys or values [n, N, H] as they are read."""
@@ -97,6 +98,7 @@ def attend_causally(q: Tensor, k: Tensor, v: Tensor, places: Places | None = Non
     future = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
     if places is not None:
         k, v = places.written(k), places.written(v)
+        future = future if places.unseen is None else future | places.unseen
     return attend_all(q, k, v, future)
 
 

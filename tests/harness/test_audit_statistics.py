@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from draftproof.harness.audit.statistics import _quantile, _tail, noticeable, of_counts, of_rounds, spread
+from draftproof.harness.audit.statistics import _quantile, _tail, noticeable, of_counts, of_rounds, sides, spread
 from draftproof.harness.audit.tally import OneRound, Tally, tally
 
 PROMPTS, ROUNDS, STEPS = 20, 15, 4
@@ -33,7 +33,7 @@ def test_other_prompts_of_the_same_kind_hardly_ever_alarm():
     alarms = 0
     for seed in range(400):
         seen = drawn(source)
-        alarms += of_counts(drawn(source), seen.rates, int(seen.rounds.sum()), seed).alarms
+        alarms += of_counts(drawn(source), seen.rates, int(seen.rounds.sum()), seed).alarms()
     assert alarms <= 6
 
 
@@ -43,8 +43,8 @@ def test_a_shortfall_that_is_called_noticeable_is_noticed():
     less = noticeable(expected, rounds, 0)
     assert 0.1 < less < 1.5
     short = expected.rates * (1 - less / expected.mean)
-    assert of_counts(expected, short, rounds, 0).alarms
-    assert not of_counts(expected, expected.rates, rounds, 0).alarms
+    assert of_counts(expected, short, rounds, 0).alarms()
+    assert not of_counts(expected, expected.rates, rounds, 0).alarms()
     assert noticeable(expected, 20 * rounds, 0) < less
 
 
@@ -60,9 +60,26 @@ def test_the_same_rounds_pass_and_fewer_accepted_alarm():
     expected = drawn(np.random.default_rng(8))
     assert of_rounds(expected, expected).mean == 1.0
     less = expected._replace(accepted=np.maximum(expected.accepted - 2, 0))
-    assert of_rounds(expected, less).alarms
+    assert of_rounds(expected, less).alarms()
     mixed = expected.accepted + np.where(np.arange(PROMPTS) % 2, 1, -1)[:, None]
-    assert not of_rounds(expected, expected._replace(accepted=mixed)).alarms
+    assert not of_rounds(expected, expected._replace(accepted=mixed)).alarms()
+
+
+def test_prompts_that_side_with_a_mistake_are_no_chance():
+    """Exact: of n prompts that all side with it, one sign in 2^n does; as many on the other side are no evidence."""
+    assert sides(np.array([3, 1, 2, 5])) == 2**-4
+    assert sides(np.array([1] * 20)) == 2**-20
+    assert sides(np.array([1, 0, 0])) == 1 / 2
+    assert sides(np.array([2, -2])) == sides(np.zeros(3, int)) == sides(np.array([-4, 1])) == 1.0
+    assert sides(np.array([1, 1, -1])) == 1 / 2
+
+
+def test_flips_that_go_either_way_hardly_ever_side_with_a_mistake():
+    source, least = np.random.default_rng(9), 1.0
+    for _ in range(300):
+        by_round = source.choice([-1, 0, 1], (PROMPTS, ROUNDS), p=[0.1, 0.8, 0.1])
+        least = min(least, sides(by_round.sum(axis=1)))
+    assert least > 1e-4
 
 
 def test_the_tail_is_that_of_students_t():

@@ -94,26 +94,33 @@ def test_by_definition_it_proposes_what_the_draft_does(made: tuple[str, Made]):
 def test_every_mistake_changes_what_is_proposed_somewhere(made: tuple[str, Made]):
     name, one = made
     expected = proposals(one, right(one, name))
-    same = {wrong.name for wrong in mistakes(algorithm(CASES[name].draft)) if proposals(one, wrong) == expected}
+    drafts = [wrong for wrong in mistakes(algorithm(CASES[name].draft)) if wrong.accepts == "as defined"]
+    same = {wrong.name for wrong in drafts if not wrong.late and proposals(one, wrong) == expected}
     assert same <= SILENT.get(name, set()) | SOMETIMES
 
 
 SOMETIMES = {
-    # Random drafts are hardly ever right: these need accepted drafts, which the trained pair has.
-    "entry missing after a full accept",
+    # What they leave behind is hardly ever looked at in texts as short.
     "entries of draft steps kept",
-    "draft positions and their slots one behind",
     "rejected tokens enter the history",
 }
 
 
 def proposals(made: Made, mistake: Mistake) -> list[tuple[int, ...]]:
-    """Of a round after each token, in which a draft was rejected."""
-    player = made.pair.player(made.text, mistake)
-    found = []
-    for context in range(len(PROMPT), len(PROMPT) + BUDGET):
+    """Of rounds in which no draft is right, and of others in which all, the first, or none are, in turn."""
+    return [*proposed(made, mistake, (0,)), *proposed(made, mistake, (STEPS, 1, 0))]
+
+
+def proposed(made: Made, mistake: Mistake, right: tuple[int, ...]) -> list[tuple[int, ...]]:
+    player, tokens = made.pair.player(made.text, mistake), made.text.tokens
+    found, context = list[tuple[int, ...]](), len(PROMPT)
+    while context < len(PROMPT) + BUDGET:
         found.append(player.propose(context, STEPS - mistake.fewer if not mistake.idle else 0))
-        player.verified(found[-1], 0)
+        accepted = right[len(found) % len(right)]
+        drafts = tokens[context + 1 : context + 1 + STEPS]
+        wrong = tuple((token + 1) % VOCAB for token in drafts[accepted:])
+        player.verified(drafts[:accepted] + wrong, accepted)
+        context += accepted + 1
     return found
 
 

@@ -1,0 +1,70 @@
+"""The result of an audit in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from draftproof.harness.audit.statistics import LEAST_PROMPTS
+from draftproof.properties.values.audit import Explanation
+from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.audit.mistakes import AS_DEFINED
+
+
+class Result(NamedTuple):
+    """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
+
+    Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
+    an alarm.
+    """
+
+    expected: float
+    observed: float | None
+    p: float | None
+    prompts: int
+    rounds: int = 0
+    off: int = 0
+    sided: float | None = None
+
+
+def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], *, falls_short: bool) -> str:
+    """Return the result; `falls_short`: as much as was observed is accepted hardly ever."""
+    if result.observed is None or result.p is None:
+        return f"a right engine gets {result.expected:.2f} drafts accepted a round"
+    told = f"observed {result.observed:.2f} accepted a round, expected {result.expected:.2f}"
+    if outcome is Outcome.PASS:
+        return f"{told}: as it should be"
+    off = f"{result.off} of {result.rounds} rounds went otherwise"
+    if outcome is Outcome.INCONCLUSIVE and result.prompts < LEAST_PROMPTS:
+        return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"
+    if outcome is Outcome.INCONCLUSIVE:
+        why = f"{told}: no difference that {result.prompts} prompts could show, but {off}"
+        return f"{why}; {_explanation(result, found)}"
+    if falls_short:
+        told += f" ({chance(result.p)})"
+    elif result.sided is not None:
+        told += f", and {off} ({chance(result.sided)})"
+    return f"{told}; {_explanation(result, found)}"
+
+
+def _explanation(result: Result, found: Sequence[Explanation]) -> str:
+    """Return what explains it: of a log what explains half of the rounds that went otherwise, if there are any."""
+    possible = [one for one in found if not one.ruled_out and one.name != AS_DEFINED]
+    if not result.off:
+        named = [f"{one.name} ({one.expected:.2f})" for one in possible[:3]]
+        return f"explained by: {', '.join(named)}" if named else "none of the known mistakes explains it"
+    known = [one for one in possible if one.explains]
+    named = [f"{one.name} ({one.expected:.2f}; {one.explains} rounds)" for one in known if 2 * _of(one) >= result.off]
+    if named:
+        return f"explained by: {', '.join(named[:3])}"
+    told = "none of the known mistakes explains it"
+    return f"{told}; likeliest: {known[0].name} ({known[0].explains} rounds)" if known else told
+
+
+def _of(one: Explanation) -> int:
+    return one.explains or 0
+
+
+def chance(p: float) -> str:
+    """Return a probability as it is told."""
+    return "p < 1e-12" if p < 1e-12 else f"p = {p:.2g}"

@@ -23,6 +23,7 @@ from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
 from draftproof.engine.pages import PagePool, PageTable
+from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.scheduler import Scheduler
@@ -46,9 +47,10 @@ class Engine:
         config: EngineConfig,
         device: torch.device,
         probes: Probes | None = None,
+        parts: EngineParts = OWN,
     ) -> None:
         self.config, self.device, self.probes = config, device, probes or Probes()
-        kind = algorithm(draft.kind)
+        kind = parts.draft or algorithm(draft.kind)
         num_slots, num_rows = (config.pages + 1) * config.page_size, config.request_slots + 1
         entries = kind.entries(draft.model)
         shapes: Shapes = {

@@ -28,6 +28,14 @@ ALLOWED = {
     ),
     "engine/subject": ("draftproof.engine", "draftproof.kernels", "draftproof.properties.values", "draftproof.errors"),
     "subjects": ("draftproof.subjects", "draftproof.properties.values", "draftproof.errors"),
+    # Functions of other engines that run inside of ours.
+    "subjects/sglang": (
+        "draftproof.subjects",
+        "draftproof.engine",
+        "draftproof.kernels",
+        "draftproof.properties.values",
+        "draftproof.errors",
+    ),
     "harness": ("draftproof",),
     "faults": ("draftproof",),
     "fuzz": ("draftproof",),
@@ -48,8 +56,9 @@ def imports(tree: ast.AST, package: str) -> Iterator[tuple[str, int]]:
 
 
 def rule(path: str) -> tuple[str, ...]:
-    if path.startswith("engine/subject"):
-        return ALLOWED["engine/subject"]
+    for folder in ("engine/subject", "subjects/sglang"):
+        if path.startswith(folder):
+            return ALLOWED[folder]
     return ALLOWED[path.split("/")[0]]
 
 

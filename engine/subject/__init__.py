@@ -9,6 +9,7 @@ import torch
 from draftproof.engine.engine import Engine
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.models.config_fields import fingerprint
+from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
@@ -52,7 +53,8 @@ class EngineSubject(Subject):
         taps = RecordingTaps() if scenario.taps else None
         recorder = TraceRecorder(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
-        engine = Engine(models.target, models.draft, build.config(scenario), self._device, recorder)
+        config, parts = build.config(scenario), self.parts(scenario)
+        engine = Engine(models.target, models.draft, config, self._device, recorder, parts)
         memory = MemoryWatch(engine, scenario.memory.poison)
         memory.poison_all()
         recorder.attach(engine, memory)
@@ -70,6 +72,10 @@ class EngineSubject(Subject):
             steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
             recorder.report_reachable(steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
+
+    def parts(self, scenario: Scenario) -> EngineParts:
+        """Return what the engine runs in place of parts of its own."""
+        return OWN
 
     def _backend(self) -> Backend:
         if self._device.type == "cuda":

@@ -1,0 +1,3 @@
+"""SGLang: functions of a released wheel, each part a subject that runs them in our engine."""
+
+from draftproof.subjects.sglang.draft_decode import DraftDecode as DraftDecode

@@ -1,0 +1,33 @@
+"""Objects of a release, made without their constructors."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from draftproof.subjects.wheels.stubs import stub_of
+
+
+class Loose:
+    """An object with the given attributes; any other is a stub, which is false."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return stub_of("unset", name)
+
+
+def bare(kind: type, **attributes: Any) -> Any:
+    """Return an instance of a class whose constructor did not run, with the given attributes.
+
+    What the class does not define, and nobody set, is a stub.
+    """
+    made = object.__new__(_open(kind))
+    vars(made).update(attributes)
+    return made
+
+
+@cache
+def _open(kind: type) -> type:
+    return type(kind.__name__, (kind,), {"__getattr__": Loose.__getattr__, "__module__": kind.__module__})

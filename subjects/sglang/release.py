@@ -1,0 +1,86 @@
+"""A release of SGLang: its modules, with what they take from a running server given to them."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from draftproof.subjects.sglang.bare import Loose
+from draftproof.subjects.wheels.modules import WheelModules
+from draftproof.subjects.wheels.unpack import WheelError, unpacked
+
+_CONTEXT = "sglang.srt.runtime_context"
+
+
+class Release:
+    """An unpacked wheel of SGLang, whose Triton kernels are interpreted; one is open in a process at a time.
+
+    `settings` are the server's arguments, for whoever asks.
+    """
+
+    _open: ClassVar[tuple[str, Release] | None] = None
+
+    @classmethod
+    def open(cls, wheel: str) -> Release:
+        """Return the release of a wheel; another one that was open before is closed. Raises WheelError."""
+        if cls._open is not None and cls._open[0] == wheel:
+            return cls._open[1]
+        if cls._open is not None:
+            cls._open[1].close()
+        folder = Path(tempfile.mkdtemp(prefix="sglang-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        place = unpacked(Path(wheel), folder)
+        if not (place / "sglang").is_dir():
+            raise WheelError(f"invalid wheel {wheel!r}: expected one of sglang")
+        cls._open = wheel, cls(place)
+        return cls._open[1]
+
+    def __init__(self, place: Path) -> None:
+        self.modules = WheelModules(place)
+        (info,) = place.glob("sglang-*.dist-info")
+        self.version = info.name.removeprefix("sglang-").removesuffix(".dist-info")
+        self.settings: dict[str, Any] = {"device": "cpu"}
+        _interpret()
+        self._give_context()
+
+    def close(self) -> None:
+        """Forget the modules."""
+        type(self)._open = None
+        self.modules.close()
+
+    def find(self, module: str, name: str) -> Any:
+        """Return what a module of `sglang.srt` defines; None if the release lacks it. Raises WheelImportError."""
+        return self.modules.find(f"sglang.srt.{module}", name)
+
+    def server_args(self) -> Loose:
+        """Return the settings as the server's arguments, false wherever nothing was set."""
+        return Loose(**self.settings)
+
+    def restart(self) -> None:
+        """Forget what a server's process keeps of its graph runners, as if it began anew."""
+        if pool := self.find("model_executor.input_buffers", "_forward_input_buffer_pool"):
+            pool.clear()
+
+    def _give_context(self) -> None:
+        """Let later releases find the settings in what their server publishes."""
+        if not self.modules.has(_CONTEXT):
+            return
+        context = self.modules.module(_CONTEXT)
+        for name in vars(context).copy():
+            if name.startswith("get_") and name not in ("get_buffer", "get_stream", "get_context"):
+                setattr(context, name, self.server_args)
+
+
+def _interpret() -> None:
+    """Interpret Triton kernels, and run what is compiled elsewhere as it stands."""
+    torch.compiler.set_stance("force_eager")
+    try:
+        import triton
+    except ImportError:
+        return
+    triton.knobs.runtime.interpret = True

@@ -1,0 +1,60 @@
+"""Functions of a release of SGLang as subjects: our engine runs, with them in the place of some of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.errors import DraftproofError
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Hook
+from draftproof.properties.values.trace import Trace
+from draftproof.subjects.sglang.release import Release
+
+CONTEXT = frozenset(
+    {"round.rows", "round.table", "round.drafts", "accept.emitted", "accept.correct_len", "commit.length"}
+)
+"""What a part's own channels are judged by: who ran when, and what came of it. These are the engine's."""
+Place = tuple[str, str]
+"""A module below sglang.srt, and a name in it."""
+
+
+class LackingPartError(DraftproofError):
+    """A release that does not have a part."""
+
+
+class WorkerSubject(EngineSubject):
+    """A part of a release: `own` are the channels that it answers for, `needs` what the release must have."""
+
+    packages = ("torch", "triton")
+    limits = Limits(models=("probe",), drafts=("eagle",), variants=())
+    own: ClassVar[frozenset[str]]
+    needs: tuple[Place, ...]
+
+    def __init__(self, wheel: str) -> None:
+        """Take a wheel or an unpacked one. Raises WheelError, and WheelImportError for a module that cannot run."""
+        super().__init__("cpu")
+        self.source = Release.open(wheel)
+        self._found = {place: self.source.find(*place) for place in self.needs}
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        """Return the part's own, and what they are judged by."""
+        return super().channels(scenario) & (CONTEXT | self.own)
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return what of the release the part needs."""
+        channels = tuple(sorted(self.own))
+        return tuple(
+            Hook(name=name, found=found is not None, channels=channels, where=f"sglang.srt.{module}:{name}")
+            for (module, name), found in self._found.items()
+        )
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        """Run the engine with the part in a server that has just begun. Raises LackingPartError."""
+        for (module, name), found in self._found.items():
+            if found is None:
+                raise LackingPartError(f"sglang {self.source.version} has no {name} in sglang.srt.{module}")
+        self.source.restart()
+        return super().run(scenario, script)

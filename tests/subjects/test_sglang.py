@@ -1,0 +1,71 @@
+"""Functions of SGLang as subjects, on a hand-made wheel that stands for a release."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.fit import fitted
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.scenario import Graphs
+from draftproof.subjects.sglang.draft_decode import DraftDecode
+from draftproof.subjects.sglang.worker import LackingPartError
+from draftproof.subjects.wheels.modules import WheelImportError
+from draftproof.subjects.wheels.unpack import WheelError
+from tests.subjects.tiny_sglang import tiny_wheel
+
+WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
+RUNNER = "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py"
+
+
+def first_failures(subject, graphs=True, drafts=("eagle",), count=2, seed=3):
+    """Return the contract that fails first in each scenario, "" where none does."""
+    drawn = fitted(generate(seed_=seed, count=count, drafts=drafts), subject.limits)
+    assert all(scenario.graphs.capture and scenario.graphs.sizes for scenario in drawn)
+    if not graphs:
+        drawn = [replace(scenario, graphs=Graphs()) for scenario in drawn]
+    judged = [judge(evidence(subject, scenario)) for scenario in drawn]
+    return [one.first.contract if one.first else "" for one in judged]
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_right_draft_steps_pass_eagerly_and_through_graphs(tmp_path, graphs):
+    assert first_failures(DraftDecode(str(tiny_wheel(tmp_path, "1.0"))), graphs) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "file", "old", "new", "contract"),
+    [
+        (False, WORKER, "info.hidden_states = hidden\n", "forward_batch.positions.add_(1)\n", "draft.positions"),
+        (False, WORKER, "slots[:, i]", "slots[:, 0]", "memory.slots"),
+        (True, WORKER, "hidden = out.hidden_states", "pass", "draft.hidden"),
+        (True, WORKER, "tokens.append(token)", "tokens.insert(0, token)", "draft.proposed"),
+        (True, RUNNER, "self.hidden[:raw] = info.hidden_states", "pass", "draft.hidden"),
+    ],
+)
+def test_a_mistake_in_draft_steps_is_found(tmp_path, graphs, file, old, new, contract):
+    wheel = tiny_wheel(tmp_path, "1.0", {file: (old, new)})
+    assert contract in first_failures(DraftDecode(str(wheel)), graphs)
+
+
+def test_what_a_release_lacks_is_a_hook_that_was_not_found(tmp_path):
+    subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")), worker="v1")
+    assert [(hook.name, hook.found) for hook in subject.hooks()] == [("EAGLEWorker", False)]
+    (scenario,) = generate(seed_=3, count=1, drafts=("eagle",))
+    with pytest.raises(LackingPartError, match=r"sglang 1\.0 has no EAGLEWorker"):
+        subject.run(scenario, None)
+
+
+def test_a_module_that_cannot_be_imported_is_said(tmp_path):
+    wheel = tiny_wheel(tmp_path, "1.0", {WORKER: ("import torch\n", "raise OSError('no device')\n")})
+    with pytest.raises(WheelImportError, match=r"eagle_worker_v2 cannot be imported whole: OSError: no device"):
+        DraftDecode(str(wheel))
+
+
+def test_wheels_of_others_and_unknown_workers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="invalid setting worker='v3': expected v2 or v1"):
+        DraftDecode(str(tiny_wheel(tmp_path, "1.0")), worker="v3")
+    with pytest.raises(WheelError, match="expected a file that is there"):
+        DraftDecode(str(tmp_path / "sglang-9.9-py3-none-any.whl"))

@@ -1,0 +1,139 @@
+"""A hand-made wheel that stands for a release of SGLang: functions of the same shapes, and nothing else of it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+FILES = {
+    "sglang/__init__.py": "",
+    "sglang/srt/__init__.py": "",
+    "sglang/srt/model_executor/__init__.py": "",
+    "sglang/srt/model_executor/forward_batch_info.py": """
+from dataclasses import dataclass
+from enum import IntEnum, auto
+import sgl_kernel
+
+class ForwardMode(IntEnum):
+    EXTEND = auto()
+    DECODE = auto()
+
+@dataclass
+class ForwardBatch:
+    forward_mode: ForwardMode
+    batch_size: int
+    req_pool_indices: object
+    seq_lens: object
+    out_cache_loc: object
+    positions: object = None
+    spec_info: object = None
+    input_ids: object = None
+""",
+    "sglang/srt/speculative/__init__.py": "",
+    "sglang/srt/speculative/spec_info.py": """
+class SpeculativeAlgorithm:
+    @classmethod
+    def from_string(cls, name):
+        return cls()
+""",
+    "sglang/srt/speculative/eagle_info.py": """
+class EagleDraftInput:
+    def __init__(self, topk_p, topk_index, hidden_states):
+        self.topk_p, self.topk_index, self.hidden_states = topk_p, topk_index, hidden_states
+""",
+    "sglang/srt/speculative/eagle_worker_v2.py": """
+import torch
+from sgl_kernel import fast_topk
+
+class EagleDraftWorker:
+    def __init__(self):
+        raise RuntimeError("needs a server")
+
+    def draft_forward(self, forward_batch):
+        info, steps = forward_batch.spec_info, self.speculative_num_steps
+        token, hidden = info.topk_index, info.hidden_states
+        if self.hot_token_id is not None:
+            token = self.hot_token_id[token]
+        slots = forward_batch.out_cache_loc.view(forward_batch.batch_size, steps)
+        tokens = [token]
+        for i in range(steps - 1):
+            forward_batch.input_ids = token.flatten()
+            forward_batch.out_cache_loc = slots[:, i]
+            forward_batch.attn_backend = self.draft_attn_backend.attn_backends[i]
+            info.hidden_states = hidden
+            out = self.draft_runner.forward(forward_batch, skip_attn_backend_init=True).logits_output
+            forward_batch.positions.add_(1)
+            token = torch.softmax(out.next_token_logits, dim=-1).topk(1).indices
+            if self.hot_token_id is not None:
+                token = self.hot_token_id[token]
+            hidden = out.hidden_states
+            tokens.append(token)
+        return None, None, torch.cat(tokens, dim=1)
+""",
+    "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py": """
+import torch
+from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.speculative.eagle_info import EagleDraftInput
+
+def get_batch_sizes_to_capture(runner):
+    raise RuntimeError("needs a server")
+
+class EAGLEDraftCudaGraphRunner:
+    def __init__(self, worker):
+        self.worker, runner = worker, worker.draft_runner
+        self.capture_bs, _ = get_batch_sizes_to_capture(runner)
+        most, self.steps = max(self.capture_bs), worker.speculative_num_steps
+        ints = lambda *shape: torch.zeros(shape, dtype=torch.int64)
+        self.slots, self.positions, self.req_rows = ints(most * self.steps), ints(most), ints(most)
+        self.seq_lens, self.topk_index = torch.ones(most, dtype=torch.int64), ints(most, 1)
+        self.hidden = torch.zeros((most, runner.model_config.hidden_size), dtype=runner.dtype)
+        self.capture()
+
+    def can_run(self, forward_batch):
+        return forward_batch.batch_size <= max(self.capture_bs)
+
+    def capture_one_batch_size(self, size, forward):
+        info = EagleDraftInput(torch.ones((size, 1)), self.topk_index[:size], self.hidden[:size])
+        batch = ForwardBatch(ForwardMode.DECODE, size, self.req_rows[:size], self.seq_lens[:size],
+                             self.slots[: size * self.steps], self.positions[:size], info)
+        def run_once():
+            slots, hidden = batch.out_cache_loc, info.hidden_states
+            out = self.worker.draft_forward(batch)
+            batch.out_cache_loc, info.hidden_states = slots, hidden
+            batch.positions.sub_(self.steps - 1)
+            return out
+        graph = self._create_graph()
+        return graph, self._capture_graph(graph, None, None, run_once)
+
+    def _replay(self, forward_batch):
+        self.graphs[self.bs].replay()
+
+    def replay(self, forward_batch):
+        raw, info = forward_batch.batch_size, forward_batch.spec_info
+        self.bs = min(size for size in self.capture_bs if size >= raw)
+        for one in (self.slots, self.positions, self.req_rows):
+            one.zero_()
+        self.slots[: raw * self.steps] = forward_batch.out_cache_loc
+        self.positions[:raw], self.req_rows[:raw] = forward_batch.positions, forward_batch.req_pool_indices
+        self.seq_lens[:raw], self.topk_index[:raw] = forward_batch.seq_lens, info.topk_index
+        self.hidden[:raw] = info.hidden_states
+        self._replay(forward_batch)
+        return tuple(one if one is None else one[:raw] for one in self.output_buffers[self.bs])
+""",
+}
+Changes = Mapping[str, tuple[str, str]]
+
+
+def tiny_wheel(folder: Path, version: str, changes: Changes | None = None, without: tuple[str, ...] = ()) -> Path:
+    """Write the wheel of a release in which lines of some files are others, and some files are not there."""
+    files = {name: text for name, text in FILES.items() if name not in without}
+    for name, (old, new) in (changes or {}).items():
+        assert files[name].count(old) == 1, (name, old)
+        files[name] = files[name].replace(old, new)
+    path = folder / f"sglang-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+        archive.writestr(f"sglang-{version}.dist-info/METADATA", f"Name: sglang\nVersion: {version}\n")
+    return path

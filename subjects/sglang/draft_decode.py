@@ -19,7 +19,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare
 from draftproof.subjects.sglang.graphs import graph_runner, replays
-from draftproof.subjects.sglang.release import Release
+from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.runner import Backends, DecodeRunner
 from draftproof.subjects.sglang.slots import step_slots
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
@@ -33,7 +33,7 @@ WORKERS: dict[str, Place] = {
 class WorkerSteps(EagleDraft):
     """A `Draft` whose steps are those of a release's worker; the extend is the engine's."""
 
-    source: ClassVar[Release]
+    source: ClassVar[SglangRelease]
     worker: ClassVar[Place]
     graphs: ClassVar[Place] = ("speculative.eagle_draft_cuda_graph_runner", "EAGLEDraftCudaGraphRunner")
 

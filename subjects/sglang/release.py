@@ -17,16 +17,16 @@ from draftproof.subjects.wheels.unpack import WheelError, unpacked
 _CONTEXT = "sglang.srt.runtime_context"
 
 
-class Release:
+class SglangRelease:
     """An unpacked wheel of SGLang, whose Triton kernels are interpreted; one is open in a process at a time.
 
     `settings` are the server's arguments, for whoever asks.
     """
 
-    _open: ClassVar[tuple[str, Release] | None] = None
+    _open: ClassVar[tuple[str, SglangRelease] | None] = None
 
     @classmethod
-    def open(cls, wheel: str) -> Release:
+    def open(cls, wheel: str) -> SglangRelease:
         """Return the release of a wheel; another one that was open before is closed. Raises WheelError."""
         if cls._open is not None and cls._open[0] == wheel:
             return cls._open[1]

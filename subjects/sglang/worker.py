@@ -11,7 +11,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook
 from draftproof.properties.values.trace import Trace
-from draftproof.subjects.sglang.release import Release
+from draftproof.subjects.sglang.release import SglangRelease
 
 CONTEXT = frozenset(
     {"round.rows", "round.table", "round.drafts", "accept.emitted", "accept.correct_len", "commit.length"}
@@ -36,7 +36,7 @@ class WorkerSubject(EngineSubject):
     def __init__(self, wheel: str) -> None:
         """Take a wheel or an unpacked one. Raises WheelError, and WheelImportError for a module that cannot run."""
         super().__init__("cpu")
-        self.source = Release.open(wheel)
+        self.source = SglangRelease.open(wheel)
         self._found = {place: self.source.find(*place) for place in self.needs}
 
     def channels(self, scenario: Scenario) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Draft decode of SGLang's EAGLE workers, `draft_forward`, in the place of the engine's own draft steps.
 
-`R` rows of a batch, `S` steps, `D` hidden width.
+`R` rows of a batch, `K` steps, `D` hidden width.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WorkerSteps(EagleDraft):
         self._workers: dict[int, Any] = {}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the worker's draft_tokens [R, S]."""
+        """Return the worker's draft_tokens [R, K]."""
         if not steps:
             return torch.zeros((len(batch), 0), dtype=torch.int64), (0,) * len(batch)
         if steps not in self._workers:

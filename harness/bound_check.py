@@ -72,6 +72,9 @@ def _of_release(asked: KernelsAsked, release: Release) -> Iterator[tuple[int, Ke
         Pool(spec, count, Path(folder), deadline=asked.timeout, start=spawning(MODULE)) as pool,
     ):
         for place, binding in enumerate(asked.bindings):
+            if asked.device == "cpu" and not binding.interpreted:
+                yield place, _not_here(binding)
+                continue
             pool.submit(
                 BoundOrder(
                     number=place,
@@ -85,6 +88,11 @@ def _of_release(asked: KernelsAsked, release: Release) -> Iterator[tuple[int, Ke
         while pool.busy:
             for answer in pool.poll(1.0):
                 yield answer.number, _held(asked.bindings[answer.number], answer)
+
+
+def _not_here(binding: KernelBinding) -> KernelHeld:
+    why = "Triton's interpreter cannot run it; --device cuda can"
+    return KernelHeld(name=binding.name, op=binding.op, verdict=Outcome.SKIP, cannot=binding.cannot, reason=why)
 
 
 def _held(binding: KernelBinding, answer: Answer) -> KernelHeld:

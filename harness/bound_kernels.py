@@ -11,10 +11,9 @@ from typing import Any
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.kernel_runs import divergence
-from draftproof.properties.kernels.adapted import adapted, free_elements, verify
+from draftproof.properties.kernels.adapted import adapted, calls_of, free_elements, verify
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import check
-from draftproof.properties.kernels.others.cases import EVERY_CASES
 from draftproof.properties.kernels.others.table import EVERY
 from draftproof.properties.strategies.examples import examples
 from draftproof.properties.values.kernel_binding import BindingError, KernelBinding, bindings_of
@@ -83,7 +82,7 @@ def cases(binding: KernelBinding, seed: int, count: int) -> tuple[tuple[KernelCa
     for large, wanted in ((False, usual), (True, count - usual)):
         if not wanted:
             continue
-        strategy = EVERY_CASES[binding.op](large=True) if large else EVERY_CASES[binding.op]()
+        strategy = calls_of(binding, large=True) if large else calls_of(binding)
         drawn = (adapted(case, binding) for case in chain.from_iterable(_batches(strategy, seed, wanted)))
         kept = 0
         for case in drawn:

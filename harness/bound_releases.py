@@ -10,6 +10,7 @@ from typing import Any
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.bound_kernels import kernel_of
+from draftproof.harness.interpreter import mend
 from draftproof.properties.values.kernel_binding import KernelBinding
 from draftproof.subjects.kernels.packages import PACKAGES
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
@@ -23,6 +24,7 @@ class ReleasedKernels:
     """Imports kernels; a process has room for one release of a package."""
 
     def __init__(self) -> None:
+        mend()
         self._wheels: dict[str, WheelModules] = {}
 
     def kernel(self, binding: KernelBinding, wheel: str) -> Any:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
+from hypothesis.strategies import SearchStrategy
 
+from draftproof.properties.kernels.buffers import floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
+from draftproof.properties.kernels.others.cases import EVERY_CASES
 from draftproof.properties.kernels.others.table import EVERY, INDICES
 from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
 from draftproof.properties.values.names import did_you_mean
@@ -43,16 +47,33 @@ def _wrong(binding: KernelBinding, field: str, value: object, expected: str) -> 
     return BindingError(f"invalid {field} {value!r} of binding {binding.name}: expected {expected}")
 
 
+def calls_of(binding: KernelBinding, **more: Any) -> SearchStrategy[KernelCase]:
+    """Return the strategy of the op's calls in dtypes that the kernel takes. Raises BindingError."""
+    chosen = {}
+    if binding.dtypes:
+        known = {str(one).removeprefix("torch."): one for one in (torch.int64, torch.float64, *floats())}
+        chosen["dtypes"] = [known[name] for name in binding.dtypes if name in known]
+    try:
+        return EVERY_CASES[binding.op](**chosen, **binding.draws, **more)
+    except TypeError as error:
+        raise _wrong(binding, "draws", dict(binding.draws), f"what the calls of {binding.op} take: {error}") from None
+
+
 def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
     """Return the call as the binding's kernel takes it, None if it cannot be made so. Raises BindingError."""
     arguments = dict(case.arguments)
-    if binding.dtypes and not _has_dtypes(case, binding.dtypes):
-        return None
     for name, value in binding.invalid.items():
         buffer = _without_invalid(case, name, value)
         if buffer is None:
             return None
         arguments[name] = buffer
+    if binding.given is not None:
+        for name, values in binding.given(*_tensors(arguments)).items():
+            buffer = arguments[name]
+            assert isinstance(buffer, Buffer), f"{name} of {case.op} is no tensor"
+            held = replace(buffer, storage=buffer.storage.clone())
+            held.tensor.copy_(values)
+            arguments[name] = held
     for names, dtype in ((binding.int32, torch.int32), (binding.booleans, torch.bool)):
         for name in names:
             narrow = _narrowed(arguments[name], dtype, is_written=name in EVERY[case.op].writes)
@@ -61,9 +82,14 @@ def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
             arguments[name] = narrow
     for name, order in binding.layout.items():
         arguments[name] = _laid(binding, name, order, arguments[name])
-    made = KernelCase(case.op, arguments)
-    given = [value.tensor if isinstance(value, Buffer) else value for value in arguments.values()]
-    return made if binding.limit is None or binding.limit(*given) else None
+    if binding.limit is not None and not binding.limit(*_tensors(arguments)):
+        return None
+    return KernelCase(case.op, arguments)
+
+
+def _tensors(arguments: Mapping[str, Buffer | int | float]) -> list[Any]:
+    """Return the arguments as a kernel gets them, on the host."""
+    return [value.tensor if isinstance(value, Buffer) else value for value in arguments.values()]
 
 
 def _narrowed(buffer: object, dtype: torch.dtype, *, is_written: bool) -> Buffer | None:
@@ -73,12 +99,6 @@ def _narrowed(buffer: object, dtype: torch.dtype, *, is_written: bool) -> Buffer
     if not is_written and dtype == torch.int32 and values.numel() and int(values.abs().max()) > _INT32_MAX:
         return None
     return replace(buffer, storage=buffer.storage.to(dtype))
-
-
-def _has_dtypes(case: KernelCase, dtypes: Sequence[str]) -> bool:
-    """Return whether the values, which the outputs are of, have one of the dtypes."""
-    out = case.buffers[EVERY[case.op].writes[0]].storage.dtype
-    return str(out).removeprefix("torch.") in dtypes
 
 
 def _without_invalid(case: KernelCase, name: str, value: int | None) -> Buffer | None:
@@ -97,7 +117,8 @@ def _without_invalid(case: KernelCase, name: str, value: int | None) -> Buffer |
 def _laid(binding: KernelBinding, name: str, order: str, buffer: object) -> Buffer:
     """Return the argument in another order in memory, between as much poison as before."""
     assert isinstance(buffer, Buffer), f"{name} is no tensor"
-    outer, _, inner = order.rpartition("|")
+    others = "".join(str(i) for i in range(len(buffer.shape)) if str(i) not in order)
+    outer, _, inner = order.replace("*", others).rpartition("|")
     dimensions = [int(digit) for digit in outer + inner if digit.isdigit()]
     if sorted(dimensions) != list(range(len(buffer.shape))):
         every = "".join(map(str, range(len(buffer.shape))))
@@ -118,5 +139,4 @@ def free_elements(binding: KernelBinding, case: KernelCase) -> Mapping[str, torc
     """Return masks of the elements that the kernel may leave as anything."""
     if binding.undefined is None:
         return {}
-    given = [value.tensor if isinstance(value, Buffer) else value for value in case.arguments.values()]
-    return binding.undefined(*given)
+    return binding.undefined(*_tensors(case.arguments))

@@ -21,12 +21,15 @@ class KernelBinding:
     """How an op is called on a kernel, the attribute `kernel` of the first of `modules` that there is.
 
     The calls that are generated for the op become such as the kernel takes. `dtypes` are those of values that it takes
-    ((): all of the op's). `layout` gives an argument its order in memory, outermost first, as digits of dimensions:
-    "0|21" has dimensions 1 and 2 packed, 1 innermost, and may have gaps between rows of 0. `int32` names integers that
-    are so wide only, `booleans` those that are true or false. `invalid` says what stands for an index that does not
-    exist, None if the kernel cannot be given any. `limit` returns whether a call is one that the kernel can serve at
-    all; others are left out. `undefined` returns masks of the elements of outputs that may be left as anything. Both
-    get the op's arguments. `cannot` says all this to a reader.
+    ((): all of the op's), `draws` further arguments of the op's strategy. `layout` gives an argument its order in
+    memory, outermost first, as digits of dimensions: "0|21" has dimensions 1 and 2 packed, 1 innermost, and gaps
+    between rows of 0; "*" are all others. `int32` names integers that are so wide only, `booleans` those that are true
+    or false. `invalid` says what stands for an index that does not exist, None if the kernel cannot be given any.
+    `interpreted` is False of a kernel that Triton's interpreter cannot run. `cannot` says all this to a reader.
+
+    The others are functions of the op's arguments. `given` returns what arguments must hold, where the kernel knows one
+    value of them only, `limit` whether a call is one that it can serve at all (others are left out), and `undefined`
+    masks of the elements, or rows, of arguments that may be left as anything.
     """
 
     op: str
@@ -35,12 +38,15 @@ class KernelBinding:
     kernel: str = ""
     modules: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    draws: Mapping[str, Any] = field(default_factory=dict)
     layout: Mapping[str, str] = field(default_factory=dict)
     int32: tuple[str, ...] = ()
     booleans: tuple[str, ...] = ()
     invalid: Mapping[str, int | None] = field(default_factory=dict)
+    given: Callable[..., Mapping[str, Any]] | None = None
     limit: Callable[..., bool] | None = None
     undefined: Callable[..., Mapping[str, Any]] | None = None
+    interpreted: bool = True
     cannot: str = ""
 
 

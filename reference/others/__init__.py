@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from draftproof.reference.others import slots
+from draftproof.reference.others import rounds, sampling, slots, trees
 
-_MODULES = (slots,)
+_MODULES = (rounds, sampling, slots, trees)
 TWINS: dict[str, Callable[..., None]] = {
     name: twin
     for module in _MODULES

@@ -53,10 +53,11 @@ class LaunchSizes:
         return self.heads, self.height, self.values
 
 
-def launch_sizes(draw: Draw, large: bool = False) -> LaunchSizes:
+def launch_sizes(draw: Draw, large: bool = False, convs: tuple[int, ...] = ()) -> LaunchSizes:
     """Draw sizes; few rows and heads: each pair of them is a program of its own, and the interpreter is slow.
 
-    Large: a third, the first of a list among them, have many tokens, the others large states.
+    Large: a third, the first of a list among them, have many tokens, the others large states. `convs`: widths of the
+    convolution to choose from, for a kernel that does not take all.
     """
     used: set[int] = set()
     long = large and draw(st.sampled_from((True, False, False)))
@@ -71,7 +72,11 @@ def launch_sizes(draw: Draw, large: bool = False) -> LaunchSizes:
     # Keys of one component come near zero too often, where their direction hangs on a rounding.
     height, values = (18, 40) if large and not long else (bf.apart(draw, used, 2, 6), bf.apart(draw, used, 1, 6))
     height, values = bf.alike(draw, height, values)
-    conv = bf.apart(draw, used, 2, 5)
+    if convs:
+        conv = draw(st.sampled_from([one for one in convs if one not in used] or convs))
+        used.add(conv)
+    else:
+        conv = bf.apart(draw, used, 2, 5)
     allocated, slots = bf.apart(draw, used, rows + 1, rows + 3), bf.apart(draw, used, 2, 8)
     return LaunchSizes(rows, width, allocated, steps, slots, keys, heads, height, values, conv)
 

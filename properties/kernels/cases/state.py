@@ -17,9 +17,9 @@ from draftproof.properties.kernels.cases.launch import LaunchSizes
 
 
 @calls(ring_and_floats)
-def conv_verify(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+def conv_verify(draw: Draw, dtype: torch.dtype, large: bool = False, convs: tuple[int, ...] = ()) -> Arguments:
     """Draw more steps than the width and more pool rows than the launch; rows that share a slot or have none."""
-    sizes = launch.launch_sizes(draw, large)
+    sizes = launch.launch_sizes(draw, large, convs)
     slots = launch.sources(draw, sizes.rows, sizes.slots)
     row = (sizes.rows, sizes.width, sizes.channels)
     window = (sizes.conv - 1, sizes.channels)
@@ -63,14 +63,14 @@ class _Packed:
     arguments: Arguments
 
 
-def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
-    """Draw sequences of 0 to 6 tokens, tokens before and after them, and steps to track, some beyond the end.
+def _packed(draw: Draw, sizes: LaunchSizes, shortest: int = 0, longest: int = 6) -> _Packed:
+    """Draw sequences of `shortest` to `longest` tokens, tokens around them, and steps to track, some beyond the end.
 
     In a long launch the first has 65 to 130, the others as many, or whole pieces of 64; there are at least two.
     """
-    count, tracked = max(sizes.rows, 2 if sizes.is_long else 0), sizes.slots + draw(st.integers(1, 3))
-    lengths = [draw(st.integers(0, 6)) for _ in range(count)]
-    if sizes.is_long:
+    count, tracked = max(sizes.rows, 2 if sizes.is_long and longest > 1 else 0), sizes.slots + draw(st.integers(1, 3))
+    lengths = [draw(st.integers(shortest, longest)) for _ in range(count)]
+    if sizes.is_long and longest > 1:
         lengths = [draw(st.integers(65, 130)), *(draw(st.sampled_from((64, 128, 63, n))) for n in lengths[1:])]
     starts = [draw(st.sampled_from((0, 0, 2)))]
     for length in lengths:
@@ -98,10 +98,17 @@ def _packed(draw: Draw, sizes: LaunchSizes) -> _Packed:
 
 
 @calls(ring_and_floats)
-def conv_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+def conv_update(
+    draw: Draw,
+    dtype: torch.dtype,
+    large: bool = False,
+    convs: tuple[int, ...] = (),
+    shortest: int = 0,
+    longest: int = 6,
+) -> Arguments:
     """Draw sequences shorter and longer than the window, and empty ones."""
-    sizes = launch.launch_sizes(draw, large)
-    packed, window = _packed(draw, sizes), (sizes.conv - 1, sizes.channels)
+    sizes = launch.launch_sizes(draw, large, convs)
+    packed, window = _packed(draw, sizes, shortest, longest), (sizes.conv - 1, sizes.channels)
     return {
         "out": bf.unwritten(draw, (packed.tokens, sizes.channels), dtype),
         "conv": bf.owned(draw, (sizes.slots, *window), packed.live, dtype),
@@ -113,10 +120,10 @@ def conv_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argument
 
 
 @calls(ring_and_floats)
-def gdn_update(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
+def gdn_update(draw: Draw, dtype: torch.dtype, large: bool = False, shortest: int = 0, longest: int = 6) -> Arguments:
     """Draw as conv_update."""
     sizes = launch.launch_sizes(draw, large)
-    packed = _packed(draw, sizes)
+    packed = _packed(draw, sizes, shortest, longest)
     return {
         "out": bf.unwritten(draw, (packed.tokens, sizes.heads, sizes.values), dtype),
         "ssm": bf.owned(draw, (sizes.slots, *sizes.state), packed.live, bf.wide(dtype)),

@@ -6,7 +6,8 @@
 
 vLLM's attention on a CPU takes heads of 32 lanes and more, of compressed attention 512 and 64 lanes, in pages of 32 (of
 compressed attention 16). Targets are those of tiny_checkpoints.py with one MTP layer, since vLLM runs one: `llama`,
-`qwen3`, `glm4-moe`, `deepseek-v3`, `mimo`; `eagle-llama` is a head of random weights for `llama`.
+`qwen3`, `glm4-moe`, `deepseek-v3`, `mimo`; `eagle-llama` is a head of random weights for `llama`, `eagle3-qwen3` an
+EAGLE-3 head for `qwen3` of a width, an embedding and a vocabulary of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from draftproof.harness.head_files import write_head
 
 WIDTH = 192
 SIZES: dict[str, Any] = {"hidden_size": WIDTH, "head_dim": 32}
+# Fields of published files that transformers has no use for, and vLLM has; and the epsilon that transformers takes for
+# norms of latents whatever the file says.
+SCORING = {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "rms_norm_eps": 1e-6}
+EAGLE3_SIZES: dict[str, Any] = {**tiny.EAGLE3, "head_dim": 32, "num_attention_heads": 6, "num_key_value_heads": 6}
+EAGLE3_SIZES |= {"hidden_size": 144, "target_hidden_size": WIDTH, "draft_vocab_size": tiny.EAGLE3_VOCAB}
+EAGLE3_SIZES |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 512}
 LATENTS = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
@@ -29,7 +36,7 @@ def write_all(directory: Path, seed: int) -> None:
     compressed = {name: value for name, value in SIZES.items() if name != "head_dim"}
     for name, architecture, fields in (
         ("glm4-moe", "Glm4MoeForCausalLM", {**tiny.GLM4_MOE, **SIZES}),
-        ("deepseek-v3", "DeepseekV3ForCausalLM", {**tiny.DEEPSEEK_V3, **compressed, **LATENTS}),
+        ("deepseek-v3", "DeepseekV3ForCausalLM", {**tiny.DEEPSEEK_V3, **compressed, **LATENTS, **SCORING}),
     ):
         target = tiny.write(tiny.model(architecture, fields, num_mtp_layers=1), directory / name, shared)
         sparse = {"num_hidden_layers": 1, "first_k_dense_replace": 0, "num_mtp_layers": 0}
@@ -38,7 +45,9 @@ def write_all(directory: Path, seed: int) -> None:
     tiny.add_mtp_of_mimo(
         tiny.write(tiny.model("Qwen2ForCausalLM", plain), directory / "mimo", shared), shared, 1, plain
     )
-    tiny.write(tiny.model("Qwen3ForCausalLM", plain), directory / "qwen3", shared)
+    # The three layers that feed an EAGLE-3 head by default are others only in a target of seven layers or more.
+    tiny.write(tiny.model("Qwen3ForCausalLM", {**plain, "num_hidden_layers": 8}), directory / "qwen3", shared)
+    tiny.write_eagle3(EAGLE3_SIZES, directory / "eagle3-qwen3", shared)
     llama = tiny.write(tiny.model("LlamaForCausalLM", {**tiny.LLAMA, **SIZES}), directory / "llama", shared)
     write_head(llama, directory / "eagle-llama", None, seed)
 

@@ -274,8 +274,12 @@ def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tens
     """Write an EAGLE-3 head, whose attention mostly passes on the embedding of the entry's own token."""
     source = torch.Generator().manual_seed(sum(map(ord, directory.name)))
     vocab = config["draft_vocab_size"]
-    d, target = config.get("hidden_size", SIZES["hidden_size"]), SIZES["hidden_size"]
-    layer, inner = "midlayer" if "eagle_config" in config else "layers.0", EAGLE3["intermediate_size"]
+    target = shared["embed_tokens.weight"].shape[1]
+    d, inner = config.get("hidden_size", target), EAGLE3["intermediate_size"]
+    named = config.get("eagle_aux_hidden_state_layer_ids") or config.get("eagle_config", {}).get(
+        "eagle_aux_hidden_state_layer_ids", range(3)
+    )
+    layer = "layers.0" if "speculators_model_type" in config else "midlayer"
     narrow = torch.linalg.qr(torch.randn(target, target, generator=source)).Q[:, :d] if d < target else torch.eye(d)
     passed, kept = torch.eye(target, 2 * d), torch.randperm(VOCAB, generator=source)[:vocab].sort().values
     passed[d:] = 0
@@ -288,7 +292,7 @@ def write_eagle3(config: dict[str, Any], directory: Path, shared: dict[str, Tens
         return 1 + 0.3 * torch.randn(d, generator=source)
 
     tensors = {
-        "fc.weight": 0.1 * torch.randn(d, 2 * target, generator=source) / target**0.5,
+        "fc.weight": 0.1 * torch.randn(d, len(named) * target, generator=source) / target**0.5,
         "norm.weight": torch.ones(d),
         "lm_head.weight": (shared["lm_head.weight"] * shared["model.norm.weight"])[kept] @ narrow,
         f"{layer}.self_attn.q_proj.weight": noisy(2 * passed),

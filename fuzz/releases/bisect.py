@@ -1,4 +1,4 @@
-"""Which release brought a failure in: a search by halves among the releases between a good one and a bad one."""
+"""Which release brought a failure in, or mended it: a search by halves between a good release and a bad one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
+from packaging.version import Version
 
 from draftproof.fuzz.releases.environment import NotInstalledError
 from draftproof.fuzz.releases.index import ReleaseError
@@ -34,7 +35,10 @@ class ReleaseResult(Value, frozen=True, kw_only=True):
 
 
 class ReleaseBisection(Value, frozen=True, kw_only=True):
-    """The first bad release, or, where releases between could not be judged, all that it may be."""
+    """The first bad release, or, where releases between could not be judged, all that it may be.
+
+    Where the bad end is the older one the failure was `mended`, and these are the first good release.
+    """
 
     package: str
     verdict: Outcome
@@ -42,10 +46,11 @@ class ReleaseBisection(Value, frozen=True, kw_only=True):
     identity: Identity
     between: int
     releases: tuple[ReleaseResult, ...]
+    mended: bool = False
 
     @property
     def first(self) -> str | None:
-        """The first bad release, if there is no doubt."""
+        """The first bad release, or the first good one if the failure was mended, where there is no doubt."""
         return self.candidates[0] if len(self.candidates) == 1 else None
 
 
@@ -55,9 +60,10 @@ Progress = Callable[[ReleaseResult], None]
 def bisect_releases(
     releases: Releases, versions: Sequence[str], scenario: Scenario, progress: Progress = lambda _: None
 ) -> ReleaseBisection:
-    """Find the first release on which the scenario fails as it does on the last; `versions` are oldest first.
+    """Find where the scenario begins to fail as it does on the last of `versions`, which are in their order.
 
-    Raises ReleaseError if the first is not good or the last not bad, and RuntimeError for an error of our own.
+    That is the first bad release; with the newest first, the first good one. Raises ReleaseError if the first of
+    `versions` is not good or the last not bad, and RuntimeError for an error of our own.
     """
     seen: dict[int, ReleaseResult] = {}
 
@@ -76,7 +82,8 @@ def bisect_releases(
         place = min(untested, key=lambda one: (abs(2 * one - good - bad), one))
         said = tested(place, at_bad.identity).said
         good, bad = (place if said == "good" else good), (place if said == "bad" else bad)
-    candidates = tuple(versions[good + 1 : bad + 1])
+    mended = Version(versions[0]) > Version(versions[-1])
+    candidates = tuple(reversed(versions[good:bad])) if mended else tuple(versions[good + 1 : bad + 1])
     return ReleaseBisection(
         package=releases.package,
         verdict=Outcome.PASS if len(candidates) == 1 else Outcome.INCONCLUSIVE,
@@ -84,6 +91,7 @@ def bisect_releases(
         identity=at_bad.identity,
         between=last,
         releases=tuple(seen.values()),
+        mended=mended,
     )
 
 
@@ -107,6 +115,8 @@ def test(releases: Releases, version: str, scenario: Scenario, expected: Identit
     shown = replace(blank, said="bad", identity=answer.identity, first=answer.first, detail=answer.detail)
     if expected is None or answer.is_same(expected, SAME):
         return shown
+    if not answer.judged:
+        return replace(blank, reason=answer.reason)
     return replace(shown, said="another failure", reason="it fails in another way")
 
 

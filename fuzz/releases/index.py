@@ -47,13 +47,14 @@ def chosen(package: str, wanted: Sequence[str], releases: Sequence[str]) -> tupl
 
 
 def between(package: str, good: str, bad: str, releases: Sequence[str]) -> tuple[str, ...]:
-    """Return the releases from `good` to `bad`, these included. Raises ReleaseError."""
+    """Return the releases from `good` to `bad`, these included, whichever is the older. Raises ReleaseError."""
     first, last = _spelled(package, good, "--good", releases), _spelled(package, bad, "--bad", releases)
-    if Version(first) >= Version(last):
-        raise ReleaseError(f"invalid --good {good!r}: expected a release before --bad {bad}")
+    ends = sorted((Version(first), Version(last)))
+    if ends[0] == ends[1]:
+        raise ReleaseError(f"invalid --good {good!r}: expected another release than --bad {bad}")
     # Trials are not what a user has, unless one is an end.
-    inner = [one for one in releases if Version(first) < Version(one) < Version(last)]
-    return (first, *(one for one in inner if not Version(one).is_prerelease), last)
+    inner = [one for one in releases if ends[0] < Version(one) < ends[1] and not Version(one).is_prerelease]
+    return (first, *(inner if ends[0] == Version(first) else reversed(inner)), last)
 
 
 def _spelled(package: str, wanted: str, option: str, releases: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ class Held(Value, frozen=True, kw_only=True):
 
 
 class ReleaseRow(Value, frozen=True, kw_only=True):
-    """What was seen of a release; of one that is not runnable, `reason` says why."""
+    """What was seen of a release; of one that is not runnable, or ends in every scenario, `reason` says why."""
 
     version: str
     runnable: bool
@@ -78,7 +78,12 @@ def _row(releases: Releases, version: str, scenarios: Sequence[Scenario]) -> Rel
         answers = releases.answers(version, scenarios)
     except NotInstalledError as error:
         return ReleaseRow(version=version, runnable=False, reason=str(error), seconds=timed(started))
-    return ReleaseRow(version=version, runnable=True, contracts=held(scenarios, answers), seconds=timed(started))
+    contracts, seconds = held(scenarios, answers), timed(started)
+    ran = [one for one in answers if isinstance(one, Answer)]
+    if ran and not any(one.judged for one in ran):
+        # An engine that ends in every scenario says nothing of any contract.
+        return ReleaseRow(version=version, runnable=False, reason=ran[0].reason, contracts=contracts, seconds=seconds)
+    return ReleaseRow(version=version, runnable=True, contracts=contracts, seconds=seconds)
 
 
 def held(scenarios: Iterable[Scenario], answers: Iterable[Answer | UnfitError]) -> tuple[Held, ...]:

@@ -79,6 +79,11 @@ def room_for(scenario: Scenario, model: Checkpoint) -> int:
     return max(needed, min(most, -(-needed // _ROUND_UP) * _ROUND_UP))
 
 
+def is_compressed(model: str) -> bool:
+    """Return whether attention is compressed: what its cache keeps are no keys and values."""
+    return bool(_config(model).get("kv_lora_rank"))
+
+
 def _config(model: str) -> dict[str, Any]:
     read: dict[str, Any] = json.loads((Path(model) / "config.json").read_text())
     return read
@@ -93,6 +98,8 @@ def start(spec: EngineSpec) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     _know_mimo(spec.model)
+    # Of compressed attention the one for CPUs that have AMX takes bfloat16 only.
+    backend: dict[str, Any] = {"attention_backend": "CPU_MLA"} if is_compressed(spec.model) else {}
     arguments = EngineArgs(
         model=spec.model,
         dtype=spec.dtype,
@@ -108,7 +115,8 @@ def start(spec: EngineSpec) -> Any:
         enable_prefix_caching=False,
         disable_log_stats=True,
         seed=0,
-        speculative_config=dict(spec.draft),
+        speculative_config=dict(spec.draft) | backend,
+        **backend,
     )
     engine = LLMEngine.from_engine_args(arguments)
     _register_once()

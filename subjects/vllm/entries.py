@@ -16,7 +16,7 @@ class LayerEntries:
     """Where in a page of one layer's cache the entry of each offset is: keys of all heads, then values of all heads."""
 
     def __init__(self, layer: Any, page_size: int) -> None:
-        self._cache = _tensor(layer.kv_cache)
+        self._cache = cache_of(layer)
         self._page_size = page_size
         self._places = _learned(layer, self._cache, page_size)
 
@@ -29,18 +29,16 @@ class LayerEntries:
         ]
         return np.stack(found).astype(np.float64)
 
-    def fill(self, value: float) -> None:
-        """Write a number everywhere."""
-        self._cache.fill_(value)
-
 
 def layers_of(model: Any, page_size: int) -> dict[str, LayerEntries]:
-    """Return layer name -> where its entries are, in the order of the model."""
-    return {layer.layer_name: LayerEntries(layer, page_size) for layer in attention_layers(model)}
+    """Return layer name -> where its entries are, in the order of the model; none of compressed attention."""
+    plain = (layer for layer in attention_layers(model) if not hasattr(layer, "kv_lora_rank"))
+    return {layer.layer_name: LayerEntries(layer, page_size) for layer in plain}
 
 
-def _tensor(cache: Any) -> Any:
-    """Older releases keep a cache for each virtual engine."""
+def cache_of(layer: Any) -> Any:
+    """Return the tensor that is a layer's cache: older releases keep one for each virtual engine."""
+    cache = layer.kv_cache
     return cache[0] if isinstance(cache, (list, tuple)) else cache
 
 

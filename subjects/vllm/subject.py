@@ -81,6 +81,8 @@ class VllmSubject(Subject):
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         carried = hooks.carried()
+        if isinstance(scenario.model, Checkpoint) and engine.is_compressed(scenario.model.path):
+            carried -= _ENTRIES
         seen = _TARGET | kind_of(scenario.draft).tapped if scenario.taps else frozenset()
         return carried - TAPPED - _TARGET | (carried & seen)
 
@@ -128,4 +130,5 @@ class VllmSubject(Subject):
         )
 
 
+_ENTRIES = frozenset({"commit.kv", "extend.kv"})
 _TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}

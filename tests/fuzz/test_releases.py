@@ -81,6 +81,27 @@ def test_the_first_bad_release_is_found_by_halves(first_bad):
     assert len(releases.tried) == len(set(releases.tried)) <= 5
 
 
+@pytest.mark.parametrize("first_good", range(1, 9))
+def test_the_first_release_without_a_failure_is_found_by_halves(first_good):
+    releases = Scripted({version: PASSES if i >= first_good else FAILS for i, version in enumerate(VERSIONS)})
+    found = bisect_releases(releases, VERSIONS[::-1], SCENARIOS[0])
+    assert (found.first, found.mended, found.verdict) == (VERSIONS[first_good], True, Outcome.PASS)
+
+
+def test_releases_that_hide_what_mended_a_failure_are_named():
+    said = {"1.3": FAILS, "1.4": CRASHES, "1.5": PASSES, "1.6": PASSES}
+    found = bisect_releases(Scripted(said), ("1.6", "1.5", "1.4", "1.3"), SCENARIOS[0])
+    assert (found.first, found.candidates, found.verdict) == (None, ("1.4", "1.5"), Outcome.INCONCLUSIVE)
+
+
+def test_a_release_that_crashes_where_others_fail_is_not_runnable():
+    found = bisect_releases(scripted(6, v1_4=CRASHES), VERSIONS, SCENARIOS[0])
+    assert found.first == "1.6"
+    assert [(one.said, one.reason) for one in found.releases if one.version == "1.4"] == [
+        ("not runnable", "IndexError")
+    ]
+
+
 @pytest.mark.parametrize("hidden", [None, OTHER, CRASHES, UnfitError("it has no such draft")])
 def test_releases_that_say_nothing_of_this_failure_are_passed_over_and_named(hidden):
     found = bisect_releases(scripted(4, v1_4=hidden, v1_3=hidden), VERSIONS, SCENARIOS[0])
@@ -110,7 +131,8 @@ def test_a_table_has_a_row_a_release_and_every_contract_for_each_draft():
     assert wrong == {("draft.positions", part): Outcome.FAIL for part in parts}
     assert next(one.first for one in found.releases[1].contracts if one.name == "draft.positions") == divergence()
     assert rows["1.2"] == {("runs", part): Outcome.CRASH for part in parts}
-    assert [row.runnable for row in found.releases] == [True, True, True, False]
+    assert [row.runnable for row in found.releases] == [True, True, False, False]
+    assert found.releases[2].reason == CRASHES.reason
     assert found.releases[3].reason == "engine==1.3 cannot be installed: no wheel"
     assert found.verdict is Outcome.CRASH
 
@@ -132,6 +154,7 @@ def test_the_index_is_asked_once_and_sorted_by_version(monkeypatch):
     releases = listed("engine")
     assert releases == ("1.2", "1.9rc1", "1.9", "1.10")
     assert between("engine", "1.2.0", "1.10", releases) == ("1.2", "1.9", "1.10")
+    assert between("engine", "1.10", "1.2", releases) == ("1.10", "1.9", "1.2")
     assert chosen("engine", ["1.10", "1.2.0"], releases) == ("1.10", "1.2")
 
 
@@ -142,7 +165,10 @@ def test_the_index_is_asked_once_and_sorted_by_version(monkeypatch):
         (lambda: chosen("engine", ["new"], VERSIONS), r"invalid --versions 'new': expected a release of engine"),
         (lambda: chosen("engine", ["1.1", "1.1"], VERSIONS), r"expected each release once, not 1.1 twice"),
         (lambda: chosen("engine", [], VERSIONS), r"invalid --versions '': expected releases with commas"),
-        (lambda: between("engine", "1.3", "1.3", VERSIONS), r"invalid --good '1.3': expected a release before --bad"),
+        (
+            lambda: between("engine", "1.3", "1.3", VERSIONS),
+            r"invalid --good '1.3': expected another release than --bad",
+        ),
         (lambda: listed("../engine"), r"invalid --package '../engine': expected the name of a package"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
-from draftproof.cli import inputs, screen, subjects
+from draftproof.cli import counted, inputs, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
 from draftproof.properties.values.subject_choice import BUILT_IN
@@ -16,7 +16,7 @@ from draftproof.properties.values.verdict import EXIT_CODES, Outcome
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen, Simulator
-    from draftproof.properties.values.audit import AuditReport, ObservedCounts
+    from draftproof.properties.values.audit import AuditReport
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
     from draftproof.properties.values.round_log import LoggedText
 
@@ -43,6 +43,18 @@ Counted = Annotated[
         help='What an engine counted on the prompts: {"drafts": 500, "accepted": [400, 310, 250, 190]}.',
         dir_okay=False,
     ),
+]
+Metrics = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--metrics",
+        help="What vLLM's /metrics said, as a file: before the prompts, and again afterwards; one file counts from its"
+        " start.",
+        dir_okay=False,
+    ),
+]
+Page = Annotated[
+    Path | None, typer.Option("--html", help="Write the audit as an HTML file, with a plot.", dir_okay=False)
 ]
 SaveLog = Annotated[
     Path | None, typer.Option("--save-log", help="Write what the subject did as a log.", dir_okay=False)
@@ -80,6 +92,7 @@ def audit(
     prompts: Prompts = None,
     log: Log = None,
     observed: Counted = None,
+    metrics: Metrics = None,
     save_log: SaveLog = None,
     steps: Steps = None,
     tokens: Tokens = 64,
@@ -89,6 +102,7 @@ def audit(
     match: Match = "earliest",
     slow: Slow = False,
     seed: Seed = 0,
+    html: Page = None,
     json: inputs.Json = None,
 ) -> None:
     """Compute how many drafts of each position a right engine gets accepted, and compare it with what one did.
@@ -104,16 +118,20 @@ def audit(
     ran = under_test.choice != BUILT_IN or under_test.fault is not None or under_test.patch is not None
     if (prompts is None) == (log is None):
         raise inputs.InputError("invalid --prompts and --log: expected one of them; a log has its prompts in it")
-    if sum(map(bool, (log, observed, ran))) > 1:
+    if sum(map(bool, (log, observed, metrics, ran))) > 1:
         raise inputs.InputError(
-            "invalid --log, --observed and --subject (or --fault, --patch): expected one of them, what was seen once"
+            "invalid --log, --observed, --metrics and --subject (or --fault, --patch): expected one of them, what was"
+            " seen once"
         )
     if save_log is not None and not ran:
         raise inputs.InputError("invalid --save-log: expected together with --subject, --fault or --patch")
     if not model.is_dir():
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
     spec = _spec(name, draft_model, mtp, max_n, min_n, match)
-    seen = Seen(read_log(log) if log else None, _counts(observed, steps) if observed else None)
+    counts = counted.of_file(observed) if observed else counted.of_metrics(metrics) if metrics else None
+    if counts is not None:
+        counted.check(counts, str(observed or " and ".join(map(str, metrics or ()))), steps)
+    seen = Seen(read_log(log) if log else None, counts)
     count = steps or _steps(seen)
     if prompts is not None and ran:
         seen = Seen(_record(under_test, model, spec, prompts, count, tokens))
@@ -127,6 +145,11 @@ def audit(
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
     _show(report)
+    if html is not None:
+        from draftproof.report.html.audit import audit_page
+
+        title = f"{name} draft of {model.resolve().name}"
+        inputs.write_text("--html", html, audit_page(title, report))
     if report.verdict is None:
         inputs.write_json(json, report)
         raise typer.Exit(EXIT_CODES[Outcome.PASS])
@@ -153,32 +176,6 @@ def _spec(
         given = f" '{folder}'" if folder else ""
         raise inputs.InputError(f"invalid --draft-model{given} with --draft {name}: expected {where}")
     return CheckpointDraft(algorithm=cast("Any", name), path=str(folder or ""), built_in=built_in)
-
-
-def _counts(path: Path, steps: int | None) -> ObservedCounts:
-    """Return counts that are possible. Raises InputError and InvalidScenarioError."""
-    from draftproof.properties.values.audit import ObservedCounts
-    from draftproof.properties.values.case import decode
-
-    try:
-        counts = decode(path.read_bytes(), ObservedCounts, name=str(path))
-    except OSError as error:
-        raise inputs.InputError(f"invalid --observed '{path}': it cannot be read: {error.strerror}") from None
-    before = counts.drafts
-    for position, accepted in enumerate(counts.accepted, start=1):
-        if accepted > before:
-            expected = f"at most {before}, " + ("the drafts" if position == 1 else f"those of position {position - 1}")
-            raise inputs.InputError(f"{path}: invalid accepted {accepted} of position {position}: expected {expected}")
-        before = accepted
-    if counts.rounds is not None and counts.rounds < counts.drafts:
-        raise inputs.InputError(
-            f"{path}: invalid rounds {counts.rounds}: expected at least {counts.drafts}, the drafts"
-        )
-    if steps is not None and len(counts.accepted) != steps:
-        raise inputs.InputError(
-            f"{path}: invalid accepted of {len(counts.accepted)} positions: expected {steps}, as --steps"
-        )
-    return counts
 
 
 def _steps(seen: Seen) -> int:

@@ -80,6 +80,11 @@ def _text(trace: Trace, index: int, prompt: tuple[int, ...]) -> LoggedText:
     }
     if sorted(emitted) != list(range(len(emitted))) or not emitted:
         raise LogError(f"{trace.subject}: expected what request {index} emitted in rounds 0, 1, .. (accept.emitted)")
+    if len(emitted) == 1 and len(emitted[0]) > 1:
+        raise LogError(
+            f"{trace.subject} tells the whole text of request {index} at once: expected its rounds (a server:"
+            " --set rounds=yes), or an audit of counts (--observed, --metrics)"
+        )
     drafts = trace.typed("propose.tokens", TokenIds)
     rounds = [
         LoggedRound(request=index, round=number, drafts=drafts.get(Key(index, number)), emitted=emitted[number])

@@ -80,6 +80,11 @@ class FastSimulator:
         self._own = self._choices() if log else texts
         self.other_texts = sum(others(*both) for both in zip(texts, self._own, strict=True))
 
+    @property
+    def first_tokens(self) -> tuple[int, ...]:
+        """Return what each prompt itself emits."""
+        return tuple(text[length] for text, length in zip(self._texts, self._lengths, strict=True))
+
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]:
         """Return the rounds of every text."""
         if isinstance(self._pair.draft, Ngram):

@@ -165,13 +165,18 @@ def _kinds(outcomes: Mapping[str, int]) -> str:
 
 
 def render(shown: CampaignPage) -> str:
-    """Return the file's text. Everything in `shown` is escaped; only our own style sheet and script are not."""
+    """Return the file's text."""
+    return rendered("page.html.j2", shown)
+
+
+def rendered(template: str, shown: object) -> str:
+    """Return a page. Everything in `shown` is escaped; only our own style sheet and script are not."""
     style, script = _own("report.css"), _own("report.js")
     policy = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     )
-    page = _environment().get_template("page.html.j2")
+    page = _environment().get_template(template)
     return page.render(report=shown, policy=policy, style=Markup(style), script=Markup(script))
 
 

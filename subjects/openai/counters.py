@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.values.trace import Key, Observation
-from draftproof.subjects.openai.http import Server
+from draftproof.subjects.openai.http import Server, ServerError
 
 _NAMES = {
     "total.rounds": "num_drafts",
@@ -24,12 +24,41 @@ Counts = Mapping[tuple[str, int], int]
 
 def counts(server: Server) -> Counts:
     """Return the counters by name and place, over all engines of the server. Raises ServerError."""
+    return counts_in(server.get("/metrics"))
+
+
+def counts_in(metrics: str) -> Counts:
+    """Return the counters of a text as /metrics has it, by name and place, over all engines."""
     found: dict[tuple[str, int], int] = {}
-    for name, labels, value in _LINE.findall(server.get("/metrics")):
+    for name, labels, value in _LINE.findall(metrics):
         place = _PLACE.search(labels)
         key = (name, int(place[1]) if place else -1)
         found[key] = found.get(key, 0) + int(float(value))
     return found
+
+
+def accepted_between(before: Counts, after: Counts) -> tuple[int, tuple[int, ...]]:
+    """Return rounds with drafts, and in how many of them the draft at each position was accepted.
+
+    Raises ServerError for counters that are missing, or fell.
+    """
+    rounds, places = _NAMES["total.rounds"], _NAMES["total.accepted_at"]
+    width = sum(name == places for name, _ in after)
+    keys = [(rounds, -1), *((places, place) for place in range(width))]
+    if not width or any(key not in after for key in keys):
+        raise ServerError(
+            f"expected counters vllm:spec_decode_{rounds}_total and ..{places}_total, as vLLM's /metrics have with a"
+            " draft"
+        )
+    for name, place in keys:
+        if before.get((name, place), 0) > after[name, place]:
+            at = f" at position {place}" if place >= 0 else ""
+            raise ServerError(
+                f"{name}{at} fell from {before[name, place]} to {after[name, place]}: expected the earlier"
+                " first, of one server that was not started anew"
+            )
+    drafts, *accepted = (after[key] - before.get(key, 0) for key in keys)
+    return drafts, tuple(accepted)
 
 
 def settled(server: Server) -> Counts:

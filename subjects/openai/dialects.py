@@ -30,6 +30,32 @@ class Dialect(NamedTuple):
     version: tuple[str, str]
     stops: bool = True
     hint: str = ""
+    accepted: Callable[[Any], Any] = lambda _answer: None
+
+
+class ServerAnswer(NamedTuple):
+    """The tokens that a server emitted for a request and, where it says so, the drafts accepted in each round."""
+
+    ids: tuple[int, ...]
+    accepted: tuple[int, ...] | None = None
+
+    def rounds(self) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens by round, the prompt's own first. Raises ServerError."""
+        if self.accepted is None:
+            raise ServerError(
+                "the server's answers have no accepted drafts by round: expected one that was started with"
+                " --per-request-spec-decode-metrics detailed (vLLM 0.32), or an audit of counts, from its /metrics"
+            )
+        rounds, first = [self.ids[:1]], 1
+        for accepted in self.accepted:
+            rounds.append(self.ids[first : first + accepted + 1])
+            first += accepted + 1
+        if not all(rounds) or first < len(self.ids):
+            raise ServerError(
+                f"{len(self.accepted)} rounds with {sum(self.accepted)} accepted drafts do not make up the"
+                f" {len(self.ids)} tokens of an answer: expected drafts in every round"
+            )
+        return tuple(rounds)
 
 
 def _completions(asked: ServerRequest) -> dict[str, Any]:
@@ -74,6 +100,7 @@ DIALECTS = {
             lambda answer: answer["choices"][0].get("stop_reason"),
             ("/version", "version"),
             hint="return_token_ids is in vLLM since 0.10.1",
+            accepted=lambda answer: answer["metrics"]["speculative_decoding"]["per_step_accepted"],
         ),
         Dialect(
             "llama",
@@ -98,9 +125,27 @@ DIALECTS = {
 }
 
 
+def answer_of(server: Server, dialect: Dialect, asked: ServerRequest) -> ServerAnswer:
+    """Return what a server answers to a request. Raises ServerError."""
+    answer = server.post(dialect.path, dialect.body(asked))
+    return ServerAnswer(_ids_of(answer, server, dialect, asked), _accepted_of(answer, dialect))
+
+
 def text_of(server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
     """Return the tokens that a server emits for a request. Raises ServerError."""
-    answer = server.post(dialect.path, dialect.body(asked))
+    return answer_of(server, dialect, asked).ids
+
+
+def _accepted_of(answer: Any, dialect: Dialect) -> tuple[int, ...] | None:
+    try:
+        found = dialect.accepted(answer)
+    except (KeyError, IndexError, TypeError):
+        return None
+    right = isinstance(found, list) and all(type(one) is int and one >= 0 for one in found)
+    return tuple(found) if right else None
+
+
+def _ids_of(answer: Any, server: Server, dialect: Dialect, asked: ServerRequest) -> tuple[int, ...]:
     try:
         found = dialect.ids(answer)
         ids = tuple(found)

@@ -11,7 +11,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.subjects.openai.counters import TOTALS, counts, observed, settled
-from draftproof.subjects.openai.dialects import DIALECTS, ServerRequest, text_of
+from draftproof.subjects.openai.dialects import DIALECTS, ServerRequest, answer_of, text_of
 from draftproof.subjects.openai.http import Server, ServerError
 
 _TEXT = "accept.emitted"
@@ -22,20 +22,30 @@ class OpenaiSubject(Subject):
 
     `api` is how it wants to be asked: vllm, llama or sglang. `arrivals`: requests come together, or one after another
     (serial). With `drafts`, the number of drafts that it was started with, its counters are read, too: the scenario's
-    draft must then be the server's own, and nobody else may use it meanwhile. Raises ServerError.
+    draft must then be the server's own, and nobody else may use it meanwhile. With `rounds` "yes" the text is told by
+    round, as answers of newer vLLMs have it. Raises ServerError.
     """
 
     def __init__(
-        self, url: str, api: str = "vllm", arrivals: str = "together", drafts: str = "0", timeout: str = "60"
+        self,
+        url: str,
+        api: str = "vllm",
+        arrivals: str = "together",
+        drafts: str = "0",
+        timeout: str = "60",
+        rounds: str = "no",
     ) -> None:
         if api not in DIALECTS:
             raise ServerError(f"invalid --set api={api}: expected {', '.join(DIALECTS)}")
         if arrivals not in ("together", "serial"):
             raise ServerError(f"invalid --set arrivals={arrivals}: expected together or serial")
+        if rounds not in ("yes", "no"):
+            raise ServerError(f"invalid --set rounds={rounds}: expected yes or no")
         for name, number in (("drafts", drafts), ("timeout", timeout)):
             if not number.isdigit():
                 raise ServerError(f"invalid --set {name}={number}: expected a whole number")
         self.name = f"openai ({api})"
+        self._by_round = rounds == "yes"
         self._server, self._dialect, self._drafts = Server(url, float(timeout)), DIALECTS[api], int(drafts)
         self.limits = Limits(
             models=("checkpoint",),
@@ -61,7 +71,7 @@ class OpenaiSubject(Subject):
         return frozenset({_TEXT, *(TOTALS if self._counted(scenario) else ())})
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
-        """Have every request served; the whole text of each is one observation, as its rounds are not seen."""
+        """Have every request served; the whole text of each is one observation, unless its rounds are seen."""
         before = counts(self._server) if self._counted(scenario) else {}
         limit = scenario.memory.max_len
         asked = [
@@ -70,8 +80,13 @@ class OpenaiSubject(Subject):
         ]
         at_once = len(asked) if self.limits.arrivals == "together" else 1
         with ThreadPoolExecutor(at_once) as threads:
-            texts = list(threads.map(lambda one: text_of(self._server, self._dialect, one), asked))
-        seen = [Observation(_TEXT, Key(number, 0), text) for number, text in enumerate(texts)]
+            answers = list(threads.map(lambda one: answer_of(self._server, self._dialect, one), asked))
+        texts = [one.rounds() if self._by_round else (one.ids,) for one in answers]
+        seen = [
+            Observation(_TEXT, Key(number, place), tokens)
+            for number, text in enumerate(texts)
+            for place, tokens in enumerate(text)
+        ]
         if self._counted(scenario):
             seen += observed(before, settled(self._server), scenario.steps)
         return Trace(self.name, self.channels(scenario), tuple(seen))

@@ -76,6 +76,50 @@ def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, exp
     assert next(one for one in report["explanations"] if one["name"] == "as defined")["ruled_out"]
 
 
+def metrics(files: Files, name: str, drafts: int, accepted: list[int]) -> str:
+    """Write what /metrics of a server with two engines says, one of which is idle."""
+    lines = [f'vllm:spec_decode_num_drafts_total{{engine="{engine}"}} {n}.0' for engine, n in enumerate((drafts, 0))]
+    for place, count in enumerate(accepted):
+        labels = f'engine="0",position="{place}"'
+        lines.append(f"vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels}}} {count}.0")
+    path = files.folder / name
+    path.write_text("# HELP nothing\n" + "\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_two_texts_of_metrics_are_counts(files: Files, expected: dict[str, Any]):
+    one = observed(expected, 1.0)
+    page = files.folder / "audit.html"
+    before = metrics(files, "before.txt", 100, [60, 50, 10])
+    after = metrics(
+        files, "after.txt", 100 + one["drafts"], [a + b for a, b in zip((60, 50, 10), one["accepted"], strict=True)]
+    )
+    common = ("--prompts", files.prompts, "--tokens", 24)
+    code, report = files.audit(*common, "--metrics", before, "--metrics", after, "--html", page)
+    assert (code, report["verdict"]) == (0, "PASS")
+    assert report["observed_rounds"] == one["drafts"]
+    assert report["observed"] == pytest.approx(expected["expected"], abs=0.01)
+    drawn = page.read_text()
+    assert drawn.count('class="interval"') == drawn.count('class="event"') == 3
+    assert report["says"] in drawn
+
+
+def test_texts_that_are_no_metrics_are_refused(files: Files, capsys: pytest.CaptureFixture[str]):
+    early, late = metrics(files, "early.txt", 10, [5]), metrics(files, "late.txt", 20, [8])
+    bad = {
+        ("--metrics", late, "--metrics", early): "fell from 20 to 10",
+        ("--metrics", early, "--metrics", early): "there were none",
+        ("--metrics", files.prompts): "expected counters vllm:spec_decode_num_drafts_total",
+        ("--metrics", "nowhere.txt"): "cannot be read",
+        ("--metrics", early, "--metrics", late, "--metrics", late): "before and after",
+        ("--metrics", late, "--observed", "x"): "expected one of them",
+        ("--metrics", late, "--steps", "3"): "as --steps",
+    }
+    for options, told in bad.items():
+        assert run([*files.options, "--prompts", files.prompts, *options]) == 2
+        assert told in capsys.readouterr().err
+
+
 def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.CaptureFixture[str]):
     log = files.folder / "log.jsonl"
     ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log, "--subject")

@@ -81,6 +81,9 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, text: tuple[int, ...]) -> dict[str, Any]:
         if self.server.does("text only"):
             return {"choices": [{"text": "hello"}]}
+        if self.server.does("tells rounds"):
+            seen = {"per_step_accepted": [1] * (len(text) // 2), "per_step_drafted": [3] * (len(text) // 2)}
+            return {"choices": [{"token_ids": text}], "metrics": {"speculative_decoding": seen}}
         return {
             "/v1/completions": {"choices": [{"text": "", "token_ids": text, "stop_reason": None}]},
             "/completion": {"content": "", "tokens": text},

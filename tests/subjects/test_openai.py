@@ -21,7 +21,7 @@ from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Outcome
 from draftproof.subjects.openai import OpenaiSubject
-from draftproof.subjects.openai.dialects import DIALECTS
+from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer
 from draftproof.subjects.openai.http import ServerError
 from tests.checkpoints import tiny_llama
 from tests.subjects.fake_server import serving
@@ -104,6 +104,30 @@ def test_its_counters_are_what_a_run_adds(checkpoint, scenarios):
         "total.accepted": 2 * served,
         "total.accepted_at": (served, served, 0),
     }
+
+
+def test_rounds_are_told_where_answers_have_them(checkpoint, scenarios):
+    with serving(checkpoint, "tells rounds") as server:
+        subject = OpenaiSubject(server.url, rounds="yes")
+        (fit,) = fitted([scenarios[0]], subject.limits)
+        script = steering(reference(fit).script)
+        by_round = subject.run(fit, script).channel("accept.emitted")
+        whole = OpenaiSubject(server.url).run(fit, script).channel("accept.emitted")
+    for request in range(len(fit.requests)):
+        rounds = [by_round[key] for key in sorted(by_round) if key.request == request]
+        assert len(rounds[0]) == 1
+        assert {len(tokens) for tokens in rounds[1:-1]} <= {2}
+        assert sum(rounds, ()) == whole[Key(request, 0)]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "said"),
+    [(None, "--per-request-spec-decode-metrics detailed"), ((1, 1), "2 rounds with 2 accepted"), ((9, 0), "2 rounds")],
+)
+def test_rounds_that_do_not_make_up_a_text_are_refused(accepted, said):
+    with pytest.raises(ServerError, match=said):
+        ServerAnswer((5, 6, 7, 8, 9, 1), accepted).rounds()
+    assert ServerAnswer((5, 6, 7, 8, 9, 1), (1, 4)).rounds() == ((5,), (6, 7), (8, 9, 1))
 
 
 def test_hooks_say_what_a_server_offers(checkpoint):

@@ -1,0 +1,72 @@
+"""An audit of logs that were made with a mistake: it is told, although hardly any draft is accepted either way."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from draftproof.harness.audit.audit import Question, Seen, audit
+from draftproof.properties.values.audit import AuditReport
+from draftproof.properties.values.drafts import CheckpointDraft
+from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
+from draftproof.properties.values.verdict import Outcome
+from draftproof.reference.audit.fast import FastPair, FastSimulator, load_fast
+from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
+from tests.checkpoints import VOCAB, tiny_head, tiny_llama
+
+STEPS, BUDGET = 3, 7
+PROMPTS = tuple(Prompt(prompt=tuple((5 * i + j * j + 1) % VOCAB for j in range(4 + i % 3))) for i in range(18))
+KNOWN = {one.name: one for one in mistakes("eagle")}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> FastPair:
+    folder = tmp_path_factory.mktemp("audited")
+    target = tiny_llama(folder / "target")
+    head = tiny_head(folder / "head", target, seed=3)
+    made = load_fast(str(target), CheckpointDraft(path=str(head)), torch.device("cpu"), torch.float64)
+    assert made is not None
+    return made
+
+
+def logged(pair: FastPair, mistake: Mistake) -> tuple[LoggedText, ...]:
+    simulator = FastSimulator(pair, PROMPTS, steps=STEPS, budget=BUDGET)
+    texts = []
+    for prompt, first, played in zip(PROMPTS, simulator.first_tokens, simulator.play(mistake), strict=True):
+        rounds = [
+            LoggedRound(request=0, round=number, drafts=one.drafts, emitted=one.emits)
+            for number, one in enumerate(played, start=1)
+        ]
+        texts.append(LoggedText(prompt.prompt, (first,), tuple(rounds)))
+    return tuple(texts)
+
+
+def audited(pair: FastPair, log: tuple[LoggedText, ...]) -> AuditReport:
+    question = Question("eagle", STEPS, Seen(log), every_mistake=False, seed=0)
+    return audit(question, FastSimulator(pair, log=log, steps=STEPS))
+
+
+def test_a_log_without_a_mistake_passes_and_no_mistake_is_tried(pair: FastPair):
+    report = audited(pair, logged(pair, definition("eagle")))
+    assert (report.verdict, report.explanations) == (Outcome.PASS, ())
+    assert report.same_rounds == report.observed_rounds
+
+
+@pytest.mark.parametrize("name", ["every step fed the target's state", "drafts of the round before"])
+def test_a_log_fails_by_whose_drafts_it_has(name: str, pair: FastPair):
+    report = audited(pair, logged(pair, KNOWN[name]))
+    first = report.explanations[0]
+    assert (report.verdict, first.name, first.ruled_out) == (Outcome.FAIL, name, False)
+    assert first.same_rounds == report.observed_rounds
+    assert first.explains == (report.observed_rounds or 0) - (report.same_rounds or 0) > len(PROMPTS) - 3
+    assert name in report.says
+    assert all(one.ruled_out for one in report.explanations if one.name == "as defined")
+
+
+def test_an_accept_mistake_is_told_by_what_is_emitted(pair: FastPair):
+    """Drafts are as they should be; a draft that is right and was not accepted is no mistake of the draft's."""
+    name = "first draft emitted though wrong"
+    log = logged(pair, KNOWN[name])
+    report = audited(pair, log)
+    assert (report.verdict, report.explanations[0].name) == (Outcome.FAIL, name)
+    assert report.other_texts > 0

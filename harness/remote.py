@@ -94,6 +94,16 @@ class RemoteSubject(Subject):
         if not made.announces:
             del self.announce
 
+    def again(self, choice: SubjectChoice) -> None:
+        """Make another subject in the same interpreter, and as long as that lives in the same process.
+
+        Raises RemoteStartError.
+        """
+        self._settings = {"device": self._settings["device"], **choice.settings}
+        self._choice, self._declared = choice, {}
+        made = self._start() if self._process is None else self._made()
+        self.name, self.limits = made.name, made.limits
+
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return what it declares there; asked once for each scenario."""
         if scenario not in self._declared:
@@ -159,7 +169,7 @@ class RemoteSubject(Subject):
 
     def _start(self) -> SubjectMade:
         """Start the process and make the subject in it. Raises RemoteStartError."""
-        python, name = self._choice.python, self._choice.name
+        python = self._choice.python
         try:
             self._process = SubjectProcess(interpreter(python), self._search, self._log)
         except FileNotFoundError as error:
@@ -168,9 +178,15 @@ class RemoteSubject(Subject):
             raise RemoteStartError(
                 f"invalid --python {python!r}: expected a Python interpreter, and it cannot be run: {error.strerror}"
             ) from None
+        return self._made(self._process)
+
+    def _made(self, fresh: SubjectProcess | None = None) -> SubjectMade:
+        """Make the subject in the process, which has said nothing yet if it is fresh. Raises RemoteStartError."""
+        python, name = self._choice.python, self._choice.name
         self._log.mark()
         try:
-            self._require(self._process.receive_frame(START_SECONDS))
+            if fresh is not None:
+                self._require(fresh.receive_frame(START_SECONDS))
             there = self._there(name)
             answer = self._exchange(MakeSubject(name=there, settings=self._settings), START_SECONDS)
         except SubjectEndedError as end:

@@ -54,6 +54,7 @@ SLOW = (
     # Workers are started, one after another.
     "tests/cli/test_kernels.py::test_a_crash_and_a_hang_are_verdicts",
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
+    "tests/cli/test_release_wheels.py::test_the_release_that_mended_a_scenario_is_found",
     # Hundreds of scenarios are drawn, or run.
     "tests/properties/test_coverage.py",
     "tests/properties/test_draft_strategies.py",

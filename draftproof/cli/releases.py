@@ -43,6 +43,16 @@ Cases = Annotated[
         help="Case files, or scenarios alone; without any, --model says what is run.", metavar="[CASE.json]"
     ),
 ]
+Wheels = Annotated[
+    Path | None,
+    typer.Option(
+        "--wheels",
+        help="A folder with wheels of the package, in place of the index (a package that is run in parts: sglang).",
+        file_okay=False,
+        exists=True,
+    ),
+]
+Markdown = Annotated[Path | None, typer.Option("--md", help="Write the table as Markdown.", dir_okay=False)]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="With --model: scenarios of each draft.")]
 
 
@@ -59,23 +69,36 @@ def releases(
     subject: SubjectName = None,
     settings: subjects.Set = None,
     environments: Environments = None,
+    wheels: Wheels = None,
     timeout: Timeout = TIMEOUT,
     json: inputs.Json = None,
+    md: Markdown = None,
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
     from draftproof.fuzz.releases import index
-    from draftproof.fuzz.releases.table import table
+    from draftproof.fuzz.releases.plans import plans_of
+    from draftproof.fuzz.releases.table import parted_table, table
+    from draftproof.report.release_table import markdown
 
-    if bool(cases) == (model is not None):
+    them = _releases(package, subject, settings, environments, timeout, wheels)
+    in_parts = bool(them.recipe.parts) and not cases and model is None
+    if not in_parts and bool(cases) == (model is not None):
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
+    if not in_parts and not them.recipe.subject:
+        raise inputs.InputError(f"invalid arguments: expected --subject for the cases, a part of {package}")
     options = drafts.chosen(drafts.Given(draft, model, draft_model, mtp))
-    scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
-    them = _releases(package, subject, settings, environments, timeout)
-    wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], index.listed(package))
-    report = table(them, wanted, scenarios, _tell_row)
+    wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], _known(them))
+    arguments: dict[str, object] = {} if cases else {"seed": seed, "examples": examples}
+    if in_parts:
+        report = parted_table(them, wanted, plans_of(them.recipe, seed, examples), _tell_row)
+    else:
+        scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
+        report = table(them, wanted, scenarios, _tell_row)
+        arguments |= {} if cases else options.arguments
     _show_table(report)
-    arguments = {} if cases else {"seed": seed, "examples": examples, **options.arguments}
-    given = _given(subject, settings, environments, timeout)
+    if md is not None:
+        inputs.write_text("--md", md, markdown(report))
+    given = _given(subject, settings, environments, timeout, wheels)
     again = command("releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments, **given)
     screen.line(f"{report.verdict}. Again: {again}", "bold")
     inputs.finish(json, report, report.verdict)
@@ -89,6 +112,7 @@ def bisect(
     subject: SubjectName = None,
     settings: subjects.Set = None,
     environments: Environments = None,
+    wheels: Wheels = None,
     timeout: Timeout = TIMEOUT,
     json: inputs.Json = None,
 ) -> None:
@@ -97,18 +121,38 @@ def bisect(
     from draftproof.fuzz.releases.bisect import bisect_releases
 
     (scenario,) = _read([case])
-    them = _releases(package, subject, settings, environments, timeout)
-    wanted = index.between(package, good, bad, index.listed(package))
+    from draftproof.properties.values.case import case_subject
+
+    told = case_subject(case)
+    if subject is None and told.name:
+        subject, settings = told.name, [f"{k}={v}" for k, v in told.settings.items() if k != "wheel"]
+    them = _releases(package, subject, settings, environments, timeout, wheels)
+    if not them.recipe.subject:
+        raise inputs.InputError(f"invalid arguments: expected --subject for the case, a part of {package}")
+    wanted = index.between(package, good, bad, _known(them))
     report = bisect_releases(them, wanted, scenario, _tell)
     _show(report)
-    given = _given(subject, settings, environments, timeout)
+    given = _given(subject, settings, environments, timeout, wheels)
     again = command("bisect", "releases", case, package=package, good=good, bad=bad, **given)
     screen.line(f"Again: {again}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
+def _known(releases: Releases) -> tuple[str, ...]:
+    """Return the releases that there are: in the folder with wheels, or on the index."""
+    from draftproof.fuzz.releases import index
+    from draftproof.fuzz.releases.wheels import listed_in
+
+    return listed_in(releases.wheels, releases.package) if releases.wheels else index.listed(releases.package)
+
+
 def _releases(
-    package: str, subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float
+    package: str,
+    subject: str | None,
+    settings: list[str] | None,
+    folder: Path | None,
+    timeout: float,
+    wheels: Path | None,
 ) -> Releases:
     """Return how the releases are run. Raises InputError where nothing is known to drive the package."""
     from msgspec.structs import replace
@@ -119,7 +163,9 @@ def _releases(
 
     recipe = recipe_of(package)
     recipe = replace(recipe, subject=subject or recipe.subject)
-    if not recipe.subject:
+    if wheels is not None and not recipe.parts:
+        raise inputs.InputError(f"invalid --wheels {str(wheels)!r}: expected none, as {package} is installed")
+    if not recipe.subject and not recipe.parts:
         known = ", ".join(RECIPES)
         raise inputs.InputError(
             f"invalid --package {package!r} without --subject: expected the subject that drives it; known are {known}"
@@ -131,15 +177,19 @@ def _releases(
         timeout=timeout,
         settings=subjects.settings_of(settings or ()),
         search=subjects.search(),
+        wheels=wheels,
     )
 
 
-def _given(subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float) -> dict[str, object]:
+def _given(
+    subject: str | None, settings: list[str] | None, folder: Path | None, timeout: float, wheels: Path | None
+) -> dict[str, object]:
     """Return the options that say the same again."""
     return {
         "subject": subject,
         "set": settings,
         "environments": folder,
+        "wheels": wheels,
         "timeout": f"{timeout:g}" if timeout != TIMEOUT else None,
     }
 
@@ -168,7 +218,7 @@ def _show_table(report: ReleaseTable) -> None:
         (part, name, *(str(found[version].verdict) if version in found else "" for version in shown))
         for (part, name), found in cells.items()
     ]
-    screen.show(("draft", "contract", *shown), rows)
+    screen.show(("part", "contract", *shown), rows)
     for row in report.releases:
         for one in row.contracts:
             if one.first is not None:

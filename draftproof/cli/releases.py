@@ -76,7 +76,7 @@ def releases(
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
     from draftproof.fuzz.releases import index
-    from draftproof.fuzz.releases.plans import plans_of
+    from draftproof.fuzz.releases.plans import Plan
     from draftproof.fuzz.releases.table import parted_table, table
     from draftproof.report.release_table import markdown
 
@@ -90,7 +90,7 @@ def releases(
     wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], _known(them))
     arguments: dict[str, object] = {} if cases else {"seed": seed, "examples": examples}
     if in_parts:
-        report = parted_table(them, wanted, plans_of(them.recipe, seed, examples), _tell_row)
+        report = parted_table(them, wanted, Plan(parts=them.recipe.parts, seed=seed, count=examples), _tell_row)
     else:
         scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
         report = table(them, wanted, scenarios, _tell_row)

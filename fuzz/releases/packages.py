@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.drafts import Algorithm
 
 
 class PackagePart(Value, frozen=True, kw_only=True):
-    """Functions of a package that a subject drives by themselves, with its settings, on probes with these drafts.
+    """Functions of a package that a subject drives by themselves, with its settings, on probes with its drafts.
 
     `linear`: on targets with recurrent states.
     """
@@ -17,7 +16,6 @@ class PackagePart(Value, frozen=True, kw_only=True):
     name: str
     subject: str
     settings: dict[str, str] = msgspec.field(default_factory=dict)
-    drafts: tuple[Algorithm, ...] = ("eagle",)
     linear: bool = False
 
 

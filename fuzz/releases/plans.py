@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from draftproof.fuzz.releases.packages import PackagePart, Recipe
+from functools import lru_cache
+
+from draftproof.fuzz.releases.packages import PackagePart
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 
 _DRAWN = 40
 """Scenarios drawn for one that is needed, at most; a tenth of them or more have recurrent states."""
 
 
-def plans_of(recipe: Recipe, seed: int, count: int) -> list[tuple[PackagePart, list[Scenario]]]:
-    """Return the scenarios of each part, `count` of them or what was drawn."""
-    return [(part, _of_part(part, seed, count)) for part in recipe.parts]
+class Plan(Value, frozen=True, kw_only=True):
+    """The parts of a package, each to be run on `count` scenarios, or those of so many drawn that it can run."""
+
+    parts: tuple[PackagePart, ...]
+    seed: int
+    count: int
+
+    def scenarios(self, part: PackagePart, limits: Limits) -> tuple[Scenario, ...]:
+        """Return those of a part whose subject has these limits."""
+        return _drawn(self.seed, self.count, limits.drafts, part.linear)
 
 
-def _of_part(part: PackagePart, seed: int, count: int) -> list[Scenario]:
-    if not part.linear:
-        return list(generate(seed_=seed, count=count, drafts=part.drafts))
-    drawn = generate(seed_=seed, count=_DRAWN * count, drafts=part.drafts)
+@lru_cache(maxsize=16)
+def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool) -> tuple[Scenario, ...]:
+    if not linear:
+        return tuple(generate(seed_=seed, count=count, drafts=drafts))
+    drawn = generate(seed_=seed, count=_DRAWN * count, drafts=drafts)
     fitting = (one for one in drawn if isinstance(one.model, ProbeModel) and one.model.linear)
-    return [one for one, _ in zip(fitting, range(count), strict=False)]
+    return tuple(one for one, _ in zip(fitting, range(count), strict=False))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from draftproof.fuzz.releases.environment import NotInstalledError
-from draftproof.fuzz.releases.packages import PackagePart
+from draftproof.fuzz.releases.plans import Plan
 from draftproof.fuzz.releases.trial import PartAnswers, Releases, timed
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.fit import UnfitError
@@ -55,7 +55,6 @@ class ReleaseTable(Value, frozen=True, kw_only=True):
     releases: tuple[ReleaseRow, ...]
 
 
-Plans = Sequence[tuple[PackagePart, Sequence[Scenario]]]
 Progress = Callable[[ReleaseRow], None]
 
 
@@ -83,15 +82,15 @@ def _table(package: str, subject: str, rows: Sequence[ReleaseRow]) -> ReleaseTab
 def parted_table(
     releases: Releases,
     versions: Sequence[str],
-    plans: Plans,
+    plan: Plan,
     progress: Progress = lambda _: None,
 ) -> ReleaseTable:
     """Run each part of a package on its scenarios, on every release. Raises RuntimeError for an error of our own."""
     rows = []
     for version in versions:
-        rows.append(_parted_row(releases, version, plans))
+        rows.append(_parted_row(releases, version, plan))
         progress(rows[-1])
-    subjects = ", ".join(dict.fromkeys(part.subject for part, _ in plans))
+    subjects = ", ".join(dict.fromkeys(part.subject for part in plan.parts))
     return _table(releases.package, subjects, [_with_absent(row, rows) for row in rows])
 
 
@@ -103,10 +102,10 @@ def _with_absent(row: ReleaseRow, rows: Sequence[ReleaseRow]) -> ReleaseRow:
     return replace(row, contracts=row.contracts + more)
 
 
-def _parted_row(releases: Releases, version: str, plans: Plans) -> ReleaseRow:
+def _parted_row(releases: Releases, version: str, plan: Plan) -> ReleaseRow:
     started = time.monotonic()
     try:
-        parts = releases.parted(version, plans)
+        parts = releases.parted(version, plan)
     except NotInstalledError as error:
         return ReleaseRow(version=version, runnable=False, reason=str(error), seconds=timed(started))
     held = tuple(one for part in parts for one in _of_answers(part))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from draftproof.fuzz.releases.environment import NotInstalledError, python_of
 from draftproof.fuzz.releases.packages import PackagePart, Recipe
+from draftproof.fuzz.releases.plans import Plan
 from draftproof.fuzz.releases.wheels import unpacked_wheel
 from draftproof.harness.execute import Executor
 from draftproof.harness.remote import RemoteStartError, RemoteSubject
@@ -74,7 +75,7 @@ class Releases:
         settings["wheel"] = str(unpacked_wheel(self.package, version, self.wheels))
         return SubjectChoice(name=self.recipe.subject, python=sys.executable, settings=settings)
 
-    def parted(self, version: str, plans: Sequence[tuple[PackagePart, Sequence[Scenario]]]) -> list[PartAnswers]:
+    def parted(self, version: str, plan: Plan) -> list[PartAnswers]:
         """Return what each part of a release answers to its scenarios, all in one process, which imports it once.
 
         Raises NotInstalledError.
@@ -82,7 +83,7 @@ class Releases:
         wheel = str(unpacked_wheel(self.package, version, self.wheels))
         found, subject = [], None
         try:
-            for part, scenarios in plans:
+            for part in plan.parts:
                 settings = {"wheel": wheel, **part.settings}
                 choice = SubjectChoice(name=part.subject, python=sys.executable, settings=settings)
                 try:
@@ -93,16 +94,17 @@ class Releases:
                 except RemoteStartError as error:
                     found.append(PartAnswers(part.name, broken=str(error)))
                     continue
-                found.append(self._of_part(part, scenarios, subject))
+                found.append(self._of_part(part, plan, subject))
         finally:
             if subject is not None:
                 subject.close()
         return found
 
-    def _of_part(self, part: PackagePart, scenarios: Sequence[Scenario], subject: RemoteSubject) -> PartAnswers:
+    def _of_part(self, part: PackagePart, plan: Plan, subject: RemoteSubject) -> PartAnswers:
         if lacking := [hook.where for hook in subject.hooks() if not hook.found]:
             return PartAnswers(part.name, absent=f"it has no {', '.join(lacking)}")
         executor = Executor(subject, deadline=self.timeout)
+        scenarios = plan.scenarios(part, subject.limits)
         answers = [_answer(executor, i, scenario, subject.limits) for i, scenario in enumerate(scenarios)]
         return PartAnswers(part.name, tuple(answers))
 

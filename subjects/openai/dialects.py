@@ -19,6 +19,8 @@ class ServerRequest(NamedTuple):
 class Dialect(NamedTuple):
     """A kind of server. `stops`: it ends a request at stop ids by itself; else the text is cut here.
 
+    SGLang does so only without `ignore_eos` (`Req._check_token_based_finish`), llama.cpp never.
+
     `version` is a path and a field of what is there.
     """
 
@@ -118,7 +120,8 @@ DIALECTS = {
             _generate,
             lambda answer: answer["output_ids"],
             _matched,
-            ("/get_server_info", "version"),
+            ("/server_info", "version"),
+            stops=False,
             hint="output_ids is in SGLang's answers in newer releases, and with --skip-tokenizer-init",
         ),
     )
@@ -156,8 +159,7 @@ def _ids_of(answer: Any, server: Server, dialect: Dialect, asked: ServerRequest)
     if not all(type(token) is int for token in ids):
         raise ServerError(f"{server.url}{dialect.path} answered {ids[:4]}.. for token ids: expected integers")
     if not dialect.stops:
-        end = next((at for at, token in enumerate(ids, start=1) if token in asked.stops), len(ids))
-        return ids[:end]
+        ids = ids[: next((at for at, token in enumerate(ids, start=1) if token in asked.stops), len(ids))]
     # Some releases leave out the token that they stopped at.
     stop = dialect.stopped_at(answer)
     return (*ids, stop) if type(stop) is int and stop in asked.stops and ids[-1:] != (stop,) else ids

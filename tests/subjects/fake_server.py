@@ -67,7 +67,9 @@ class Handler(BaseHTTPRequestHandler):
         prompt = tuple(body.get("prompt", body.get("input_ids")))
         most = next(params[name] for name in ("max_tokens", "n_predict", "max_new_tokens") if name in params)
         with LOCK:
-            text = greedy(self.server.checkpoint, prompt, most, tuple(params.get("stop_token_ids", ())))
+            # SGLang ends at no token at all with ignore_eos, llama.cpp at none but its own.
+            stops = () if self.path == "/generate" and params["ignore_eos"] else params.get("stop_token_ids", ())
+            text = greedy(self.server.checkpoint, prompt, most, tuple(stops))
             self.server.done += 1
         if self.server.does("wrong token"):
             text = (*text[:-1], (text[-1] + 1) % 50)

@@ -21,10 +21,10 @@ from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Outcome
 from draftproof.subjects.openai import OpenaiSubject
-from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer
-from draftproof.subjects.openai.http import ServerError
+from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRequest, text_of
+from draftproof.subjects.openai.http import Server, ServerError
 from tests.checkpoints import tiny_llama
-from tests.subjects.fake_server import serving
+from tests.subjects.fake_server import greedy, serving
 
 APIS = tuple(DIALECTS)
 
@@ -60,6 +60,16 @@ def test_what_decodes_greedily_passes(api, arrivals, checkpoint, scenarios):
         assert server.done == len(scenarios[0].requests)
     assert (judged.outcome, judged.detail) == (Outcome.PASS, "")
     assert "output.lossless" in judged.judged
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_text_ends_at_its_first_stop_id(api, checkpoint):
+    """SGLang goes on with `ignore_eos`, and llama.cpp knows no stop ids."""
+    whole = greedy(str(checkpoint), (3, 9, 4), 8, ())
+    with serving(checkpoint) as server:
+        asked = ServerRequest((3, 9, 4), 8, (whole[2],))
+        text = text_of(Server(server.url, 60.0), DIALECTS[api], asked)
+    assert text == whole[: whole.index(whole[2]) + 1]
 
 
 @pytest.mark.parametrize("wrong", ["wrong token", "short"])

@@ -24,7 +24,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types vllm bench bench-coverage test-gpu bench-gpu system clean
+.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types vllm bench bench-coverage test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -78,6 +78,10 @@ bench: $(READY)
 
 test-gpu: $(READY)
 	PYTHON=$(firstword $(BIN)) tests/gpu.sh $(ARGS)
+
+# Kernel contracts under compute-sanitizer: WHEELS="sglang.whl vllm.whl" adds kernels of packages.
+sanitize-gpu: $(READY)
+	$(BIN) tests/kernels/sanitize.py $(foreach file,$(WHEELS),--wheel $(file)) $(ARGS)
 
 bench-gpu: $(READY)
 	$(BENCH) benchmarks/decode_speed.py $(ARGS)

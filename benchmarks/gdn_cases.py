@@ -152,16 +152,16 @@ def check(given: Setup, batch: int, tokens: int, fla: Callable[..., Any] | None)
         for field, got, must in zip(
             ("out", "states"), theirs, (expected.out, expected.ssm[expected.slots]), strict=False
         ):
-            _compare(f"{field} of {FLA}", got.cpu(), must, torch.full_like(must, torch.nan), *BOUNDS[field])
+            compare(f"{field} of {FLA}", got.cpu(), must, torch.full_like(must, torch.nan), *BOUNDS[field])
 
 
 def _compare_all(op: str, on: Buffers, expected: Buffers, before: Buffers) -> None:
     got = on.cpu()
     for field, must in vars(expected).items():
-        _compare(f"{field} after {op}", getattr(got, field), must, getattr(before, field), *BOUNDS.get(field, (0.0, 1)))
+        compare(f"{field} after {op}", getattr(got, field), must, getattr(before, field), *BOUNDS.get(field, (0.0, 1)))
 
 
-def _compare(
+def compare(
     name: str, got: torch.Tensor, expected: torch.Tensor, before: torch.Tensor, bound: float, inner: int
 ) -> None:
     """Compare the last `inner` dimensions at a time; a bound of 0 wants equal bits, as does what stays as before."""

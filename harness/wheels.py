@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +14,28 @@ from draftproof.properties.values.kernel_binding import KernelBinding
 from draftproof.subjects.kernels.packages import PACKAGES
 from draftproof.subjects.wheels.unpack import WheelError, unpacked
 
+_COMPILED = (".so", ".cubin", ".fatbin", ".pyd")
+_LARGEST = 1 << 20
+
 
 def wheels_folder() -> Path:
     """Return the folder in which unpacked wheels are kept: in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "draftproof" / "wheels"
+
+
+def slim(wheel: Path, folder: Path) -> Path:
+    """Write a wheel without its compiled modules and largest files to a folder, and return it.
+
+    Kernels in Triton need no others, so that it can be carried to a machine without a network. Raises WheelError.
+    """
+    unpacked(wheel, wheels_folder())
+    target = folder / wheel.name
+    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as less:
+        for member in whole.infolist():
+            if not member.filename.endswith(_COMPILED) and member.file_size <= _LARGEST:
+                less.writestr(member, whole.read(member), zipfile.ZIP_DEFLATED, 9)
+    return target
 
 
 def wheels_of(

@@ -53,6 +53,7 @@ SLOW = (
     "tests/cli/test_shrink.py::test_a_fault_is_shrunk_in_workers",
     # Workers are started, one after another.
     "tests/cli/test_kernels.py::test_a_crash_and_a_hang_are_verdicts",
+    "tests/cli/test_kernels.py::test_the_kernels_of_the_example_hold",
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",
     "tests/cli/test_release_wheels.py::test_the_release_that_mended_a_scenario_is_found",
     # Hundreds of scenarios are drawn, or run.

@@ -77,6 +77,20 @@ def check(
     inputs.finish(json, report, report.verdict)
 
 
+@app.command("slim")
+def slim_(
+    wheel: Annotated[Path, typer.Argument(help="A wheel.", dir_okay=False)],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write to.", file_okay=False)],
+) -> None:
+    """Write a wheel without its compiled modules: what Triton kernels need on a machine without a network."""
+    from draftproof.harness.wheels import slim
+
+    if not out.is_dir():
+        raise inputs.InputError(f"invalid --out '{out}': expected a folder that is there")
+    made = slim(wheel, out)
+    screen.line(f"{made}: {made.stat().st_size / 1e6:.1f} MB of {wheel.stat().st_size / 1e6:.1f} MB")
+
+
 def _ready(device: inputs.DeviceName) -> None:
     """Have Triton interpreted on a CPU, which it wants to know before it is imported."""
     if device == "cpu":

@@ -133,3 +133,13 @@ def test_wrong_words_are_told(own, tmp_path, capsys):
     assert "expected one of sglang, not of numpy" in said("--impl", "sglang", "--wheel", str(other))
     assert "expected wheels of sglang in it" in said("--impl", "sglang", "--wheels", str(tmp_path / "cli"))
     assert "not kernels of your own" in said("--impl", f"{own}:laid_out", "--wheel", str(other))
+
+
+@pytest.mark.parametrize(
+    "words", [("last_tokens", "--op", "bonus_tokens"), ("packed_last_tokens",)], ids=lambda w: w[0]
+)
+def test_the_kernels_of_the_example_hold(words, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parent.parent.parent / "examples")
+    monkeypatch.setenv("TRITON_INTERPRET", os.environ.get("TRITON_INTERPRET", "0"))
+    code, kernel = checked(tmp_path, "--impl", f"own_kernel:{words[0]}", *words[1:])
+    assert (code, kernel["verdict"], kernel["calls"]) == (0, "PASS", 6)

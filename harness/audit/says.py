@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from draftproof.harness.audit.statistics import LEAST_PROMPTS
@@ -48,8 +49,12 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
 
 
 def _explanation(result: Result, found: Sequence[Explanation]) -> str:
-    """Return what explains it: of a log what explains half of the rounds that went otherwise, if there are any."""
-    possible = [one for one in found if not one.ruled_out and one.name != AS_DEFINED]
+    """Return what explains it: of a log what explains half of the rounds that went otherwise, if there are any.
+
+    A mistake that is less likely than none is no explanation.
+    """
+    likelier = takewhile(lambda one: one.name != AS_DEFINED, found)
+    possible = [one for one in (likelier if result.off else found) if not one.ruled_out and one.name != AS_DEFINED]
     if not result.off:
         named = [f"{one.name} ({one.expected:.2f})" for one in possible[:3]]
         return f"explained by: {', '.join(named)}" if named else "none of the known mistakes explains it"

@@ -25,6 +25,7 @@ from draftproof.harness.check import REAL, Checker
 from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
+from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Graphs, Scenario, Schedule
 from draftproof.properties.values.script import Script
@@ -46,9 +47,9 @@ def twins(folder: Path) -> Path:
     return folder
 
 
-def small(path: Path, seed: int, count: int) -> Iterator[Scenario]:
+def small(path: Path, seed: int, count: int, draft: Algorithm = "ngram") -> Iterator[Scenario]:
     """Scenarios of one short request."""
-    for drawn in checkpoint_scenarios(path, draft="ngram", seed=seed, count=count):
+    for drawn in checkpoint_scenarios(path, draft=draft, seed=seed, count=count):
         request = drawn.requests[0]
         request = msgspec.structs.replace(
             request, arrival=0, prompt=request.prompt[-6:], budget=min(request.budget, 10)
@@ -113,6 +114,20 @@ def test_no_near_tie_is_called_wrong(tmp_path: Path) -> None:
 def test_a_wrong_token_among_near_ties_is(tmp_path: Path) -> None:
     told = outcomes(twins(tmp_path / "twins"), 1, 2, wrong=True)
     assert told["wrong"] == 2
+
+
+def test_a_near_tie_of_a_draft_is_no_difference_and_a_wrong_proposal_is(tmp_path: Path) -> None:
+    path = twins(tmp_path / "twins")
+    near = [evidence(EngineSubject(), one) for one in small(path, 1, 2, "eagle")]
+    assert any(one.draft_ties for one in near)
+    assert not any(judge(one).results[name] for one in near for name in ("draft.proposal", "draft.proposed"))
+    (plain,) = (evidence(EngineSubject(), one) for one in small(tiny_llama(tmp_path / "llama"), 1, 1, "eagle"))
+    assert judge(plain).passed
+    told = plain.subject.observations
+    place = next(i for i, one in enumerate(told) if one.channel == "draft.step.proposal")
+    token, margin = told[place].value  # type: ignore[misc]
+    wrong = (*told[:place], told[place]._replace(value=((token + 1) % 50, margin)), *told[place + 1 :])
+    assert judge(replace(plain, subject=replace(plain.subject, observations=wrong))).results["draft.proposal"]
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(False, Outcome.PASS), (True, Outcome.FAIL)])

@@ -18,6 +18,7 @@ from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome
 
 Run = Callable[[Sequence[Order]], Sequence[Answer]]
@@ -243,7 +244,8 @@ def bisect_parts(scenario: Scenario, case: str, spec: SubjectSpec, workers: int)
             raise RuntimeError(f"the case could not be judged:\n{answer.detail}")
         if answer.identity is None:
             return PartsReport(verdict=answer.outcome, case=case)
-        kernels = kernels_used(pool, scenario)
+        # Only the built-in engine has kernels that their naive twins can replace.
+        kernels = kernels_used(pool, scenario) if spec.subject == BUILT_IN else ()
         try:
             found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers)
         except NotFailingError:

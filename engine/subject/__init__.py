@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.stages import Commit, GenerationRequest
 from draftproof.engine.subject import build
 from draftproof.engine.subject.memory import MemoryWatch
+from draftproof.engine.subject.pair import Pair
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS, TAPPED
@@ -49,7 +51,7 @@ class EngineSubject(Subject):
             return self._run(scenario, script)
 
     def _run(self, scenario: Scenario, script: Script) -> Trace:
-        models = build.models(scenario, self._device)
+        models = self.models(scenario)
         taps = RecordingTaps() if scenario.taps else None
         recorder = TraceRecorder(scenario, script, taps, self.announce)
         recorder.config.report_seen(models.seen, first=0)
@@ -65,13 +67,21 @@ class EngineSubject(Subject):
         recorder.report_totals()
         recorder.config.report_draft(engine.draft.cache)
         recorder.config.report_index_bytes((*engine.dtypes(), *(taps.dtypes if taps else ())))
-        recorder.config.report_seen((fingerprint(models.config),), first=len(models.seen))
+        recorder.config.report_seen((self.seen_last(models.config),), first=len(models.seen))
         if scenario.is_served_twice:
             recorder.report_reachable(steps, service=1)
             recorder.stop_recording()
             steps += _serve(engine, build.requests(scenario, script, steps, len(scenario.requests)), _look_away)
             recorder.report_reachable(steps, service=2)
         return Trace(self.name, self.channels(scenario), recorder.observations)
+
+    def models(self, scenario: Scenario) -> Pair:
+        """Return the scenario's models, and what was seen of their configuration."""
+        return build.models(scenario, self._device)
+
+    def seen_last(self, config: Any) -> tuple[int, ...]:
+        """Return the fingerprint of the configuration at the end."""
+        return fingerprint(config)
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return what the engine runs in place of parts of its own."""

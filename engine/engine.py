@@ -60,6 +60,8 @@ class Engine:
             **kind.memory(draft.model, target, num_rows),
         }
         commit = COMMITS[config.commit]
+        if commit is Snapshot and parts.snapshot:
+            commit = parts.snapshot
         if target.state_shape:
             shapes |= commit.shapes(target.state_shape, num_rows, config.most_rows, config.most_width)
         self.arena = Arena(shapes, device)

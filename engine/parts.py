@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftproof.engine.drafts.base import Draft
+from draftproof.engine.states.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
 class EngineParts:
-    """The class of the draft algorithm; None is the engine's own."""
+    """The classes of the draft algorithm, and of the states that are committed by snapshot; None: the engine's own."""
 
     draft: type[Draft[Any]] | None = None
+    snapshot: type[Snapshot] | None = None
 
 
 OWN = EngineParts()

@@ -38,6 +38,20 @@ RECIPES = {
         parts=(
             PackagePart(name="draft decode", subject="sglang-draft"),
             PackagePart(name="draft decode, v1 worker", subject="sglang-draft", settings={"worker": "v1"}),
+            PackagePart(name="commit of states", subject="sglang-commit", linear=True),
+            PackagePart(
+                name="commit of states, v1 worker", subject="sglang-commit", settings={"worker": "v1"}, linear=True
+            ),
+            PackagePart(
+                name="commit of states, multi-layer v1 worker",
+                subject="sglang-commit",
+                settings={"worker": "multi-layer v1"},
+                linear=True,
+            ),
+            PackagePart(name="configuration, Qwen3-Next MTP", subject="sglang-config", linear=True),
+            PackagePart(
+                name="configuration, Qwen3.5 MTP", subject="sglang-config", settings={"model": "qwen3_5"}, linear=True
+            ),
         )
     ),
 }

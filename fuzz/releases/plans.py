@@ -32,5 +32,9 @@ def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool) -
     if not linear:
         return tuple(generate(seed_=seed, count=count, drafts=drafts))
     drawn = generate(seed_=seed, count=_DRAWN * count, drafts=drafts)
-    fitting = (one for one in drawn if isinstance(one.model, ProbeModel) and one.model.linear)
+    fitting = (
+        one
+        for one in drawn
+        if isinstance(one.model, ProbeModel) and one.model.linear and one.states.commit == "snapshot"
+    )
     return tuple(one for one, _ in zip(fitting, range(count), strict=False))

@@ -1,3 +1,5 @@
 """SGLang: functions of a released wheel, each part a subject that runs them in our engine."""
 
+from draftproof.subjects.sglang.commit import StateCommit as StateCommit
+from draftproof.subjects.sglang.config import DraftConfig as DraftConfig
 from draftproof.subjects.sglang.draft_decode import DraftDecode as DraftDecode

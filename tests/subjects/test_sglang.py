@@ -5,11 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from draftproof.harness.lockstep import evidence
+from draftproof.fuzz.releases.packages import PackagePart
+from draftproof.fuzz.releases.plans import Plan
+from draftproof.harness.lockstep import SubjectCrashedError, evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Graphs
+from draftproof.subjects.sglang.commit import StateCommit
+from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.worker import LackingPartError
 from draftproof.subjects.wheels.modules import WheelImportError
@@ -18,6 +23,9 @@ from tests.subjects.tiny_sglang import tiny_wheel
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
 RUNNER = "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py"
+
+
+MTP = "sglang/srt/models/qwen3_next_mtp.py"
 
 
 def first_failures(subject, graphs=True, drafts=("eagle",), count=2, seed=3):
@@ -48,6 +56,42 @@ def test_right_draft_steps_pass_eagerly_and_through_graphs(tmp_path, graphs):
 def test_a_mistake_in_draft_steps_is_found(tmp_path, graphs, file, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {file: (old, new)})
     assert contract in first_failures(DraftDecode(str(wheel)), graphs)
+
+
+def linear_failures(subject):
+    """Return the contract that fails first in each of two scenarios with recurrent states, and crashes by name."""
+    plan = Plan(parts=(), seed=3, count=2)
+    part = PackagePart(name="", subject="", linear=True)
+    found = []
+    for scenario in fitted(plan.scenarios(part, Limits(drafts=("eagle",))), subject.limits):
+        try:
+            first = judge(evidence(subject, scenario)).first
+            found.append(first.contract if first else "")
+        except SubjectCrashedError as error:
+            found.append(str(error).partition(":")[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "contract"),
+    [
+        ("accept_lens - 1", "accept_lens - 1", ""),
+        ("accept_lens - 1", "accept_lens - 2", "commit.state"),
+        ("accepted_steps=accept_lens - 1, mamba_track", "mamba_track", "TypeError"),
+    ],
+)
+def test_steps_that_a_worker_commits_are_judged(tmp_path, old, new, contract):
+    wheel = tiny_wheel(tmp_path, "1.0", {WORKER: (old, new)})
+    assert linear_failures(StateCommit(str(wheel))) == [contract] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "contract"),
+    [("deepcopy(config)", "deepcopy(config)", ""), ("copy.deepcopy(config)", "config", "config.seen")],
+)
+def test_a_constructor_that_changes_the_shared_configuration_is_found(tmp_path, old, new, contract):
+    wheel = tiny_wheel(tmp_path, "1.0", {MTP: (old, new)})
+    assert linear_failures(DraftConfig(str(wheel))) == [contract] * 2
 
 
 def test_what_a_release_lacks_is_a_hook_that_was_not_found(tmp_path):

@@ -18,6 +18,7 @@ import sgl_kernel
 class ForwardMode(IntEnum):
     EXTEND = auto()
     DECODE = auto()
+    TARGET_VERIFY = auto()
 
 @dataclass
 class ForwardBatch:
@@ -70,6 +71,43 @@ class EagleDraftWorker:
             hidden = out.hidden_states
             tokens.append(token)
         return None, None, torch.cat(tokens, dim=1)
+
+class EAGLEWorkerV2:
+    @property
+    def target_worker(self):
+        return self._target_worker
+
+    def _mamba_verify_update(self, batch, verify_input, accept_lens, accept_index, bs):
+        self.target_worker.model_runner.attn_backend.update_mamba_state_after_mtp_verify(
+            accepted_steps=accept_lens - 1, mamba_track_indices=batch.mamba_track_indices
+        )
+""",
+    "sglang/srt/layers/__init__.py": "",
+    "sglang/srt/layers/attention/__init__.py": "",
+    "sglang/srt/layers/attention/hybrid_linear_attn_backend.py": """
+def fused_mamba_state_scatter_with_mask(dst, src, slots, steps):
+    raise ValueError("needs a GPU")
+
+class HybridLinearAttnBackend:
+    def update_mamba_state_after_mtp_verify(self, accepted_steps, mamba_track_indices):
+        slots = self.linear_attn_backend.forward_metadata.mamba_cache_indices
+        caches = self.linear_attn_backend.req_to_token_pool.get_speculative_mamba2_params_all_layers()
+        fused_mamba_state_scatter_with_mask(caches.temporal, caches.intermediate_ssm, slots, accepted_steps)
+        fused_mamba_state_scatter_with_mask(caches.conv[0], caches.intermediate_conv_window[0], slots, accepted_steps)
+""",
+    "sglang/srt/models/__init__.py": "",
+    "sglang/srt/models/qwen3_next_mtp.py": """
+import copy
+from torch import nn
+from not_installed_layers import Qwen3NextModel
+
+class Qwen3NextForCausalLMMTP(nn.Module):
+    def __init__(self, config, quant_config=None, prefix=""):
+        super().__init__()
+        config = copy.deepcopy(config)
+        config.num_hidden_layers = 1
+        config.full_attention_interval = 1
+        self.model = Qwen3NextModel(config, is_nextn=True)
 """,
     "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py": """
 import torch

@@ -38,6 +38,7 @@ RECIPES = {
         parts=(
             PackagePart(name="draft decode", subject="sglang-draft"),
             PackagePart(name="draft decode, v1 worker", subject="sglang-draft", settings={"worker": "v1"}),
+            PackagePart(name="multi-layer extend after verify", subject="sglang-mtp"),
             PackagePart(name="commit of states", subject="sglang-commit", linear=True),
             PackagePart(
                 name="commit of states, v1 worker", subject="sglang-commit", settings={"worker": "v1"}, linear=True

@@ -18,6 +18,18 @@ class Loose:
         return stub_of("unset", name)
 
 
+class Unset:
+    """An object with the given attributes; any other is None, as an option that nobody chose."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
 def bare(kind: type, **attributes: Any) -> Any:
     """Return an instance of a class whose constructor did not run, with the given attributes.
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare
-from draftproof.subjects.sglang.release import SglangRelease
+from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
 BACKEND: Place = ("layers.attention.hybrid_linear_attn_backend", "HybridLinearAttnBackend")
@@ -74,7 +73,9 @@ class WorkerCommit(Snapshot):
         worker = bare(kind, _target_worker=target, target_worker=target, speculative_num_draft_tokens=width)
         logits = target.forward_batch_generation().logits_output
         if name == "EAGLEWorkerV2":
-            worker._mamba_verify_update(batch, info, accept_lens, index, len(steps))
+            given = {"batch": batch, "verify_input": info, "accept_lens": accept_lens, "accept_index": index}
+            takes = inspect.signature(worker._mamba_verify_update).parameters
+            worker._mamba_verify_update(**{name: given.get(name, len(steps)) for name in takes})
         elif name == "EAGLEWorker":
             worker._mamba_verify_update(batch, result, logits, info, batch.seq_lens)
         else:
@@ -131,16 +132,13 @@ class StateCommit(WorkerSubject):
             place = next((one for one in WORKERS[worker] if source.find(*one) is not None), WORKERS[worker][-1])
         self.needs = (place, BACKEND)
         super().__init__(wheel)
+        if place[1] == "EAGLEWorkerV2" and not hasattr(self._found[place], "_mamba_verify_update"):
+            self._found[place] = None
         self._commit = type("WorkerCommit", (WorkerCommit,), {"source": source, "place": place})
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return the worker's commit."""
-        self._replace("fused_mamba_state_scatter_with_mask", _scatter)
-        self._replace("fused_conv_window_scatter_with_mask", _scatter)
-        self._replace("mambaish_config", lambda *_: True)
+        replace_everywhere("fused_mamba_state_scatter_with_mask", _scatter)
+        replace_everywhere("fused_conv_window_scatter_with_mask", _scatter)
+        replace_everywhere("mambaish_config", lambda *_: True)
         return EngineParts(snapshot=self._commit)
-
-    def _replace(self, name: str, value: Any) -> None:
-        for module in [one for key, one in sys.modules.items() if key.startswith("sglang.")]:
-            if name in vars(module):
-                setattr(module, name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,8 @@ from draftproof.subjects.sglang.bare import Loose
 from draftproof.subjects.wheels.modules import WheelModules
 from draftproof.subjects.wheels.unpack import WheelError, unpacked
 
+SIZES = ("tp_size", "dp_size", "pp_size", "attn_cp_size", "attn_tp_size", "attn_dp_size", "attn_dcp_size", "ep_size")
+"""Ranks of every kind: one."""
 _CONTEXT = "sglang.srt.runtime_context"
 
 
@@ -44,7 +47,11 @@ class SglangRelease:
         self.modules = WheelModules(place)
         (info,) = place.glob("sglang-*.dist-info")
         self.version = info.name.removeprefix("sglang-").removesuffix(".dist-info")
-        self.settings: dict[str, Any] = {"device": "cpu"}
+        self.settings: dict[str, Any] = {
+            "device": "cpu",
+            "attention_backend": "torch_native",
+            **dict.fromkeys(SIZES, 1),
+        }
         _interpret()
         self._give_context()
 
@@ -84,3 +91,10 @@ def _interpret() -> None:
     except ImportError:
         return
     triton.knobs.runtime.interpret = True
+
+
+def replace_everywhere(name: str, value: Any) -> None:
+    """Give all modules of the release that have a name another value for it."""
+    for module in [one for key, one in sys.modules.items() if key.startswith("sglang.")]:
+        if name in vars(module):
+            setattr(module, name, value)

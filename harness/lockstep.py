@@ -10,6 +10,7 @@ from draftproof.errors import DraftproofError
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import ObservedSchedule
+from draftproof.properties.evidence.tolerances import right_part
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.names import did_you_mean
@@ -25,8 +26,8 @@ from draftproof.reference.follow import drafts_given, drafts_verified
 from draftproof.reference.memo import Memo
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
-from draftproof.reference.solve import Place, resolve, solve
-from draftproof.reference.text import with_token_gaps
+from draftproof.reference.solve import UNCHANGED, Place, resolve, solve
+from draftproof.reference.text import TokenGaps, token_gaps
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,27 @@ def _reference(scenario: Scenario, script: Script, memo: Memo, finish: Finish) -
     return with_rounded(scenario, script, run(scenario, script, memo, finish), finish)
 
 
-def resolved(known: Solved, ran: Trace, limits: Limits = NO_LIMITS, rows: Trace | None = None) -> Solved:
+def resolved(
+    known: Solved,
+    ran: Trace,
+    limits: Limits = NO_LIMITS,
+    rows: Trace | None = None,
+    followed: Mapping[int, TokenIds] = UNCHANGED,
+) -> Solved:
     """Solve a scenario for the drafts that a subject verified, and for their numbers where it chose these (S-FOLLOW-1).
 
-    Nothing else is taken from the subject; `limits` say what its last round commits, and when its first drafts come.
-    `rows` is the run that numbers of drafts and batches are taken from, if it is another.
+    Nothing else is taken from the subject, but for texts to be `followed` behind a tie (S-FOLLOW-8). `limits` say what
+    its last round commits, and when its first drafts come. `rows` is the run that numbers of drafts and batches are
+    taken from, if it is another.
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
     verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
-    if not scenario.dynamic and not again and _is_as_solved(known.trace, verified):
+    if not scenario.dynamic and not again and not followed and _is_as_solved(known.trace, verified):
         return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
     chooses = limits.steering == "none"
-    script = resolve(scenario, known.script, drafts_given(scenario, rows), memo, verified, again, chooses=chooses)
+    script = resolve(
+        scenario, known.script, drafts_given(scenario, rows), memo, verified, again, chooses=chooses, followed=followed
+    )
     done = _traced(scenario, script, memo, finish)
     control = tuple(_control(scenario, rows, script))
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
@@ -137,17 +147,21 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     limits = _limits(subject)
     solution = _for_subject(reference(scenario), limits)
     base = _run(subject, scenario, solution.script, "in the base run")
-    known = resolved(solution, base, limits)
-    expected = _expected(known, known.trace, base)
+    gaps = token_gaps(scenario, solution.script, base.texts)
+    known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
+    expected = _expected(known.trace, gaps)
     silent = _silent(subject, scenario, base, expected)
     of_run = Evidence(scenario, known.script, expected, base, silent=silent, limits=limits)
     if scenario.variant == "none":
         return of_run
     changed = varied_scenario(scenario)
     other = _run(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
-    if drafts_verified(scenario, other, limits) != drafts_verified(scenario, base, limits):
-        known = resolved(solution, other, limits, rows=base)
-    varied = _expected(replace(known, scenario=changed), known.varied or known.trace, other)
+    forked = other.texts != base.texts
+    if forked or drafts_verified(scenario, other, limits) != drafts_verified(scenario, base, limits):
+        gaps = token_gaps(changed, solution.script, other.texts) if forked else gaps
+        followed = _followed(changed, other, gaps)
+        known = resolved(solution, other, limits, rows=None if forked and followed else base, followed=followed)
+    varied = _expected(known.varied or known.trace, gaps)
     return replace(
         of_run,
         varied=other,
@@ -164,10 +178,16 @@ def _for_subject(known: Solved, limits: Limits) -> Solved:
     return replace(known, script=solve(known.scenario, known.memo, limits.first_drafts))
 
 
-def _expected(known: Solved, trace: Trace | None, ran: Trace) -> Trace:
+def _expected(trace: Trace | None, gaps: TokenGaps) -> Trace:
     """Return what the reference says of a run, the text that it emitted included."""
     assert trace is not None
-    return with_token_gaps(known.scenario, known.script, trace, ran.texts)
+    return replace(trace, token_gaps=gaps) if gaps else trace
+
+
+def _followed(scenario: Scenario, ran: Trace, gaps: TokenGaps) -> Mapping[int, TokenIds]:
+    """Return the texts that go another right way, each as far as it is right (S-FOLLOW-8)."""
+    parts = {at: right_part(scenario, ran.texts[at], of_text) for at, of_text in gaps.items()}
+    return {at: part for at, part in parts.items() if any(gap.below > 0 for gap in gaps[at][: len(part)])}
 
 
 def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:

@@ -144,6 +144,18 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
     return replace(scenario, requests=tuple(longer), memory=replace(scenario.memory, max_len=most + more))
 
 
+def _shared(scenario: Scenario, limits: Limits) -> Scenario:
+    """Prompts with more than a page of tokens in common, in every other scenario, where a prefix cache serves pages."""
+    memory, first = scenario.memory, scenario.requests[0].prompt
+    if not limits.prefix_cache or not limits.page_sizes or scenario.memory.page_seed % 2:
+        return scenario
+    common = tuple(itertools.islice(itertools.cycle(first), memory.page_size + 1))
+    requests = tuple(replace(one, prompt=common + one.prompt) for one in scenario.requests)
+    more = -(-len(common) // memory.page_size) * len(requests)
+    memory = replace(memory, max_len=memory.max_len + len(common), pages=memory.pages + more)
+    return replace(scenario, requests=requests, memory=memory)
+
+
 def _ahead(scenario: Scenario, limits: Limits) -> Scenario:
     """Pages for all requests at a time, where pages are taken for one more round of drafts, and nobody gives them back.
 
@@ -176,6 +188,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _rows,
     _arrivals,
     _pages,
+    _shared,
     _ahead,
     _variant,
     _once,

@@ -6,18 +6,36 @@ from typing import NamedTuple
 
 import numpy as np
 
+_CLOSE = 1 / 16
+_MOST_NEAR = 16
 
-class Choice(NamedTuple):
-    """A token and its margin: its logit minus the second highest, 0 on a tie."""
 
+class _TokenAndMargin(NamedTuple):
     token: int
     margin: float
+
+
+class Choice(_TokenAndMargin):
+    """A token and its margin: its logit minus the highest of the others, 0 on a tie.
+
+    `near` are, where the margin is small beside the largest logit, the 16 other tokens that come nearest to the best,
+    with how far each is below it.
+    """
+
+    near: tuple[tuple[int, float], ...]
+
+    def __new__(cls, token: int, margin: float, near: tuple[tuple[int, float], ...] = ()) -> Choice:
+        made = super().__new__(cls, token, margin)
+        made.near = near
+        return made
 
 
 def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
     """The choice of one row of logits [V]; `ids` are the tokens that its places stand for, if they are not these."""
     choice = choose_rows(logits[None])[0]
-    return choice if ids is None else choice._replace(token=ids[choice.token])
+    if ids is None:
+        return choice
+    return Choice(ids[choice.token], choice.margin, tuple((ids[token], below) for token, below in choice.near))
 
 
 def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
@@ -25,4 +43,19 @@ def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
     tokens = logits.argmax(axis=1)
     top = np.partition(logits, -2, axis=1)[:, -2:]
     margins = top[:, 1] - top[:, 0]
-    return tuple(map(Choice, tokens.tolist(), margins.tolist()))
+    close = margins <= _CLOSE * np.abs(logits).max(axis=1)
+    near = (_near(row) if is_close else () for row, is_close in zip(logits, close.tolist(), strict=True))
+    return tuple(map(Choice, tokens.tolist(), margins.tolist(), near))
+
+
+def instead(choice: Choice, logits: np.ndarray, token: int) -> Choice:
+    """The choice of another token of a row than the best; its margin is not above 0."""
+    below = float(logits.max() - logits[token])
+    near = ((choice.token, 0.0), *(one for one in choice.near if one[0] != token))
+    return Choice(token, -below, near[:_MOST_NEAR])
+
+
+def _near(row: np.ndarray) -> tuple[tuple[int, float], ...]:
+    count = min(_MOST_NEAR + 1, len(row))
+    best, *others = sorted(np.argpartition(-row, count - 1)[:count].tolist(), key=lambda token: (-row[token], token))
+    return tuple((token, float(row[best] - row[token])) for token in others)

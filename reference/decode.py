@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from draftproof.properties.values.scenario import Request
-from draftproof.reference.choose import Choice, choose, choose_rows
+from draftproof.reference.choose import Choice, choose, choose_rows, instead
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
@@ -56,6 +58,20 @@ def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:
     return len(drafts)
 
 
+def choices_along(logits: np.ndarray, tokens: tuple[int, ...], followed: tuple[int, ...]) -> tuple[Choice, ...]:
+    """The choices of the last rows of a pass over `tokens`, logits [T, V].
+
+    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does.
+    """
+    choices = list(choose_rows(logits))
+    first = len(tokens) - len(choices) + 1
+    for row, choice in enumerate(choices):
+        length = first + row
+        if length < len(followed) and followed[length] != choice.token and followed[:length] == tokens[:length]:
+            choices[row] = instead(choice, logits[row], followed[length])
+    return tuple(choices)
+
+
 class Verification(NamedTuple):
     """Rows 0 .. K of one round: `whole` is the pass over t_0 .. t_n, d_1 .. d_K, `choices` are y_0 .. y_K."""
 
@@ -69,8 +85,10 @@ class Verification(NamedTuple):
         return tuple(choice.token for choice in self.choices[: self.correct_len + 1])
 
 
-def verify(target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...]) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K."""
+def verify(
+    target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...], followed: tuple[int, ...] = ()
+) -> Verification:
+    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K; `followed` as in `choices_along`."""
     whole = target.forward(tokens + drafts)
-    choices = choose_rows(whole.logits[len(tokens) - 1 :])
+    choices = choices_along(whole.logits[len(tokens) - 1 :], tokens + drafts, followed)
     return Verification(whole, choices, accept(drafts, tuple(choice.token for choice in choices)))

@@ -17,7 +17,8 @@ from draftproof.reference.run import Models, trace
 def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finish) -> Trace:
     """Return the reference's trace of a scenario with its run in float32, if the model is a real one.
 
-    That verifies what `exact` verified. Where it chooses another token nothing is known of what follows.
+    That verifies what `exact` verified, and emits its text. Where a draft chooses another token nothing is known of
+    what follows.
     """
     if not isinstance(scenario.model, Checkpoint):
         return exact
@@ -31,7 +32,7 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
 
 
 def _given(script: Script, exact: Trace) -> Script:
-    """Return the script with the drafts of every round given: a draft that rounds may propose others."""
+    """Return the script with drafts and text given: rounding may propose others, and choose another token."""
     drafts = exact.typed("round.drafts", TokenIds)
     requests = []
     for index, request in enumerate(script.requests):
@@ -40,5 +41,5 @@ def _given(script: Script, exact: Trace) -> Script:
             for number, round_ in enumerate(request.rounds, start=1)
         )
         first = request.first and msgspec.structs.replace(request.first, verified=drafts[Key(index, 0)])
-        requests.append(msgspec.structs.replace(request, rounds=rounds, first=first))
+        requests.append(msgspec.structs.replace(request, rounds=rounds, first=first, followed=exact.texts[index]))
     return msgspec.structs.replace(script, requests=tuple(requests))

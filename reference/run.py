@@ -16,9 +16,8 @@ from draftproof.properties.values.script import Finish, RequestScript, RoundScri
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
-from draftproof.reference.choose import choose
-from draftproof.reference.decode import RequestLimits, Verification, verify
-from draftproof.reference.drafts.base import ReferenceDraft, Said, propose, vector
+from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
+from draftproof.reference.drafts.base import ReferenceDraft, Said, propose, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.solve import resolve, solve
@@ -35,6 +34,8 @@ _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
 _UNSEEN = frozenset({"draft.step.slots", "draft.block.slots", "extend.slots", "draft.discarded", "extend.discarded"})
 _DRAFTS = frozenset().union(*(kind.tapped for kind in KINDS)) - _UNSEEN
+Gaps = dict[tuple[int, int], float]
+Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Out = Callable[[Observation], None]
 CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
@@ -60,26 +61,27 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Fi
 
 def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
     """See `run`; with the models of the scenario, or others like them."""
-    if any(solved.chains and not solved.rounds for solved in script.requests):
+    if any(one.chains and len(one.tokens) > 1 and not (one.rounds or one.first) for one in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds: expected a resolved one (reference/solve.py)")
     observations = list[Observation]()
-    gaps = observe(scenario, script, models, observations.append)
+    gaps, near = observe(scenario, script, models, observations.append)
     declared = channels(scenario, models.target.layer_types)
-    return Trace(subject="reference", channels=declared, observations=tuple(observations), gaps=gaps)
+    return Trace(subject="reference", channels=declared, observations=tuple(observations), gaps=gaps, near=near)
 
 
-def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> dict[tuple[int, int], float]:
-    """Hand every observation of a trace to `out`, in order; the result is its `gaps`."""
+def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> tuple[Gaps, Near]:
+    """Hand every observation of a trace to `out`, in order; the result is its `gaps` and `near`."""
     out(Observation("config.draft", Key(-1, 0), DraftNeeds(*models.draft.config())))
     for layer, kind in enumerate(models.target.layer_types):
         out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
-    gaps = dict[tuple[int, int], float]()
+    gaps, near = Gaps(), Near()
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
         one = _RequestTrace(index, request, limits, models, out)
         one.run(solved)
         gaps |= {(index, number): gap for number, gap in enumerate(one.gaps)}
-    return gaps
+        near |= one.near
+    return gaps, near
 
 
 class ReferenceSubject(Subject):
@@ -123,6 +125,8 @@ class _RequestTrace:
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._target, self._draft, self._states, self._finish, self._memo = models
         self.gaps: list[float] = []
+        self.near: dict[tuple[str, Key], tuple[tuple[int, float], ...]] = {}
+        self._followed: tuple[int, ...] = ()
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
@@ -130,6 +134,7 @@ class _RequestTrace:
 
     def run(self, solved: RequestScript) -> None:
         self._memo.take_closest()
+        self._followed = self._request.prompt + solved.followed
         emitted = self._round(0, solved.first, (), 0) if solved.first else self._prefill()
         self.gaps.append(self._memo.take_closest())
         for number, round_ in enumerate(solved.rounds, start=1):
@@ -145,13 +150,15 @@ class _RequestTrace:
     def _report(self, round_: int, said: Iterable[Said]) -> None:
         for one in said:
             self._say(one.channel, round_, one.value, one.step, one.layer, one.row)
+            if one.near:
+                self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = one.near
 
     def _prefill(self) -> tuple[int, ...]:
         prompt = self._request.prompt
         whole = self._target.forward(prompt)
-        choice = choose(whole.logits[-1])
+        (choice,) = choices_along(whole.logits[-1:], prompt, self._followed)
         emitted = (choice.token,)
-        self._say("verify.choice", 0, (choice.token, choice.margin), row=0)
+        self._report(0, (said_choice("verify.choice", choice, row=0),))
         self._say("accept.emitted", 0, emitted)
         self._commit(0, whole, range(len(prompt)))
         self._commit_states(0, whole, Span(0, len(prompt), 0), self._limits.ended(emitted))
@@ -163,7 +170,7 @@ class _RequestTrace:
         """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
         tokens = self._request.prompt + emitted
         drafts = self._drafts(number, round_, tokens)
-        verified = verify(self._target, tokens, drafts)
+        verified = verify(self._target, tokens, drafts, self._followed)
         self._verified(number, tokens, drafts, verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
@@ -192,7 +199,7 @@ class _RequestTrace:
             self._say("verify.ids", number, token, row=row)
             self._say("verify.positions", number, n + row, row=row)
             self._say("verify.hidden", number, vector(verified.whole.hidden[n + row]), row=row)
-            self._say("verify.choice", number, (choice.token, choice.margin), row=row)
+            self._report(number, (said_choice("verify.choice", choice, row=row),))
         self._say("accept.correct_len", number, a)
         self._say("accept.index", number, tuple(range(a + 1)))
         self._say("accept.bonus", number, verified.choices[a].token)

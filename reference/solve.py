@@ -15,7 +15,15 @@ import msgspec
 from draftproof.properties.values.drafts import is_free
 from draftproof.properties.values.limits import FirstDrafts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, Wrong, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import (
+    Checkpoint,
+    Request,
+    RoundPlan,
+    Scenario,
+    Wrong,
+    drafts_allowed,
+    round_plan,
+)
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
 from draftproof.reference.decode import Greedy, RequestLimits, verify
@@ -27,6 +35,7 @@ Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 Place = tuple[int, int]
 """A request, and its own round."""
 NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
+UNCHANGED: Mapping[int, TokenIds] = MappingProxyType({})
 
 
 def solve(scenario: Scenario, memo: Memo | None = None, first: FirstDrafts = "own round") -> Script:
@@ -47,6 +56,7 @@ def resolve(
     resumed: Collection[Place] = (),
     *,
     chooses: bool = False,
+    followed: Mapping[int, TokenIds] = UNCHANGED,
 ) -> Script:
     """The script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
 
@@ -54,9 +64,10 @@ def resolve(
     what the draft finds, and a round that `drafts` lacks gets all of that. Rounds that are `resumed` have none.
     One that `chooses` how many drafts it verifies has as many in every round as it did (S-FOLLOW-7).
     `verified` are the drafts that it verified; without them it verified what was forced, or else what the draft
-    proposes by its definition. A script of a scenario that is not dynamic stays as it is without the last two.
+    proposes by its definition. `followed` are texts, by request, that go another right way (S-FOLLOW-8). A script of a
+    scenario that is not dynamic stays as it is without these.
     """
-    if not scenario.dynamic and not verified and not resumed:
+    if not scenario.dynamic and not verified and not resumed and not followed:
         return script
     target, draft = build(scenario, memo or Memo())
     requests = []
@@ -66,6 +77,7 @@ def resolve(
         given = {round_: count for (of, round_), count in counts.items() if of == index}
         seen = {round_: tokens for (of, round_), tokens in verified.items() if of == index}
         chosen = {round_: count for (of, round_), count in own.items() if of == index}
+        solved = msgspec.structs.replace(solved, followed=followed.get(index, ()))
         requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given, seen, chosen))
     return Script(requests=tuple(requests))
 
@@ -77,6 +89,7 @@ class _RequestSolver:
         self._scenario, self._request, self._target, self._draft = scenario, request, target, draft
         self._truth = Greedy(target, request.prompt)
         self._misled: dict[tuple[int, int], int] = {}
+        self._followed: TokenIds = ()
         stop = {*request.stops, *((self._truth.token(request.stop_at),) if request.stop_at >= 0 else ())}
         self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
 
@@ -92,8 +105,9 @@ class _RequestSolver:
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
 
     def _is_open(self) -> bool:
-        """Whether a proposal can move what is forced after it: some rounds are forced, and others are not."""
-        return {plan.num_correct >= 0 for plan in self._request.rounds if plan.num_drafts} == {True, False}
+        """Whether a proposal that is not forced, or a tie of a real model, can move what is forced after it."""
+        forces = {plan.num_correct >= 0 for plan in self._request.rounds if plan.num_drafts}
+        return forces == {True, False} or (True in forces and isinstance(self._scenario.model, Checkpoint))
 
     def chained(self, rounds: tuple[RoundScript, ...]) -> RequestScript:
         """With the chain of `steps` drafts for every number of emitted tokens and every plan."""
@@ -114,8 +128,9 @@ class _RequestSolver:
         chosen: Mapping[int, int],
     ) -> RequestScript:
         """The same with its rounds: `drafts`, what was `verified`, and numbers of drafts that were `chosen`."""
+        self._followed = self._request.prompt + solved.followed
         first = self._first(verified.get(0, ()))
-        emitted, rounds = first.emitted if first else solved.tokens[:1], list[RoundScript]()
+        emitted, rounds = first.emitted if first else (solved.followed or solved.tokens)[:1], list[RoundScript]()
         while not self._limits.ended(emitted):
             number = len(rounds) + 1
             allowed = self._allowed(number, len(emitted))
@@ -150,7 +165,7 @@ class _RequestSolver:
         tokens = self._request.prompt + emitted
         asked = self._own(tokens, count) if chain is None else chain
         drafts = asked if reported is None or not self._can_run(tokens, reported) else reported
-        verified = verify(self._target, tokens, drafts)
+        verified = verify(self._target, tokens, drafts, self._followed)
         return RoundScript(
             context=len(tokens) - 1,
             drafts=len(asked),

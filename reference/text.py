@@ -6,29 +6,28 @@ One pass over the subject's own text; nothing is decoded, so that it goes on beh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import TokenGap, Trace
+from draftproof.properties.values.trace import TokenGap
 from draftproof.reference.memo import Memo, Pass
 
+TokenGaps = Mapping[int, tuple[TokenGap, ...]]
 
-def with_token_gaps(
-    scenario: Scenario, script: Script, reference: Trace, texts: Mapping[int, tuple[int, ...]]
-) -> Trace:
-    """Return the reference's trace with the gaps of every text of a real model that is not the script's.
+
+def token_gaps(scenario: Scenario, script: Script, texts: Mapping[int, tuple[int, ...]]) -> TokenGaps:
+    """Return the gaps, by request, of every text of a real model that is not the script's.
 
     `texts` are the tokens that each request emitted. Ids outside of the vocabulary, and what follows them, have none.
     """
     if not isinstance(scenario.model, Checkpoint):
-        return reference
+        return {}
     others = {at: text for at, text in texts.items() if text != script.requests[at].tokens and text}
     if not others:
-        return reference
+        return {}
     import torch  # probes need none
 
     from draftproof.reference.checkpoints import load
@@ -43,7 +42,7 @@ def with_token_gaps(
         first = len(tokens) - len(known)
         if known:
             gaps[at] = _gaps(exact.forward(tokens[:-1]), rounded.forward(tokens[:-1]), known, first)
-    return replace(reference, token_gaps=gaps)
+    return gaps
 
 
 def _known(text: tuple[int, ...], vocab: int) -> tuple[int, ...]:

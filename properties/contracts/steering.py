@@ -48,7 +48,10 @@ def _rounds(evidence: Evidence) -> Iterator[_Verified]:
         runs[key.request].append(tokens)
     for (request, number), rows in sorted(ids.items()):
         chosen = [choices.get(Key(request, number, row=row)) for row in range(len(rows))]
-        if request in evidence.ties or sorted(rows) != list(range(len(rows))) or None in chosen:
+        tied = any(Key(request, number, row=row) in evidence.tied_choices for row in rows)
+        if tied or request in evidence.ties or request in evidence.followed:
+            continue
+        if sorted(rows) != list(range(len(rows))) or None in chosen:
             continue
         yield _Verified(
             request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.evidence.forms import Form
-from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_right_token, is_tied
+from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_close, is_near, is_right_token
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.observed import Choice, Datum, TokenIds
 from draftproof.properties.values.scenario import Scenario
@@ -17,6 +17,8 @@ Choices = Mapping[Key, Choice]
 Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
 _OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
+MOST_NEAR = 16
+"""How many tokens a trace of the reference lists that come near a choice."""
 _CHOICES = (*_OF_DRAFTS, "verify.choice")
 DraftTies = Mapping[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 """request -> for each tied choice of a draft its order, and where the drafts end that it may have made others."""
@@ -32,10 +34,12 @@ def find_ties(scenario: Scenario, reference: Trace, subject: Trace, known: Ties)
         for (request, round_), gap in trace.gaps.items():
             if gap < CLOSE_EXPERTS:
                 ties[request] = min((round_,), ties.get(request, (round_,)))
-    for channel in ("verify.choice",) if _shows_drafts(subject) else _CHOICES:
-        for key in _tied(scenario, reference, subject, channel):
-            order = Observation(channel, key, 0).order
-            ties[key.request] = min(order, ties.get(key.request, order))
+    tied = (
+        [] if _shows_drafts(subject) else [at for one in _OF_DRAFTS for at in _tied(scenario, reference, subject, one)]
+    )
+    for channel, key in (*tied, *_ties_behind_the_text(scenario, reference)):
+        order = Observation(channel, key, 0).order
+        ties[key.request] = min(order, ties.get(key.request, order))
     for request, round_ in _text_ties(scenario, reference, subject).items():
         # What a round drafts comes before what it verifies.
         order = Observation("verify.ids", Key(request, round_), 0).order
@@ -47,19 +51,68 @@ def _shows_drafts(subject: Trace) -> bool:
     return bool(subject.channels & {"round.drafts", "propose.tokens"})
 
 
-def _tied(scenario: Scenario, reference: Trace, subject: Trace, channel: str) -> Iterator[Key]:
+def _tied(scenario: Scenario, reference: Trace, subject: Trace, channel: str) -> Iterator[tuple[str, Key]]:
     """Yield where a choice of the subject is another, which rounding cannot tell from the reference's."""
-    got, second = subject.choices(channel), (reference.rounded or reference).choices(channel)
-    for key, one in reference.choices(channel).items():
-        if is_tied(scenario, one, got.get(key), second.get(key)):
-            yield key
+    for key, choice in subject.choices(channel).items():
+        if is_tied(scenario, reference, channel, key, choice[0]):
+            yield channel, key
+
+
+def is_tied(scenario: Scenario, reference: Trace, channel: str, key: Key, token: int) -> bool:
+    """Return whether a token is another than the reference's choice, and so near to it that rounding cannot tell.
+
+    How far it is below the best is that of the reference, in float64 and in float32; where more tokens come near than
+    the reference lists, those that it does not list are no worse than the last that it does.
+    """
+    one = reference.choices(channel).get(key)
+    if one is None or one[0] == token:
+        return False
+    near = reference.near.get((channel, key), ())
+    below = dict(near).get(token, near[-1][1] if len(near) == MOST_NEAR else None)
+    return below is not None and is_near(scenario, below, _rounded_below(reference, channel, key, token))
+
+
+def _rounded_below(reference: Trace, channel: str, key: Key, token: int) -> float | None:
+    """Return how far a token is below the best in float32, where that run is of the same tokens so far."""
+    rounded = reference.rounded
+    other = rounded.choices(channel).get(key) if rounded else None
+    if not rounded or other is None:
+        return None
+    before = [("draft.step.ids", key._replace(step=step)) for step in range(1, key.step + 1)]
+    before += [(channel, key._replace(layer=layer)) for layer in range(key.layer)]
+    for name, at in before:
+        one, two = (trace.channel(name).get(at) for trace in (reference, rounded))
+        if one != two and not (isinstance(one, tuple) and isinstance(two, tuple) and one[0] == two[0]):
+            return None
+    return 0.0 if other[0] == token else dict(rounded.near.get((channel, key), ())).get(token)
+
+
+def tied_choices(scenario: Scenario, reference: Trace, subject: Trace) -> frozenset[Key]:
+    """Return where the target's choice of a subject is another that is tied; no draft or text depends on it there."""
+    return frozenset(key for _, key in _tied(scenario, reference, subject, "verify.choice"))
+
+
+def _ties_behind_the_text(scenario: Scenario, reference: Trace) -> Iterator[tuple[str, Key]]:
+    """Yield the close choices of a request's last round that lie behind the end of its text, which no text decides."""
+    emitted = reference.typed("accept.emitted", TokenIds)
+    last = {key.request: key for key in sorted(emitted)}
+    rounded = (reference.rounded or reference).choices("verify.choice")
+    for key, choice in reference.choices("verify.choice").items():
+        end = last.get(key.request)
+        if (
+            end
+            and key.round == end.round
+            and key.row >= len(emitted[end])
+            and is_close(scenario, choice, rounded.get(key))
+        ):
+            yield "verify.choice", key
 
 
 def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: Trace) -> DraftTies:
     """Return the ties of a real model's draft, of which only the drafts of one round are another continuation."""
     if not _shows_drafts(subject):
         return {}
-    tied = [(channel, key) for channel in _OF_DRAFTS for key in _tied(scenario, reference, subject, channel)]
+    tied = [at for channel in _OF_DRAFTS for at in _tied(scenario, reference, subject, channel)]
     tied += _tied_proposals(scenario, form, reference, subject)
     ties: dict[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]] = {}
     for channel, key in tied:
@@ -71,7 +124,6 @@ def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: T
 
 def _tied_proposals(scenario: Scenario, form: Form, reference: Trace, subject: Trace) -> Iterator[tuple[str, Key]]:
     """Yield the choice of the first proposal that is another in a round, where it is tied."""
-    rounded = reference.rounded or reference
     proposed = {**subject.typed("round.drafts", TokenIds), **subject.typed("propose.tokens", TokenIds)}
     for key, tokens in proposed.items():
         own = reference.typed("propose.tokens", TokenIds).get(key, ())
@@ -81,8 +133,7 @@ def _tied_proposals(scenario: Scenario, form: Form, reference: Trace, subject: T
             continue
         channel, fields = source
         at = Key(key.request, key.round - int(channel == "extend.proposal"), **fields)
-        one = reference.choices(channel).get(at)
-        if one and is_tied(scenario, one, (tokens[first], 0.0), rounded.choices(channel).get(at)):
+        if is_tied(scenario, reference, channel, at, tokens[first]):
             yield channel, at
 
 
@@ -105,11 +156,11 @@ def _text_ties(scenario: Scenario, reference: Trace, subject: Trace) -> Mapping[
         text = subject.texts[request]
         first = next((i for i, (one, other) in enumerate(zip(text, own[request], strict=False)) if one != other), None)
         if first is not None and first < len(gaps) and is_right_token(scenario, gaps[first]):
-            ties[request] = _round_of(subject, request, first)
+            ties[request] = round_of(subject, request, first)
     return ties
 
 
-def _round_of(trace: Trace, request: int, number: int) -> int:
+def round_of(trace: Trace, request: int, number: int) -> int:
     """Return the round in which a request emitted its token `number`, from 0 on."""
     emitted = sorted((key, len(value)) for key, value in trace.typed("accept.emitted", TokenIds).items())
     rounds = [key.round for key, count in emitted if key.request == request for _ in range(count)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -87,6 +87,8 @@ class Evidence:
             expected, got = comparison.without_optional_extends(self.script, expected, got)
         if self.exact:
             return expected, got
+        if channel == "verify.choice":
+            expected, got = (_without(side, self.tied_choices) for side in (expected, got))
         if CHANNELS[channel].value == Choice:
             got = comparison.without_margins(cast("comparison.Choices", expected), cast("comparison.Choices", got))
         return self.comparable(channel, expected), self.comparable(channel, got)
@@ -121,11 +123,32 @@ class Evidence:
         return {} if self.exact else comparison.find_ties(self.scenario, self.reference, self.subject, self.base_ties)
 
     @cached_property
+    def followed(self) -> frozenset[int]:
+        """The requests whose text has another token than the best, which is right, too: the reference follows it."""
+        return frozenset(request for request, script in enumerate(self.script.requests) if script.followed)
+
+    @cached_property
+    def tied_choices(self) -> frozenset[Key]:
+        """Where a real model's choice is another, which is tied, and the text does not go on with either."""
+        return frozenset() if self.exact else comparison.tied_choices(self.scenario, self.reference, self.subject)
+
+    @cached_property
     def draft_ties(self) -> comparison.DraftTies:
         """The ties of a real model's draft that the reference follows."""
         if self.exact:
             return {}
         return comparison.find_draft_ties(self.scenario, self.form, self.reference, self.subject)
+
+    @cached_property
+    def forked_at(self) -> int | None:
+        """The engine step from which on a real model's run and its variant may be of other tokens, for a tie.
+
+        None if neither has a tie. Where requests go two ways, batches and pages of all others become others, too.
+        """
+        if self.exact or self.varied is None:
+            return None
+        rounds = [*_tied_rounds(self), *_tied_rounds(self.variant_run)]
+        return min((self.schedule.steps.get(place, 0) for place in rounds), default=None)
 
     @cached_property
     def schedule(self) -> ObservedSchedule:
@@ -161,3 +184,18 @@ class Evidence:
         """
         texts, requests = self.subject.texts, enumerate(self.script.requests)
         return any(texts.get(number, ()) != solved.tokens for number, solved in requests if number not in self.ties)
+
+
+def _without(values: Mapping[Key, Datum], keys: frozenset[Key]) -> Mapping[Key, Datum]:
+    return {key: value for key, value in values.items() if key not in keys} if keys else values
+
+
+def _tied_rounds(one: Evidence) -> Iterator[tuple[int, int]]:
+    """Yield (request, round) of every tie of a run: of experts, of a draft, and of the text."""
+    yield from ((request, order[0]) for request, order in one.ties.items())
+    yield from ((request, start[0]) for request, spans in one.draft_ties.items() for start, _ in spans)
+    for request in one.followed:
+        pairs = enumerate(one.reference.token_gaps[request])
+        first = next((place for place, gap in pairs if gap.below > 0), None)
+        if first is not None:
+            yield request, comparison.round_of(one.subject, request, first)

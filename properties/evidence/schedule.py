@@ -67,6 +67,14 @@ class ObservedSchedule:
         return {(row.request, row.round): row.step for row in self.rows if row.phase}
 
     @cached_property
+    def steps(self) -> Mapping[tuple[int, int], int]:
+        """(request, round) -> the engine step in which the round began."""
+        steps: dict[tuple[int, int], int] = {}
+        for row in reversed(self.rows):
+            steps[row.request, row.round] = row.step
+        return steps
+
+    @cached_property
     def launches(self) -> tuple[StepLaunch, ...]:
         """In the order in which they ran."""
         reported = self.trace.typed("graph.replay", LaunchRecord).items()

@@ -5,12 +5,12 @@ Those of kernels are in the table of ops (properties/kernels/table.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from draftproof.properties.values.observed import Choice, Datum
+from draftproof.properties.values.observed import Choice, Datum, TokenIds
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, TokenGap
 
@@ -100,12 +100,10 @@ def logit_bound(scenario: Scenario) -> float:
     return limit(MODELS["logits"], _dtype(scenario), scenario.memory.max_len, LOGIT_SCALE)
 
 
-def is_tied(scenario: Scenario, expected: Choice, got: Choice | None, rounded: Choice | None) -> bool:
-    """Return whether two choices differ where the reference's margin is too small to tell.
-
-    `rounded` is its own choice in float32.
-    """
-    return got is not None and expected[0] != got[0] and is_close(scenario, expected, rounded)
+def is_near(scenario: Scenario, below: float, rounded: float | None) -> bool:
+    """Return whether a logit that is so much below the best may be the best; `rounded` is how much in float32."""
+    carried = 0.0 if rounded is None else CARRIED * abs(below - rounded)
+    return below <= max(2 * logit_bound(scenario), carried)
 
 
 def is_close(scenario: Scenario, expected: Choice, rounded: Choice | None) -> bool:
@@ -116,7 +114,18 @@ def is_close(scenario: Scenario, expected: Choice, rounded: Choice | None) -> bo
 
 def is_right_token(scenario: Scenario, gap: TokenGap) -> bool:
     """Return whether a token is the best of its row as far as rounding can tell (S-TEXT-2)."""
-    return gap.below <= max(2 * logit_bound(scenario), CARRIED * gap.carried) or gap.experts < CLOSE_EXPERTS
+    return is_best(scenario, gap) or gap.experts < CLOSE_EXPERTS
+
+
+def is_best(scenario: Scenario, gap: TokenGap) -> bool:
+    """Return the same, of a text in which no other experts may have been chosen."""
+    return gap.below <= max(2 * logit_bound(scenario), CARRIED * gap.carried)
+
+
+def right_part(scenario: Scenario, text: TokenIds, gaps: Sequence[TokenGap]) -> TokenIds:
+    """Return the beginning of a text of which every token is right by its gap."""
+    wrong = (place for place, gap in enumerate(gaps) if not is_best(scenario, gap))
+    return text[: next(wrong, len(gaps))]
 
 
 def _dtype(scenario: Scenario) -> str:

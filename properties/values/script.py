@@ -40,7 +40,8 @@ class RequestScript(Value, frozen=True, kw_only=True):
     chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K drafts takes
     the first K (None: nothing is forced). In a dynamic scenario nobody knows the rounds before a subject ran, and
     `rounds` is empty; in any other `rounds` are those of a right subject. `first` is round 0 of a subject that verifies
-    drafts with the prompt (S-FOLLOW-6), where it did.
+    drafts with the prompt (S-FOLLOW-6), where it did. `followed` is as much of a subject's text as is right, where that
+    has a tie and went another way (S-FOLLOW-8): then `tokens` begin with it.
     """
 
     tokens: tuple[int, ...]
@@ -48,6 +49,7 @@ class RequestScript(Value, frozen=True, kw_only=True):
     rounds: tuple[RoundScript, ...]
     chains: tuple[tuple[tuple[int, ...] | None, ...], ...] = ()
     first: RoundScript | None = None
+    followed: tuple[int, ...] = ()
 
 
 class Script(Value, frozen=True, kw_only=True):

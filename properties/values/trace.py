@@ -63,7 +63,8 @@ class Trace:
 
     Only the reference of a real model has the others: `gaps` are by (request, round) the least that an expert which was
     chosen somewhere had over one that was not, `rounded` is the same run in float32, and `token_gaps` are, by request,
-    those of a subject's text that is not the reference's (reference/text.py).
+    those of a subject's text that is not the reference's (reference/text.py). `near` are, by (channel, key), the
+    tokens that come near a choice, and how far each is below the best.
     """
 
     subject: str
@@ -72,6 +73,7 @@ class Trace:
     gaps: Mapping[tuple[int, int], float] = field(default_factory=dict)
     rounded: Trace | None = None
     token_gaps: Mapping[int, tuple[TokenGap, ...]] = field(default_factory=dict)
+    near: Mapping[tuple[str, Key], tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @cached_property
     def index(self) -> Mapping[str, Mapping[Key, Datum]]:

@@ -12,18 +12,25 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from draftproof.properties.values.observed import Datum
+from draftproof.reference.choose import Choice
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 
 
 class Said(NamedTuple):
-    """An observation that lacks its request and round."""
+    """An observation that lacks its request and round; `near` as in Choice."""
 
     channel: str
     value: Datum
     step: int = -1
     layer: int = -1
     row: int = -1
+    near: tuple[tuple[int, float], ...] = ()
+
+
+def said_choice(channel: str, choice: Choice, *, step: int = -1, layer: int = -1, row: int = -1) -> Said:
+    """A choice with the tokens that come near it."""
+    return Said(channel, (choice.token, choice.margin), step, layer, row, choice.near)
 
 
 class ReferenceProposal(NamedTuple):

@@ -14,7 +14,7 @@ from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose_rows
-from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.block import ReferenceProbeBlock
 from draftproof.reference.protocols import ReferenceBlock
@@ -46,7 +46,7 @@ class ReferenceDFlash:
             said.append(Said("draft.block.ids", token, row=row))
             said.append(Said("draft.block.positions", n + row, row=row))
             said.append(Said("draft.block.visible", n + count, row=row))
-            said.append(Said("draft.block.proposal", (choice.token, choice.margin), row=row))
+            said.append(said_choice("draft.block.proposal", choice, row=row))
         return ReferenceProposal(tuple(choice.token for choice in choices[1:]), tuple(said))
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:

@@ -13,7 +13,7 @@ from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
-from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.protocols import ReferenceHead, taken
@@ -49,7 +49,7 @@ class ReferenceEagle:
             said.append(Said("draft.step.ids", ids[-1], step=k))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
             said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
-            said.append(Said("draft.step.proposal", (choice.token, choice.margin), step=k))
+            said.append(said_choice("draft.step.proposal", choice, step=k))
             proposals.append(choice.token)
         return ReferenceProposal(tuple(proposals), tuple(said))
 
@@ -63,7 +63,7 @@ class ReferenceEagle:
             said.append(Said("extend.hidden_in", vector(given[position]), layer=0, row=position))
             said.append(Said("extend.kv", vector(entries.kv[0][position]), layer=0, row=position))
         choice = choose(entries.logits[-1], self._head.ids)
-        return (*said, Said("extend.proposal", (choice.token, choice.margin), layer=0))
+        return (*said, said_choice("extend.proposal", choice, layer=0))
 
     def _given(self, whole: Pass) -> np.ndarray:
         """What the target hands over of each position, [n, D]."""

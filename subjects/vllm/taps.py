@@ -61,9 +61,7 @@ class ModelTaps:
     def _watch(self, model: Any, forwards: Callable[[], list[Forward]]) -> None:
         names = [layer.layer_name for layer in attention_layers(model)]
 
-        def after(_: Any, given: tuple[Any, ...], named: dict[str, Any], returned: Any) -> None:
-            if not self.active:
-                return
+        def after(returned: Any, *given: Any, **named: Any) -> None:
             order = tuple(self._runner.input_batch.req_ids)
             self.seen.order = self.seen.order or order
             hidden = returned[0] if isinstance(returned, tuple) else returned
@@ -82,14 +80,15 @@ class ModelTaps:
             if self.active and forwards() and forwards()[-1].states is None:
                 forwards()[-1].states = _array(given[1])
 
-        self._undo.append(model.register_forward_hook(after, with_kwargs=True).remove)
+        # Not a hook of the module: a model that vLLM may compile has a __call__ of its own, which runs none.
+        self._replace(model, "forward", after)
         if hasattr(model, "logits_processor"):
             self._undo.append(model.logits_processor.register_forward_pre_hook(states).remove)
-        self._replace(model, "compute_logits", lambda logits, *_: _note_logits(forwards(), logits))
+        self._replace(model, "compute_logits", lambda logits, *_, **__: _note_logits(forwards(), logits))
 
     def _watch_features(self, drafter: Any) -> None:
         if hasattr(drafter, "combine_hidden_states"):
-            self._replace(drafter, "combine_hidden_states", lambda _, features: self._note_features(features))
+            self._replace(drafter, "combine_hidden_states", lambda _, features, **__: self._note_features(features))
 
     def _note_features(self, features: Any) -> None:
         self.seen.features = _array(features)
@@ -101,7 +100,7 @@ class ModelTaps:
         def noted(*given: Any, **named: Any) -> Any:
             returned = original(*given, **named)
             if self.active:
-                note(returned, *given)
+                note(returned, *given, **named)
             return returned
 
         setattr(model, name, noted)

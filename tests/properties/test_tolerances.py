@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from draftproof.properties.evidence.comparison import before_ties, find_other_choices, find_ties
-from draftproof.properties.evidence.tolerances import CARRIED, CLOSE_EXPERTS, EPSILON, is_tied, near
+from draftproof.properties.evidence.comparison import before_ties, find_other_choices, find_ties, is_tied
+from draftproof.properties.evidence.tolerances import CARRIED, CLOSE_EXPERTS, EPSILON, near
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.trace import Key, Observation, Trace
 from tests.drawn import generate
@@ -61,11 +61,27 @@ def test_a_float64_subject_gets_bounds_of_its_own_epsilon(scenario: Scenario):
     assert not within(KEY, RIGHT, RIGHT + EPS)
 
 
-def test_margins_that_rounding_moves_are_ties(scenario: Scenario):
-    assert not is_tied(scenario, (3, 0.5), (3, 0.5), None)
-    assert not is_tied(scenario, (3, 0.5), (4, 0.0), (3, 0.5))
-    assert is_tied(scenario, (3, 0.5), (4, 0.0), (3, 0.4))
-    assert is_tied(scenario, (3, 1e-6), (4, 0.0), None)
+def test_only_tokens_near_the_best_are_tied(scenario: Scenario):
+    """By the reference's own distance in float64, and what rounding makes of it in float32."""
+    key = Key(0, 1, row=0)
+
+    def reference(below: float, rounded: float | None = None) -> Trace:
+        said = (Observation("verify.choice", key, (3, below)),)
+        near = {("verify.choice", key): ((4, below), (5, 0.9))}
+        second = None
+        if rounded is not None:
+            second = Trace("x", frozenset({"verify.choice"}), said, near={("verify.choice", key): ((4, rounded),)})
+        return Trace("x", frozenset({"verify.choice"}), said, near=near, rounded=second)
+
+    def tied(one: Trace, token: int) -> bool:
+        return is_tied(scenario, one, "verify.choice", key, token)
+
+    assert not tied(reference(0.5), 3)
+    assert not tied(reference(0.5, 0.5), 4)
+    assert tied(reference(0.5, 0.4), 4)
+    assert tied(reference(1e-6), 4)
+    assert not tied(reference(1e-6), 5)
+    assert not tied(reference(1e-6), 6)
 
 
 def trace(*choices: tuple[int, int, int], gaps: dict[tuple[int, int], float] | None = None) -> Trace:

@@ -27,6 +27,7 @@ from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.scenario import Graphs, Scenario, Schedule
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Observation, Trace
@@ -98,9 +99,8 @@ def outcomes(path: Path, seed: int, count: int, *, wrong: bool = False) -> Count
         ran = evidence(subject, scenario)
         found = judge(ran).results["output.lossless"]
         told["wrong" if found else "right"] += 1
-        text, greedy = ran.subject.texts[0], ran.script.requests[0].tokens
-        told["another text than float64's"] += text != greedy
-        told["tokens"] += len(text)
+        told["another text than float64's"] += bool(ran.followed)
+        told["tokens"] += len(ran.subject.texts[0])
         told["tokens that were not the best"] += sum(gap.below > 0 for gap in ran.reference.token_gaps.get(0, ()))
     return told
 
@@ -128,6 +128,45 @@ def test_a_near_tie_of_a_draft_is_no_difference_and_a_wrong_proposal_is(tmp_path
     token, margin = told[place].value  # type: ignore[misc]
     wrong = (*told[:place], told[place]._replace(value=((token + 1) % 50, margin)), *told[place + 1 :])
     assert judge(replace(plain, subject=replace(plain.subject, observations=wrong))).results["draft.proposal"]
+
+
+def changed(trace: Trace, place: int, value: Datum) -> Trace:
+    told = trace.observations
+    return replace(trace, observations=(*told[:place], told[place]._replace(value=value), *told[place + 1 :]))
+
+
+def test_everything_is_judged_on_the_way_that_a_text_went(tmp_path: Path) -> None:
+    """Behind a tie whatever is wrong is found, and nothing that is right is called wrong."""
+    path = twins(tmp_path / "twins")
+    ran = [evidence(EngineSubject(), one) for one in checkpoint_scenarios(path, draft="eagle", seed=100, count=3)]
+    assert not [found for one in ran for found in judge(one).results.values() if found]
+    one = next(one for one in ran if one.followed and one.scenario.taps)
+    request = min(one.followed)
+    told = one.subject.observations
+    last = {of.channel: place for place, of in enumerate(told) if of.key.request == request}
+    for channel, contract, other in (
+        ("commit.length", "commit.length", lambda value: value + 1),
+        ("verify.ids", "verify.ids", lambda value: (value + 1) % 60),
+        ("commit.kv", "commit.kv", lambda value: value + 1),
+        ("accept.emitted", "output.lossless", lambda value: (*value[:-1], (value[-1] + 1) % 30)),
+    ):
+        place = last[channel]
+        wrong = replace(one, subject=changed(one.subject, place, other(told[place].value)))
+        assert judge(wrong).results[contract], channel
+
+
+def test_of_a_tied_choice_only_tokens_near_the_best_are_right(tmp_path: Path) -> None:
+    (scenario,) = small(twins(tmp_path / "twins"), 1, 1, "eagle")
+    one = evidence(EngineSubject(), scenario)
+    for place, said in enumerate(one.subject.observations):
+        near = dict(one.reference.near.get(("draft.step.proposal", said.key), ()))
+        if said.channel == "draft.step.proposal" and near:
+            far = max(near, key=near.__getitem__)
+            assert min(near.values()) < 1e-4 < 0.01 < near[far]
+            wrong = replace(one, subject=changed(one.subject, place, (far, 0.0)))
+            assert judge(wrong).results["draft.proposal"]
+            return
+    raise AssertionError("no choice of the draft has tokens that come near")
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(False, Outcome.PASS), (True, Outcome.FAIL)])

@@ -23,7 +23,7 @@ import msgspec
 from draftproof.harness.hunk_counters import HunkCounters, replays
 from draftproof.harness.subjects import Unmade, make_from
 from draftproof.harness.workers.journal import Journal
-from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, Ready, SubjectSpec
+from draftproof.harness.workers.messages import Answer, AnyOrder, KernelOrder, Order, PlainOrder, Ready, SubjectSpec
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject import Subject
@@ -167,6 +167,7 @@ class _Work:
         elif isinstance(order, Order) and order.twins:
             answer = self._with_twins(order)
         else:
+            assert isinstance(order, Order | PlainOrder), f"{type(order).__name__} is no order of this worker"
             answer = self._executor.answer(order)
         return msgspec.structs.replace(answer, hunks=self._counters.effective)
 

@@ -69,9 +69,9 @@ def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
         arguments[name] = buffer
     if binding.given is not None:
         for name, values in binding.given(*_tensors(arguments)).items():
-            buffer = arguments[name]
-            assert isinstance(buffer, Buffer), f"{name} of {case.op} is no tensor"
-            held = replace(buffer, storage=buffer.storage.clone())
+            given = arguments[name]
+            assert isinstance(given, Buffer), f"{name} of {case.op} is no tensor"
+            held = replace(given, storage=given.storage.clone())
             held.tensor.copy_(values)
             arguments[name] = held
     for names, dtype in ((binding.int32, torch.int32), (binding.booleans, torch.bool)):

@@ -19,15 +19,15 @@ _ALIGNED = 64
 _OF_TORCH = ("aten", "prim", "prims")
 
 _aten = torch.ops.aten
-_EMPTY = (_aten.empty.memory_format, _aten.empty_strided.default, _aten.empty_like.default)
-_EMPTY += (_aten.new_empty.default, _aten.new_empty_strided.default)
+_EMPTY = {_aten.empty.memory_format, _aten.empty_strided.default, _aten.empty_like.default}
+_EMPTY |= {_aten.new_empty.default, _aten.new_empty_strided.default}
 
 
 class GuardedScratch(TorchDispatchMode):
     """While entered, every uninitialised tensor that is made lies between guards, full of poison."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._zones: list[tuple[torch.Tensor, slice]] = []
 
     def __torch_dispatch__(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from draftproof.reference.audit.rules import AcceptRule
 from draftproof.reference.decode import accept
 
 
-def emits(rule: AcceptRule, drafts: tuple[int, ...], own: Sequence[int]) -> tuple[int, ...]:
+def emits(rule: AcceptRule, drafts: tuple[int, ...], own: tuple[int, ...]) -> tuple[int, ...]:
     """Return what a round emits; `own` is what the target chooses at each of its places, as many as are known."""
     right = accept(drafts[: len(own)], own)
     if rule == "wrong first draft emitted" and drafts and right == 0:

@@ -65,7 +65,7 @@ class BatchedEntries:
         window = self._window(last, most)
         for step in range(1, most):
             state = {"first step": first, "target's": given}.get(rules.handed, g)
-            position = torch.zeros_like(context) + rules.position(context, step)
+            position = context + rules.offset(step)
             states.append(state)
             positions.append(position)
             slot, seen = rules.slot(step), self._seen(window, step)

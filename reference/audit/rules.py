@@ -49,7 +49,11 @@ class EntryRules(NamedTuple):
 
     def position(self, context: int, step: int) -> int:
         """Return the position of draft step 1, 2, .. after a context."""
-        return context - 1 if self.stand != "no" else context + step - 1 + self.ahead
+        return context + self.offset(step)
+
+    def offset(self, step: int) -> int:
+        """Return how far behind a context the position of draft step 1, 2, .. is."""
+        return -1 if self.stand != "no" else step - 1 + self.ahead
 
     def slot(self, step: int) -> int:
         """Return how far behind the last entry a draft step writes."""

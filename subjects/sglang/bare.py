@@ -35,7 +35,7 @@ def bare(kind: type, **attributes: Any) -> Any:
 
     What the class does not define, and nobody set, is a stub.
     """
-    made = object.__new__(_open(kind))
+    made: Any = object.__new__(_open(kind))
     vars(made).update(attributes)
     return made
 

@@ -9,7 +9,7 @@ import builtins
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ class WorkerCommit(Snapshot):
         )
         self._call(batch, steps, accepted, torch.where(kept, flat, -1), self._target(state_slots, rows * width))
 
-    def _call(self, batch: Loose, steps: list[int], accepted: Tensor, index: Tensor, target: Loose) -> None:
+    def _call(self, batch: Any, steps: list[int], accepted: Tensor, index: Tensor, target: Loose) -> None:
         module, name = self.place
         kind, width = self.source.find(module, name), index.shape[1]
         accept_lens = torch.tensor(steps, dtype=torch.int32) + 1
@@ -79,8 +79,7 @@ class WorkerCommit(Snapshot):
         elif name == "EAGLEWorker":
             worker._mamba_verify_update(batch, result, logits, info, batch.seq_lens)
         else:
-            takes = len(inspect.signature(kind.verify).parameters)
-            worker.verify(*(batch, info)[: takes - 1])
+            worker.verify(*(batch, info)[: len(inspect.signature(worker.verify).parameters)])
 
     def _target(self, state_slots: Tensor, tokens: int) -> Loose:
         """Return a target worker whose pools are the engine's."""

@@ -12,6 +12,7 @@ from draftproof.harness.workers.messages import Answer, BoundOrder, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.harness.workers.start import spawning
 from draftproof.properties.values.kernel_binding import KernelBinding
+from draftproof.properties.values.kernel_fault import KernelFault
 from draftproof.properties.values.kernel_report import KernelHeld, KernelRelease, KernelReport
 from draftproof.properties.values.verdict import Outcome, worst
 
@@ -48,7 +49,7 @@ def check_kernels(
     rows = []
     for release in releases:
         held: dict[int, KernelHeld] = {}
-        for place, one in _of_release(asked, release):
+        for place, one in runs(asked, release, [(binding, None) for binding in asked.bindings]):
             held[place] = one
             tell(release, one)
         kernels = tuple(held[place] for place in sorted(held))
@@ -63,15 +64,17 @@ def check_kernels(
     )
 
 
-def _of_release(asked: KernelsAsked, release: Release) -> Iterator[tuple[int, KernelHeld]]:
-    """Yield what became of each binding, by its place, as soon as it is known."""
+def runs(
+    asked: KernelsAsked, release: Release, wanted: Sequence[tuple[KernelBinding, KernelFault | None]]
+) -> Iterator[tuple[int, KernelHeld]]:
+    """Yield what became of each binding with the fault that is put into it, by its place, as soon as it is known."""
     spec = SubjectSpec(device="cuda" if asked.device == "cuda" else "cpu")
-    count = min(asked.workers, len(asked.bindings))
+    count = min(asked.workers, len(wanted))
     with (
         tempfile.TemporaryDirectory(prefix="draftproof-") as folder,
         Pool(spec, count, Path(folder), deadline=asked.timeout, start=spawning(MODULE)) as pool,
     ):
-        for place, binding in enumerate(asked.bindings):
+        for place, (binding, fault) in enumerate(wanted):
             if asked.device == "cpu" and not binding.interpreted:
                 yield place, _not_here(binding)
                 continue
@@ -83,11 +86,12 @@ def _of_release(asked: KernelsAsked, release: Release) -> Iterator[tuple[int, Ke
                     wheel=release.folder,
                     seed=asked.seed,
                     count=asked.examples,
+                    fault=fault,
                 )
             )
         while pool.busy:
             for answer in pool.poll(1.0):
-                yield answer.number, _held(asked.bindings[answer.number], answer)
+                yield answer.number, _held(wanted[answer.number][0], answer)
 
 
 def _not_here(binding: KernelBinding) -> KernelHeld:
@@ -97,23 +101,27 @@ def _not_here(binding: KernelBinding) -> KernelHeld:
 
 def _held(binding: KernelBinding, answer: Answer) -> KernelHeld:
     done = answer.counts.get(DONE, 0)
+    call = answer.place.step if answer.place and answer.place.step >= 0 else done
     verdict, reason = answer.outcome, answer.reason
     if answer.error in (_ABSENT, _NOT_IMPORTABLE):
-        verdict = Outcome.SKIP if answer.error == _ABSENT else Outcome.INCONCLUSIVE
+        verdict = Outcome.ABSENT if answer.error == _ABSENT else Outcome.INCONCLUSIVE
+    elif answer.stubs and not answer.failing:
+        verdict, reason = Outcome.INCONCLUSIVE, f"it uses what is not there: {', '.join(answer.stubs)}"
     elif verdict is Outcome.INCONCLUSIVE:
         reason = f"the kernel takes none of the {answer.counts.get(LEFT_OUT, 0)} generated calls"
     elif answer.failing:
-        call = answer.place.step if answer.place and answer.place.step >= 0 else done
         reason = f"call {call + 1} of {answer.counts.get(TAKEN, 0) or '?'}{f': {reason}' if reason else ''}"
     return KernelHeld(
         name=binding.name,
         op=binding.op,
         verdict=verdict,
-        calls=done + (answer.outcome is Outcome.FAIL),
+        calls=call + 1 if answer.failing else done,
         left_out=answer.counts.get(LEFT_OUT, 0),
         cannot=binding.cannot,
         first=answer.first,
         reason=reason,
         detail=answer.detail,
+        stubs=answer.stubs,
+        lacks=answer.lacks,
         seconds=answer.seconds,
     )

@@ -6,11 +6,12 @@ import importlib
 import traceback
 from collections.abc import Callable
 from itertools import chain
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.kernel_runs import divergence
+from draftproof.properties.kernels import scratch
 from draftproof.properties.kernels.adapted import adapted, calls_of, free_elements, verify
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.kernels.contract import check
@@ -99,7 +100,7 @@ def _batches(strategy: Any, seed: int, wanted: int) -> Any:
     """Yield calls, more and more of them as long as they are asked for."""
     size, start = wanted, 0
     while start < _TRIES * wanted:
-        yield examples(strategy, seed + (start << 32), size)
+        yield examples(strategy, seed + (start << 32), size, varied=False)
         start += size
         size *= 2
 
@@ -126,15 +127,18 @@ def judged(binding: KernelBinding, kernel: Any, case: KernelCase, device: str) -
         try:
             binding.call(*(arguments if not binding.modules else (kernel, *arguments)))
         except Exception as error:
-            innermost = list(traceback.walk_tb(error.__traceback__))[-1][0]
-            if binding.modules and innermost.f_code is binding.call.__code__:
+            frame, line = _innermost(error)
+            if binding.modules and frame.f_code is binding.call.__code__:
                 said = f"{type(error).__name__}: {error}"
-                raise BindingError(f"invalid call of binding {binding.name}, line {_line(error)}: {said}") from error
+                raise BindingError(f"invalid call of binding {binding.name}, line {line}: {said}") from error
             raise
 
     differences = check(binding.op, implementation, EVERY_TWIN[binding.op], case, device, free_elements(binding, case))
     return divergence(differences[0]) if differences else None
 
 
-def _line(error: Exception) -> int:
-    return list(traceback.walk_tb(error.__traceback__))[-1][1]
+def _innermost(error: Exception) -> tuple[FrameType, int]:
+    """Return where an error was raised, and the line: not in PyTorch, nor in what watches memory that is allocated."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    watching = ("torch", scratch.__name__)
+    return next(one for one in reversed(frames) if not one[0].f_globals.get("__name__", "").startswith(watching))

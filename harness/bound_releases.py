@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,9 @@ from draftproof.errors import DraftproofError
 from draftproof.harness.bound_kernels import kernel_of
 from draftproof.harness.interpreter import mend
 from draftproof.properties.values.kernel_binding import KernelBinding
+from draftproof.properties.values.kernel_fault import KernelFault
 from draftproof.subjects.kernels.packages import PACKAGES
+from draftproof.subjects.wheels.change import changed
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
 
 
@@ -27,11 +30,22 @@ class ReleasedKernels:
         mend()
         self._wheels: dict[str, WheelModules] = {}
 
-    def kernel(self, binding: KernelBinding, wheel: str) -> Any:
-        """Return a binding's kernel. Raises AbsentError, WheelImportError, BindingError and ImportError."""
+    def kernel(self, binding: KernelBinding, wheel: str, fault: KernelFault | None = None) -> Any:
+        """Return a binding's kernel, with a fault put into it if there is one.
+
+        Raises AbsentError, WheelImportError, BindingError, ChangeError and ImportError.
+        """
         if not binding.modules:
             return None
-        return kernel_of(binding, self._released(binding, wheel) if wheel else _installed(binding))
+        module = self._released(binding, wheel) if wheel else _installed(binding)
+        if fault is not None:
+            module = changed(module, fault.function or binding.kernel, fault.old, fault.new)
+        return kernel_of(binding, module)
+
+    def lacks(self, kernel: Any, wheel: str) -> dict[str, str]:
+        """Return what the module of a kernel of a wheel has a stub for, and why it is not there."""
+        module = getattr(kernel, "__module__", "")
+        return self._wheels[wheel].lacks(module) if wheel in self._wheels and module else {}
 
     def _released(self, binding: KernelBinding, folder: str) -> ModuleType:
         if folder not in self._wheels:
@@ -48,9 +62,12 @@ class ReleasedKernels:
             except WheelImportError as error:
                 last = error
                 continue
-            if hasattr(module, binding.kernel):
+            kernel = getattr(module, binding.kernel, None)
+            lacking = [one for one in binding.parameters if kernel and one not in inspect.signature(kernel).parameters]
+            if kernel is not None and not lacking:
                 return module
-            last = AbsentError(f"{name} of this release has no {binding.kernel}")
+            without = f" with the parameter {lacking[0]}" if lacking else ""
+            last = AbsentError(f"{name} of this release has no {binding.kernel}{without}")
         raise last
 
 

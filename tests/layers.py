@@ -52,6 +52,8 @@ SLOW = (
     "tests/cli/test_fuzz.py::test_a_fault_is_one_finding_and_the_campaign_goes_on",
     "tests/cli/test_shrink.py::test_a_fault_is_shrunk_in_workers",
     # Workers are started, one after another.
+    "tests/cli/test_kernel_faults.py::test_a_kernel_that_asks_what_is_not_there_never_passes",
+    "tests/cli/test_kernel_faults.py::test_faults_are_found_or_told_apart",
     "tests/cli/test_kernels.py::test_a_crash_and_a_hang_are_verdicts",
     "tests/cli/test_kernels.py::test_the_kernels_of_the_example_hold",
     "tests/cli/test_kernels.py::test_verdicts_of_kernels_of_ones_own",

@@ -16,6 +16,7 @@ from draftproof.report.text import block
 if TYPE_CHECKING:
     from draftproof.harness.bound_check import Release
     from draftproof.properties.values.kernel_binding import KernelBinding
+    from draftproof.properties.values.kernel_fault import FaultHeld, KernelFaultReport
     from draftproof.properties.values.kernel_report import KernelHeld, KernelReport
 
 EXAMPLES, TIMEOUT = 24, 600.0
@@ -77,6 +78,36 @@ def check(
     inputs.finish(json, report, report.verdict)
 
 
+@app.command("faults")
+def faults(
+    impl: Impl,
+    op: OpName = None,
+    wheel: WheelFile = None,
+    wheels: WheelFolder = None,
+    device: inputs.Device = "cpu",
+    seed: inputs.Seed = 0,
+    examples: Examples = EXAMPLES,
+    timeout: Timeout = TIMEOUT,
+    workers: subjects.Workers = subjects.WORKERS,
+    json: inputs.Json = None,
+) -> None:
+    """Put mistakes into a package's kernels, one at a time, by changing their source text: each must be found."""
+    where = inputs.device(device)
+    _ready(where)
+    from draftproof.harness.bound_check import KernelsAsked
+    from draftproof.harness.bound_faults import put_faults, table_of
+    from draftproof.harness.bound_kernels import found
+
+    bindings, module = found(impl, op), impl.partition(":")[0]
+    table = table_of(module, bindings)
+    asked = KernelsAsked(module, bindings, op, where, seed, examples, timeout, workers)
+    report = put_faults(asked, table, _releases(bindings, wheel or [], wheels), _tell_fault)
+    _show_faults(report)
+    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": where, "seed": seed}
+    screen.line(f"{report.verdict}. Again: {command('kernels', 'faults', examples=examples, **again)}", "bold")
+    inputs.finish(json, report, report.verdict)
+
+
 @app.command("slim")
 def slim_(
     wheel: Annotated[Path, typer.Argument(help="A wheel.", dir_okay=False)],
@@ -120,6 +151,27 @@ def _tell(release: Release, held: KernelHeld) -> None:
     screen.line(f"{name}{held.name}: {held.verdict}{why}, {held.seconds:.1f} s")
 
 
+def _tell_fault(release: Release, fault: FaultHeld) -> None:
+    """Print one line for a fault as soon as it is known whether it is found."""
+    name = f"{release.package} {release.version} " if release.package else ""
+    said = f"found in call {fault.calls} by its {fault.verdict}" if fault.found else f"not found, {fault.verdict}"
+    why = f" ({fault.reason})" if fault.reason and not fault.found else ""
+    screen.line(f"{name}{fault.kernel}: {fault.kind}: {fault.wrong}: {said}{why}", "" if fault.found else "red")
+
+
+def _show_faults(report: KernelFaultReport) -> None:
+    """Print a line for each kernel: its verdict, and in which call its contract found which fault."""
+    for release in report.releases:
+        rows = []
+        for held in release.clean:
+            faults = [one for one in release.faults if one.kernel == held.name]
+            calls = ", ".join(f"{one.kind} {one.calls if one.found else one.verdict}" for one in faults)
+            found = f"{sum(one.found for one in faults)} of {len(faults)}"
+            rows.append((held.name, held.op, str(held.verdict), found, calls))
+        screen.line(f"{release.package} {release.version}".strip(), "bold")
+        screen.show(("kernel", "op", "as it is", "faults found", "in call"), rows)
+
+
 def _show(report: KernelReport) -> None:
     """Print a line for each kernel and a column for each release, and then what failed."""
     names = {one.name: one.op for release in report.releases for one in release.kernels}
@@ -127,6 +179,8 @@ def _show(report: KernelReport) -> None:
     heads = [release.version or report.device for release in report.releases]
     screen.show(("kernel", "op", *heads), [(name, op, *(one[name] for one in verdicts)) for name, op in names.items()])
     for release in report.releases:
+        for what in sorted({f"{one}: {why}" for held in release.kernels for one, why in held.lacks.items()}):
+            screen.line(f"{release.package} {release.version} has a stub for {what}")
         for held in release.kernels:
             if held.first is not None:
                 screen.line(f"\n{release.package} {release.version}\n{block(held.first, of=held.name)}".lstrip(), "red")

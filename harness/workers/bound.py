@@ -42,23 +42,28 @@ class _Kernels:
         began = time.perf_counter()
         self._journal.begin(order.number)
         counts = {TAKEN: 0, LEFT_OUT: 0, DONE: 0}
+        lacks: dict[str, str] = {}
         try:
-            first = self._first(order, counts)
+            first = self._first(order, counts, lacks)
         except DraftproofError as error:
             return _said(order, Outcome.ERROR, error, counts)
         except Exception as error:
             return _said(order, Outcome.CRASH, error, counts)
-        outcome = Outcome.FAIL if first else Outcome.PASS if counts[TAKEN] else Outcome.INCONCLUSIVE
+        stubs = tuple(sorted(self._used()))
+        held = counts[TAKEN] and not stubs
+        outcome = Outcome.FAIL if first else Outcome.PASS if held else Outcome.INCONCLUSIVE
         return Answer(
             number=order.number,
             outcome=outcome,
             failures={first.contract: first} if first else {},
             first=first,
             counts=counts,
+            stubs=stubs,
+            lacks=lacks,
             seconds=round(time.perf_counter() - began, 6),
         )
 
-    def _first(self, order: BoundOrder, counts: dict[str, int]) -> Divergence | None:
+    def _first(self, order: BoundOrder, counts: dict[str, int], lacks: dict[str, str]) -> Divergence | None:
         from draftproof.harness.bound_kernels import cases, found, judged
 
         (binding,) = found(order.implementation, order.op or None)
@@ -66,7 +71,9 @@ class _Kernels:
         taken, counts[LEFT_OUT] = cases(binding, order.seed, order.count)
         counts[TAKEN] = len(taken)
         self._journal.enter("import")
-        kernel = self._releases.kernel(binding, order.wheel)
+        kernel = self._releases.kernel(binding, order.wheel, order.fault)
+        lacks.update(self._releases.lacks(kernel, order.wheel))
+        self._used().clear()
         for place, case in enumerate(taken):
             self._journal.announce(place, "kernel")
             if first := judged(binding, kernel, case, self._device):
@@ -74,10 +81,18 @@ class _Kernels:
             counts[DONE] += 1
         return None
 
+    @staticmethod
+    def _used() -> set[str]:
+        from draftproof.subjects.wheels.stubs import USED
+
+        return USED
+
     @cached_property
     def _releases(self) -> ReleasedKernels:
         from draftproof.harness.bound_releases import ReleasedKernels
+        from draftproof.harness.interpreter import untuned
 
+        untuned()
         return ReleasedKernels()
 
 

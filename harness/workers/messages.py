@@ -9,6 +9,7 @@ import msgspec
 from draftproof.harness.identity import Identity, Level, identity_of
 from draftproof.properties.diagnosis.timeline import Timeline
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.kernel_fault import KernelFault
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome
@@ -64,7 +65,7 @@ class BoundOrder(Value, frozen=True, kw_only=True, tag="bound"):
     """Calls of somebody's kernel, `count` generated from `seed` for a binding, up to the first that fails.
 
     `implementation` is MODULE:NAME, `op` what its op is if it is no binding. `wheel` is a folder with the unpacked
-    release whose kernel it is, "" for what is installed.
+    release whose kernel it is, "" for what is installed. A `fault` is put into the kernel before.
     """
 
     number: int
@@ -73,6 +74,7 @@ class BoundOrder(Value, frozen=True, kw_only=True, tag="bound"):
     wheel: str = ""
     seed: int = 0
     count: int = 1
+    fault: KernelFault | None = None
 
 
 AnyOrder = Order | PlainOrder | KernelOrder | BoundOrder
@@ -105,10 +107,11 @@ class Answer(Value, frozen=True, kw_only=True):
 
     `judged` names contracts, `failures` has the first divergence of each that failed, and `first` is the first of all.
     `bins` is what was covered, `counts` what was exercised, `beyond` the counts that no such scenario of this subject
-    can reach, `channels` what it reported; `hunks` names the patched ones that have had an effect in this worker. The
-    others are of a crash, a hang or an error: `place` is the journal's last entry, `error` the kind,
-    `message` the first line of the subject's exception ("" if the process died), `reason` all in one line, `detail` the
-    traceback, the stacks or the signal.
+    can reach, `channels` what it reported; `hunks` names the patched ones that have had an effect in this worker.
+    `stubs` names what somebody's kernel used that is not there, and a stub stood for, `lacks` what of that its module
+    has, and why it is not there. The others are of a crash, a hang or an error: `place` is the journal's last entry,
+    `error` the kind, `message` the first line of the subject's exception ("" if the process died), `reason` all in one
+    line, `detail` the traceback, the stacks or the signal.
     """
 
     number: int
@@ -131,6 +134,8 @@ class Answer(Value, frozen=True, kw_only=True):
     worker: int = -1
     hunks: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
+    lacks: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[str, ...]:

@@ -63,10 +63,10 @@ def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
     """Return the call as the binding's kernel takes it, None if it cannot be made so. Raises BindingError."""
     arguments = dict(case.arguments)
     for name, value in binding.invalid.items():
-        buffer = _without_invalid(case, name, value)
-        if buffer is None:
+        without = _without_invalid(case, name, value)
+        if without is None:
             return None
-        arguments[name] = buffer
+        arguments[name] = without
     if binding.given is not None:
         for name, values in binding.given(*_tensors(arguments)).items():
             given = arguments[name]

@@ -105,7 +105,8 @@ def explain(one: WrongArgument) -> rel.KernelRelation | None:
 
 def _telling(values: torch.Tensor) -> bool:
     """Return whether elements identify themselves: those of the ring do; small integers and near floats do not."""
-    return not values.is_floating_point() and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
+    whole = values.dtype != torch.bool and not values.is_floating_point()
+    return whole and bool((values.abs() >> 32 > 0).double().mean() > 0.5)
 
 
 def _displaced(one: WrongArgument, rows: Rows) -> rel.RowElsewhere | None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.conjecture.engine import ConjectureRunner
 from hypothesis.strategies import SearchStrategy
 
 T = TypeVar("T")
 
 
-def examples(strategy: SearchStrategy[T], seed_: int, count: int) -> list[T]:
-    """Return `count` examples, a function of the arguments only; the first is always the smallest there is."""
+def examples(strategy: SearchStrategy[T], seed_: int, count: int, *, varied: bool = True) -> list[T]:
+    """Return `count` examples, a function of the arguments only; the first is always the smallest there is.
+
+    With `varied`, as Hypothesis has it, many are made from the one before; without, each is drawn by itself.
+    """
     found: list[T] = []
 
     @seed(seed_)
@@ -32,7 +36,7 @@ def examples(strategy: SearchStrategy[T], seed_: int, count: int) -> list[T]:
     def collect(example: T) -> None:
         found.append(example)
 
-    with _no_constants_of_sources():
+    with _no_constants_of_sources(), nullcontext() if varied else _each_by_itself():
         collect()
     return found
 
@@ -54,6 +58,17 @@ def sampled(values: Iterable[T]) -> SearchStrategy[T]:
 def _sampled(values: tuple[Any, ...], _types: tuple[type, ...]) -> SearchStrategy[Any]:
     """Make the strategy; types tell False from 0, which are equal."""
     return st.sampled_from(values)
+
+
+@contextmanager
+def _each_by_itself() -> Iterator[None]:
+    """Draw each example anew: of small cases that are made from others most are the same."""
+    original = ConjectureRunner.generate_mutations_from
+    ConjectureRunner.generate_mutations_from = lambda *_: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ConjectureRunner.generate_mutations_from = original  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -25,7 +25,8 @@ class KernelBinding:
     memory, outermost first, as digits of dimensions: "0|21" has dimensions 1 and 2 packed, 1 innermost, and gaps
     between rows of 0; "*" are all others. `int32` names integers that are so wide only, `booleans` those that are true
     or false. `invalid` says what stands for an index that does not exist, None if the kernel cannot be given any.
-    `interpreted` is False of a kernel that Triton's interpreter cannot run. `cannot` says all this to a reader.
+    `parameters` names those without which the kernel of a release does not serve the op at all. `interpreted` is False
+    of a kernel that Triton's interpreter cannot run. `cannot` says all this to a reader.
 
     The others are functions of the op's arguments. `given` returns what arguments must hold, where the kernel knows one
     value of them only, `limit` whether a call is one that it can serve at all (others are left out), and `undefined`
@@ -46,6 +47,7 @@ class KernelBinding:
     given: Callable[..., Mapping[str, Any]] | None = None
     limit: Callable[..., bool] | None = None
     undefined: Callable[..., Mapping[str, Any]] | None = None
+    parameters: tuple[str, ...] = ()
     interpreted: bool = True
     cannot: str = ""
 

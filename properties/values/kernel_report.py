@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Divergence, Outcome
 
@@ -9,7 +11,9 @@ from draftproof.properties.values.verdict import Divergence, Outcome
 class KernelHeld(Value, frozen=True, kw_only=True):
     """One kernel of one release: `calls` were made, `left_out` are generated ones that it does not take.
 
-    SKIP is the verdict of a kernel that the release does not have, INCONCLUSIVE of one that cannot be imported here.
+    ABSENT is the verdict of a kernel that the release does not have, INCONCLUSIVE of one that cannot be imported here,
+    or used one of `stubs`: of what is not there, and something without a value stood for. `lacks` has all of that which
+    its module imports, used or not, and why it is not there.
     """
 
     name: str
@@ -21,6 +25,8 @@ class KernelHeld(Value, frozen=True, kw_only=True):
     first: Divergence | None = None
     reason: str = ""
     detail: str = ""
+    stubs: tuple[str, ...] = ()
+    lacks: Mapping[str, str] = {}
     seconds: float = 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from draftproof.properties.values.kernel_binding import binding
 from draftproof.subjects.kernels.common import FLOATS, heads_of, no_checkpoints
 
 _RULE = "fla.ops.gated_delta_rule"
+# What the products of a chunk's triangular solve are computed in, where a GPU has TF32.
+_SOLVED_IN = "SOLVE_TRIL_DOT_PRECISION"
 _UPDATE = {
     "dtypes": FLOATS,
     "invalid": {"state_slots": None},
@@ -60,7 +63,17 @@ def fused_recurrent_gated_delta_rule(
 
 
 @binding(
-    "gdn_update", f"{_RULE}.chunk", kernel="chunk_gated_delta_rule", draws={"shortest": 1}, interpreted=False, **_UPDATE
+    "gdn_update",
+    f"{_RULE}.chunk",
+    kernel="chunk_gated_delta_rule",
+    draws={"shortest": 1},
+    interpreted=False,
+    **_UPDATE
+    | {
+        "dtypes": ("float32",),
+        "cannot": f"TF32, in which it multiplies float32 unless it is told otherwise; narrower types, which it rounds"
+        f" states between chunks to; {_UPDATE['cannot']}; Triton's interpreter",
+    },
 )
 def chunk_gated_delta_rule(
     kernel: Any,
@@ -77,6 +90,10 @@ def chunk_gated_delta_rule(
     checkpoint_slots: Tensor,
     checkpoint_steps: Tensor,
 ) -> None:
+    import triton.language as tl
+
+    for module in [one for name, one in sys.modules.items() if name.startswith("fla.ops.") and _SOLVED_IN in vars(one)]:
+        setattr(module, _SOLVED_IN, tl.constexpr("ieee"))
     _update(kernel, out, ssm, qkv, (a, b), (a_log, dt_bias), state_slots, cu_seqlens)
 
 

@@ -167,6 +167,7 @@ def _all_drafts(
 @binding(
     "greedy_accept",
     "sglang.kernels.ops.speculative.dflash",
+    "sglang.srt.speculative.dflash_utils",
     kernel="_fused_correct_drafts_and_bonus_kernel",
     layout={"correct_len": "0", "bonus": "0", "input_ids": "01", "target_tokens": "01"},
     int32=("correct_len",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ _SCATTER = (
 )
 _GATED = (
     "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent",
+    "sglang.kernels.ops.attention.fla.fused_sigmoid_gating_recurrent",
     "sglang.srt.layers.attention.fla.fused_sigmoid_gating_recurrent",
 )
 
@@ -34,8 +36,11 @@ def fused_mamba_state_scatter_with_mask(
 ) -> None:
     layers, size = pool.shape[:2]
     elements, rows = pool[0, 0].numel(), torch.arange(len(state_slots), dtype=torch.int32, device=pool.device)
+    # Where a release does not ask for it, a request's row of steps is its place in the batch.
+    asked = {"src_indices_raw_ptr": rows, "total_requests": len(state_slots)}
+    more = [value for name, value in asked.items() if name in kernel.arg_names]
     kernel[(len(state_slots), layers, -(-elements // 1024))](
-        steps, pool, state_slots, last_correct_step_indices, rows, elements, *steps.stride()[:3], *pool.stride()[:2],
+        steps, pool, state_slots, last_correct_step_indices, *more, elements, *steps.stride()[:3], *pool.stride()[:2],
         steps.shape[1], steps.shape[2], size, BLOCK_SIZE=1024,
     )  # fmt: skip
 
@@ -123,6 +128,12 @@ def causal_conv1d_fn(
     out[first:last] = made.transpose(0, 1)[first:last]
 
 
+def _packed(kernel: Any, stride: str, tensor: Tensor) -> Tensor:
+    """Return a tensor as the kernel takes it: without gaps, unless it asks for their stride."""
+    launched = vars(sys.modules[kernel.__module__])["fused_sigmoid_gating_delta_rule_update_kernel"]
+    return tensor if stride in launched.arg_names else tensor.contiguous()
+
+
 _GATES = {"a": "01", "b": "01", "a_log": "0", "dt_bias": "0", "state_slots": "0"}
 
 
@@ -130,12 +141,14 @@ _GATES = {"a": "01", "b": "01", "a_log": "0", "dt_bias": "0", "state_slots": "0"
     "gdn_verify",
     *_GATED,
     kernel="fused_sigmoid_gating_delta_rule_update",
+    parameters=("intermediate_states_buffer",),
     dtypes=FLOATS,
     layout={**_GATES, "a": "012", "b": "012", "qkv": "012", "ssm": "0|132", "states": "01243"},
     invalid={"state_slots": -1},
     int32=("state_slots",),
     undefined=lambda *arguments: {"out": arguments[8] < 0},
-    cannot="states lie as value size by key size; outputs of rows without a slot stay undefined",
+    cannot="states lie as value size by key size; in older releases without gaps, for which the binding copies"
+    " them; outputs of rows without a slot stay undefined",
 )
 def fused_sigmoid_gating_verify(
     kernel: Any,
@@ -151,16 +164,20 @@ def fused_sigmoid_gating_verify(
 ) -> None:
     batch, width, heads = a.shape
     q, k, v = heads_of(qkv.flatten(0, 1), heads, *ssm.shape[2:])
-    rows = torch.arange(batch, dtype=torch.int32, device=a.device)
+    rows, pool = (
+        torch.arange(batch, dtype=torch.int32, device=a.device),
+        _packed(kernel, "stride_h0_source", ssm.transpose(2, 3)),
+    )
     made = kernel(
         A_log=a_log, a=a.flatten(0, 1), dt_bias=dt_bias, softplus_beta=1.0, softplus_threshold=20.0, q=q, k=k, v=v,
-        b=b.flatten(0, 1), initial_state_source=ssm.transpose(2, 3), initial_state_indices=state_slots,
+        b=b.flatten(0, 1), initial_state_source=pool, initial_state_indices=state_slots,
         use_qk_l2norm_in_kernel=True,
         cu_seqlens=torch.arange(0, batch * width + 1, width, dtype=torch.int32, device=a.device), is_kda=False,
         disable_state_update=True, intermediate_states_buffer=states.transpose(3, 4),
         intermediate_state_indices=torch.where(state_slots < 0, -1, rows), cache_steps=width,
     )  # fmt: skip
     out.copy_(made.reshape(out.shape))
+    ssm.copy_(pool.transpose(2, 3))
 
 
 @binding(
@@ -173,7 +190,9 @@ def fused_sigmoid_gating_verify(
     int32=("state_slots", "cu_seqlens"),
     given=no_checkpoints,
     undefined=lambda *arguments: of_no_slot(arguments[0], arguments[8], arguments[9]),
-    cannot="states lie as value size by key size; checkpoints; outputs of sequences without a slot stay undefined",
+    cannot="states lie as value size by key size; in older releases without gaps, for which the binding copies"
+    " them, and gates, too;"
+    " checkpoints; outputs of sequences without a slot stay undefined",
 )
 def fused_sigmoid_gating_update(
     kernel: Any,
@@ -191,10 +210,12 @@ def fused_sigmoid_gating_update(
     checkpoint_steps: Tensor,
 ) -> None:
     q, k, v = heads_of(qkv, a.shape[1], *ssm.shape[2:])
+    pool = _packed(kernel, "stride_h0_source", ssm.transpose(2, 3))
     made = kernel(
-        A_log=a_log, a=a, dt_bias=dt_bias, softplus_beta=1.0, softplus_threshold=20.0, q=q, k=k, v=v, b=b,
-        initial_state_source=ssm.transpose(2, 3), initial_state_indices=state_slots, use_qk_l2norm_in_kernel=True,
-        cu_seqlens=cu_seqlens, is_kda=False,
+        A_log=a_log, a=_packed(kernel, "stride_a", a), dt_bias=dt_bias, softplus_beta=1.0, softplus_threshold=20.0,
+        q=q, k=k, v=v, b=_packed(kernel, "stride_b", b), initial_state_source=pool, initial_state_indices=state_slots,
+        use_qk_l2norm_in_kernel=True, cu_seqlens=cu_seqlens, is_kda=False,
     )  # fmt: skip
     first, last = int(cu_seqlens[0]), int(cu_seqlens[-1])
     out[first:last] = made.reshape(out.shape)[first:last]
+    ssm.copy_(pool.transpose(2, 3))

@@ -18,7 +18,7 @@ from typing import Any
 
 from draftproof.errors import DraftproofError
 from draftproof.subjects.wheels.guards import is_guarded
-from draftproof.subjects.wheels.stubs import StubModule, stub_of
+from draftproof.subjects.wheels.stubs import StubModule, meant, stub_of
 from draftproof.subjects.wheels.unpack import WheelError
 
 _BOOTSTRAP = ("importlib._bootstrap", "importlib._bootstrap_external")
@@ -74,6 +74,17 @@ class WheelModules:
     def find(self, name: str, attribute: str) -> Any:
         """Return what a module of the wheel defines; None if the wheel lacks it. Raises WheelImportError."""
         return getattr(self.module(name), attribute, None) if self.has(name) else None
+
+    def lacks(self, name: str) -> dict[str, str]:
+        """Return what a module of the wheel has imported and is a stub, each with the reason why it is not there."""
+        stubs = {meant(value) for value in vars(sys.modules[name]).values()} if name in sys.modules else set()
+        return {one: self._reason(one) for one in sorted(stubs - {""})}
+
+    def _reason(self, stub: str) -> str:
+        for name, why in self.failed.items():
+            if f"{stub}.".startswith(f"{name}."):
+                return f"{name} failed: {why}"
+        return f"{stub.partition('.')[0]} is not installed here"
 
     def holds(self, file: str) -> bool:
         """Return whether a source file belongs to the wheel."""

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+USED: set[str] = set()
+"""Names of stubs that were called, or asked for a value: what was computed since may hang on what is not there."""
+
 
 class StubBase:
     """In place of a stub among the bases of a class."""
@@ -33,6 +36,7 @@ class Stub:
         return Stub(f"{self._name}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        USED.add(self._name)
         if len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], Stub):
             return args[0]
         return Stub(f"{self._name}()")
@@ -41,21 +45,27 @@ class Stub:
         return () if any(isinstance(base, type) for base in bases) else (StubBase,)
 
     def __bool__(self) -> bool:
+        USED.add(self._name)
         return False
 
     def __len__(self) -> int:
+        USED.add(self._name)
         return 0
 
     def __iter__(self) -> Iterator[Any]:
+        USED.add(self._name)
         return iter(())
 
     def __contains__(self, item: object) -> bool:
+        USED.add(self._name)
         return False
 
     def __getitem__(self, key: object) -> Any:
+        USED.add(self._name)
         return Stub(f"{self._name}[]")
 
     def __enter__(self) -> Any:
+        USED.add(self._name)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -67,6 +77,7 @@ class Stub:
     __ror__ = __or__
 
     def __lt__(self, other: object) -> bool:
+        USED.add(self._name)
         return False
 
     __gt__ = __le__ = __ge__ = __lt__
@@ -88,6 +99,13 @@ class StubModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return stub_of(self.__name__, name)
+
+
+def meant(value: object) -> str:
+    """Return the name of what a stub stands for; "" of anything else."""
+    if isinstance(value, Stub):
+        return value._name
+    return value.__name__ if isinstance(value, StubModule) else ""
 
 
 def stub_of(module: str, name: str) -> Stub:

@@ -115,7 +115,9 @@ def test_a_wrong_binding_is_told(name, tmp_path, monkeypatch, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_wrong_words_are_told(own, tmp_path, capsys):
+def test_wrong_words_are_told(own, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
     def said(*words: str) -> str:
         assert run(["kernels", "check", *words]) == 2
         return capsys.readouterr().err

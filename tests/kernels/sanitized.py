@@ -14,6 +14,7 @@ from pathlib import Path
 
 from draftproof.harness.bound_kernels import BUILT_IN, cases, found, judged
 from draftproof.harness.bound_releases import ReleasedKernels
+from draftproof.harness.interpreter import untuned
 from draftproof.harness.kernel_runs import cases as own_cases
 from draftproof.harness.kernel_runs import diverges
 from draftproof.harness.wheels import wheels_of
@@ -45,6 +46,7 @@ def main() -> int:
 def _runs(given: argparse.Namespace) -> Iterator[tuple[str, object]]:
     for op in () if given.skip_own else OPS:
         yield op, lambda op=op: _own(op, given.examples, given.device)
+    untuned()
     released = ReleasedKernels()
     for package in BUILT_IN:
         files = [file for file in given.wheel if file.name.startswith((f"{package}-", f"{package}_"))]

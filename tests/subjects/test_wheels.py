@@ -7,7 +7,9 @@ import zipfile
 
 import pytest
 
+from draftproof.subjects.wheels.change import ChangeError, changed, changed_text
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
+from draftproof.subjects.wheels.stubs import USED
 from draftproof.subjects.wheels.unpack import WheelError, named_by, unpacked
 
 MODULES = {
@@ -142,3 +144,29 @@ def test_a_name_says_package_and_version():
     from pathlib import Path
 
     assert named_by(Path("sglang-0.5.10.post1-cp311-cp311-manylinux_2_34_x86_64.whl")) == ("sglang", "0.5.10.post1")
+
+
+def test_what_a_module_lacks_is_listed_and_what_is_asked_of_a_stub_is_noted(modules):
+    real = modules.module("tinywheel.real")
+    assert modules.lacks("tinywheel.real") == dict.fromkeys(
+        ("not_installed", "not_installed.deep.down", "not_installed.ops.Base", "not_installed.ops.fused"),
+        "not_installed is not installed here",
+    )
+    USED.clear()
+    assert real.twice(1) == 2
+    assert not USED
+    assert not real.down.available()
+    assert {"not_installed.deep.down.available", "not_installed.deep.down.available()"} >= USED
+    assert USED
+
+
+def test_a_text_is_changed_in_one_function_or_refused(modules):
+    real = modules.module("tinywheel.real")
+    made = changed(real, "twice", "2 * x", "4 * x")
+    assert (real.twice(1), made.twice(1), made.thrice(1)) == (2, 4, 3)
+    with pytest.raises(ChangeError, match="invalid text '5' of a fault: expected once in twice of tiny, not 0 times"):
+        changed_text(MODULES["tinywheel/real.py"], "twice", "5", "", "tiny")
+    with pytest.raises(ChangeError, match="expected once in twice of tiny, not 2 times"):
+        changed_text(MODULES["tinywheel/real.py"], "twice", "x", "", "tiny")
+    with pytest.raises(ChangeError, match="invalid function 'nice' of a fault: expected one of this name in tiny"):
+        changed_text(MODULES["tinywheel/real.py"], "nice", "x", "", "tiny")

@@ -51,7 +51,8 @@ def sample_indices(draw: Draw) -> Arguments:
     batch = draw(st.integers(1, 6))
     drafts = bf.numbers(draw, (batch,), 4)
     drafts[draw(st.integers(0, batch - 1))] = 0
-    valid = torch.minimum(bf.numbers(draw, (batch,), 5, 1), drafts + 1)
+    # Of requests without drafts, some sample nothing: what is left of their prompts is longer than a step.
+    valid = torch.minimum(bf.numbers(draw, (batch,), 5, 1), drafts + 1) - bf.numbers(draw, (batch,), 1) * (drafts == 0)
     extra = bf.numbers(draw, (batch,), 3) * (drafts == 0)
     return {
         "indices": bf.unwritten(draw, (batch,), torch.int64),

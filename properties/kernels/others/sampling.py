@@ -24,8 +24,9 @@ def _drafts(draw: Draw, most: int, vocabulary: int) -> tuple[int, torch.Tensor, 
 
 
 def _probabilities(draw: Draw, rows: int, vocabulary: int) -> Buffer:
-    """Draw rows that sum to one, many of their entries zero."""
-    marks = bf.numbers(draw, (rows, vocabulary - 1), _PARTS).sort(1).values
+    """Draw rows that sum to one; of some, many entries are zero."""
+    step = draw(st.sampled_from((1, _PARTS // 4)))
+    marks = bf.numbers(draw, (rows, vocabulary - 1), _PARTS // step).sort(1).values * step
     edges = torch.cat((torch.zeros(rows, 1, dtype=torch.int64), marks, torch.full((rows, 1), _PARTS)), 1)
     return bf.place(draw, (edges.diff(dim=1) / _PARTS).float())
 
@@ -59,7 +60,7 @@ def rejection_random(draw: Draw) -> Arguments:
         "target_probs": _probabilities(draw, len(drafts), vocabulary),
         "bonus": bf.index(draw, bf.numbers(draw, (batch,), 99, 50)),
         "recovered": bf.index(draw, bf.numbers(draw, drafts.shape, 49, 40)),
-        "uniform": bf.place(draw, bf.numbers(draw, drafts.shape, 15).double() / 16),
+        "uniform": bf.place(draw, bf.numbers(draw, drafts.shape, 7).double() / 8),
         "greedy": bf.index(draw, bf.numbers(draw, (batch,), 4) == 0),
     }
 

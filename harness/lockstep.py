@@ -198,6 +198,10 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
         for again in trace.duplicates:
             raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
+        for channel, key, _value in trace.observations:
+            if not -1 <= key.request < len(scenario.requests):
+                known = f"0 to {len(scenario.requests) - 1}, or -1 for none"
+                raise MalformedTraceError(f"invalid {channel} {key}: expected a request from {known}")
         for problem in malformed(trace):
             raise MalformedTraceError(problem)
     except (KeyboardInterrupt, TimeLimitError):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import (
@@ -49,6 +50,11 @@ def _require_model(scenario: Scenario, limits: Limits) -> None:
     if kind not in limits.models:
         hint = "; name one with --model" if limits.models == ("checkpoint",) else ""
         raise UnfitError(f"invalid model {kind!r}: expected {' or '.join(limits.models)}, for this subject{hint}")
+    if isinstance(model, Checkpoint) and limits.architectures:
+        architecture = read_config(model.path).architecture
+        if architecture not in limits.architectures:
+            takers = f"{' or '.join(limits.architectures)}, for this subject"
+            raise UnfitError(f"invalid architecture {architecture!r} of {model.path}: expected {takers}")
     if draft not in limits.drafts:
         raise UnfitError(f"invalid draft {draft!r}: expected one that the subject has, {', '.join(limits.drafts)}")
 

@@ -34,6 +34,8 @@ def write(model: Model, out: Out, weights: Weights = None, seed: Seed = 0) -> No
 
     if not model.is_dir():
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise inputs.InputError(f"invalid --out '{out}': it is there; expected a new or an empty directory")
     try:
         written = write_head(model, out, weights, seed)
     except OSError as error:

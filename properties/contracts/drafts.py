@@ -134,10 +134,8 @@ CONTRACTS = (
     contract(
         "draft.verified",
         _verified,
-        ("round.drafts", "propose.tokens"),
-        partial=("propose.tokens",),
-        whole=False,
-        concerns=lambda evidence: "round.drafts" in evidence.subject.channels,
+        ("round.drafts",),
+        also=("propose.tokens",),
         cites="S-FOLLOW-2, S-PLAN-4, S-PLAN-5",
         minimum=f"scenarios {_PROPOSED}",
     ),

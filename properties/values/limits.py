@@ -5,9 +5,10 @@ A scenario that asks for more is fitted (properties/fit.py); what follows for ve
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Match
@@ -62,6 +63,12 @@ class Limits(Value, frozen=True, kw_only=True):
     variants: tuple[Variant, ...] = VARIANTS
     finish: Finish = "cut"
     start_seconds: Annotated[float, Meta(ge=0)] = 0.0
+
+    def __post_init__(self) -> None:
+        """Take an empty tuple of models or drafts for all of them."""
+        for name, all_of_them in (("models", get_args(Models)), ("drafts", ALGORITHMS)):
+            if not getattr(self, name):
+                force_setattr(self, name, all_of_them)
 
 
 NO_LIMITS = Limits()

@@ -30,9 +30,13 @@ def test_given_tensors_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture
     options = ["head", "write", "--model", str(path), "--out", str(out)]
     assert run(options) == 0
     tensors = load_file(out / "model.safetensors")
+    assert run(options) == 2
+    assert "expected a new or an empty directory" in capsys.readouterr().err
+    options = [*options[:-1], str(tmp_path / "other")]
     save_file({name: 2 * tensor for name, tensor in tensors.items()}, file)
     assert run([*options, "--weights", str(file)]) == 0
-    assert (load_file(out / "model.safetensors")["fc.weight"] == 2 * tensors["fc.weight"]).all()
+    assert (load_file(tmp_path / "other" / "model.safetensors")["fc.weight"] == 2 * tensors["fc.weight"]).all()
+    options = [*options[:-1], str(tmp_path / "third")]
     for broken, told in (
         ({name: tensor for name, tensor in tensors.items() if name != "fc.weight"}, "fc.weight is missing"),
         ({**tensors, "fc.bias": tensors["fc.weight"][0]}, "fc.bias is unknown"),

@@ -166,6 +166,11 @@ def _untyped(trace: Trace) -> Trace:
     return replace(trace, observations=(first._replace(value=(7, 7)), *rest))
 
 
+def _of_nobody(trace: Trace) -> Trace:
+    first, *rest = trace.observations
+    return replace(trace, observations=(first._replace(key=first.key._replace(request=99)), *rest))
+
+
 def _mute_of_a_bonus(trace: Trace) -> Trace:
     kept = trace.channels - {"accept.bonus"}
     return replace(trace, channels=kept, observations=tuple(one for one in trace.observations if one.channel in kept))
@@ -181,6 +186,7 @@ def _bonus_not_observed(trace: Trace) -> Trace:
     [
         (_twice, "MalformedTraceError: .* is reported twice"),
         (_untyped, r"MalformedTraceError: invalid [a-z.]+ Key\(.*\): \(7, 7\): expected "),
+        (_of_nobody, r"MalformedTraceError: invalid [a-z.]+ Key\(.*99.*\): expected a request from 0 to \d+, or -1"),
         (_silent, "MalformedTraceError: the trace lacks accept.bonus, .*, which its subject declares"),
         (_mute_of_a_bonus, "MalformedTraceError: the trace lacks accept.bonus, which its subject declares"),
         (lambda _trace: None, r"MalformedTraceError: run\(\) returned None: expected a Trace"),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from draftproof.properties.fit import UnfitError, fit, fitted
+from draftproof.properties.fit import UnfitError, _require_model, fit, fitted
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.validate import is_valid
 from tests.drawn import generate
+from tests.properties.configs import LLAMA
 
 DRAWN = generate(7, 60, ALGORITHMS)
 TIGHT = Limits(
@@ -116,3 +119,15 @@ def test_pages_taken_ahead_are_there_for_all() -> None:
         longest = [min(one.memory.max_len, len(of.prompt) + of.budget) + 2 * one.steps + 1 for of in one.requests]
         assert made.memory.pages >= sum(-(-tokens // one.memory.page_size) for tokens in longest)
         assert fit(one, Limits(allocation="ahead", preempts=True)) == one
+
+
+def test_no_models_and_no_drafts_named_are_any():
+    assert Limits(models=(), drafts=()) == Limits()
+
+
+def test_an_architecture_that_a_subject_does_not_take_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    scenario = replace(DRAWN[0], model=Checkpoint(path=str(tmp_path), vocab=67))
+    _require_model(scenario, Limits(architectures=("LlamaForCausalLM",)))
+    with pytest.raises(UnfitError, match=r"'LlamaForCausalLM' of .*: expected Nothing or Other, for this subject"):
+        fit(scenario, Limits(architectures=("Nothing", "Other")))

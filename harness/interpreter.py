@@ -23,7 +23,7 @@ def mend() -> None:
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
     untuned()
-    torch.cpu.device = getattr(torch.cpu, "device", lambda _: nullcontext())
+    torch.cpu.device = getattr(torch.cpu, "device", lambda _: nullcontext())  # type: ignore[attr-defined]
     original = InterpreterBuilder.create_splat
     if getattr(original, "is_mended", False):
         return

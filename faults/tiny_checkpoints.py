@@ -9,7 +9,7 @@
 |---|---|---|
 | glm4-moe | Glm4MoeForCausalLM | 3 (`--mtp-layers`) |
 | deepseek-v3 | DeepseekV3ForCausalLM | 2 |
-| deepseek-lite | DeepseekV3ForCausalLM, whose queries have no latent | none |
+| deepseek-lite | DeepseekV3ForCausalLM, whose queries have no latent and whose projections have biases | none |
 | qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
 | qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are stored as one tensor | 1, as `mtp.*` |
 | mimo | MiMoForCausalLM, a Qwen2 model | 2, as `model.mtp_layers.*` |
@@ -126,8 +126,8 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     shared = shared_tensors(seed)
     for name, architecture, fields, layers in (
         ("glm4-moe", "Glm4MoeForCausalLM", GLM4_MOE, mtp_layers),
-        ("deepseek-v3", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "attention_bias": True}, 2),
-        ("deepseek-lite", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "q_lora_rank": None}, 0),
+        ("deepseek-v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3, 2),
+        ("deepseek-lite", "DeepseekV3ForCausalLM", {**DEEPSEEK_V3, "q_lora_rank": None, "attention_bias": True}, 0),
     ):
         target = write(model(architecture, fields, num_mtp_layers=layers), directory / name, shared)
         sparse = {"num_hidden_layers": layers, "first_k_dense_replace": 0, "num_mtp_layers": 0}
@@ -331,6 +331,8 @@ def _drawn(name: str, weight: Tensor, source: torch.Generator, shared: dict[str,
     for ending in _SHARED:
         if name.endswith(ending):
             return shared[ending] - (less if weight.dim() == 1 else 0.0)
+    if name.endswith("o_proj.bias"):
+        return _SMALL * noise
     if name.endswith(("bias", "A_log")):
         return 0.3 * noise
     if weight.dim() == 1:

@@ -125,9 +125,9 @@ class _RequestTrace:
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._target, self._draft, self._states, self._finish, self._memo = models
         self.gaps: list[float] = []
-        self.near: dict[tuple[str, Key], tuple[tuple[int, float], ...]] = {}
-        self._followed: tuple[int, ...] = ()
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
+        self.near = Near()
+        self._followed: tuple[int, ...] = ()
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
         self._linear = tuple(layer for layer, kind in kinds if kind == "linear_attention")

@@ -13,6 +13,7 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen, subjects
 from draftproof.cli.groups import taking
+from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.subject_choice import BUILT_IN
@@ -113,7 +114,8 @@ def _exceptions(report: CheckReport) -> list[Verdict]:
     """Return the verdicts to list; where no scenario ran to its end, that alone says why nothing was exercised."""
     listed = [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]
     broken = [one for one in listed if one.verdict is not Outcome.INCONCLUSIVE]
-    return listed if report.counts.get("scenarios") or not broken else broken
+    ran = any(one.scenarios for one in report.contracts if not one.name.startswith(PREFIX))
+    return listed if ran or not broken else broken
 
 
 def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,7 @@ from draftproof.report.commands import command
 from draftproof.report.text import block
 
 if TYPE_CHECKING:
-    from draftproof.harness.bound_check import Release
+    from draftproof.harness.bound_check import KernelsAsked, Release
     from draftproof.properties.values.kernel_binding import KernelBinding
     from draftproof.properties.values.kernel_fault import FaultHeld, KernelFaultReport
     from draftproof.properties.values.kernel_report import KernelHeld, KernelReport
@@ -62,18 +64,12 @@ def check(
 
     Triton kernels are interpreted on a CPU and compiled on a GPU; each runs in a worker process.
     """
-    where = inputs.device(device)
-    _ready(where)
-    from draftproof.harness.bound_check import KernelsAsked, check_kernels
-    from draftproof.harness.bound_kernels import found
+    from draftproof.harness.bound_check import check_kernels
 
-    bindings = found(impl, op)
-    releases = _releases(bindings, wheel or [], wheels)
-    module = impl.partition(":")[0]
-    asked = KernelsAsked(module, bindings, op, where, seed, examples, timeout, workers)
-    report = check_kernels(asked, releases, _tell)
+    with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
+        report = check_kernels(asked, releases, _tell)
     _show(report)
-    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": where, "seed": seed}
+    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
     screen.line(f"{report.verdict}. Again: {command('kernels', 'check', examples=examples, **again)}", "bold")
     inputs.finish(json, report, report.verdict)
 
@@ -92,18 +88,12 @@ def faults(
     json: inputs.Json = None,
 ) -> None:
     """Put mistakes into a package's kernels, one at a time, by changing their source text: each must be found."""
-    where = inputs.device(device)
-    _ready(where)
-    from draftproof.harness.bound_check import KernelsAsked
     from draftproof.harness.bound_faults import put_faults, table_of
-    from draftproof.harness.bound_kernels import found
 
-    bindings, module = found(impl, op), impl.partition(":")[0]
-    table = table_of(module, bindings)
-    asked = KernelsAsked(module, bindings, op, where, seed, examples, timeout, workers)
-    report = put_faults(asked, table, _releases(bindings, wheel or [], wheels), _tell_fault)
+    with _asked(impl, op, wheel, wheels, device, seed, examples, timeout, workers) as (asked, releases):
+        report = put_faults(asked, table_of(asked.module, asked.bindings), releases, _tell_fault)
     _show_faults(report)
-    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": where, "seed": seed}
+    again = {"impl": impl, "op": op, "wheel": wheel, "wheels": wheels, "device": asked.device, "seed": seed}
     screen.line(f"{report.verdict}. Again: {command('kernels', 'faults', examples=examples, **again)}", "bold")
     inputs.finish(json, report, report.verdict)
 
@@ -122,12 +112,36 @@ def slim_(
     screen.line(f"{made}: {made.stat().st_size / 1e6:.1f} MB of {wheel.stat().st_size / 1e6:.1f} MB")
 
 
-def _ready(device: inputs.DeviceName) -> None:
-    """Have Triton interpreted on a CPU, which it wants to know before it is imported."""
-    if device == "cpu":
+@contextmanager
+def _asked(
+    impl: str,
+    op: str | None,
+    wheel: list[Path] | None,
+    wheels: Path | None,
+    device: str,
+    seed: int,
+    examples: int,
+    timeout: float,
+    workers: int,
+) -> Iterator[tuple[KernelsAsked, list[Release]]]:
+    """Give what the options ask for, and have Triton interpreted meanwhile if that is for a CPU.
+
+    Triton reads its variable when it is imported, here and in the workers. Raises InputError, BindingError, WheelError.
+    """
+    from draftproof.harness.bound_check import KernelsAsked
+    from draftproof.harness.bound_kernels import found
+
+    where, before = inputs.device(device), os.environ.pop("TRITON_INTERPRET", None)
+    if where == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
-    else:
+    try:
+        bindings, module = found(impl, op), impl.partition(":")[0]
+        releases = _releases(bindings, wheel or [], wheels)
+        yield KernelsAsked(module, bindings, op, where, seed, examples, timeout, workers), releases
+    finally:
         os.environ.pop("TRITON_INTERPRET", None)
+        if before is not None:
+            os.environ["TRITON_INTERPRET"] = before
 
 
 def _releases(bindings: tuple[KernelBinding, ...], files: list[Path], folder: Path | None) -> list[Release]:

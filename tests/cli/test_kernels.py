@@ -145,3 +145,14 @@ def test_the_kernels_of_the_example_hold(words, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", os.environ.get("TRITON_INTERPRET", "0"))
     code, kernel = checked(tmp_path, "--impl", f"own_kernel:{words[0]}", *words[1:])
     assert (code, kernel["verdict"], kernel["calls"]) == (0, "PASS", 6)
+
+
+@pytest.mark.parametrize("before", ["0", None])
+def test_the_process_interprets_no_longer_than_the_command(before: str | None, monkeypatch: pytest.MonkeyPatch):
+    """What this process starts later would run kernels of ours in the interpreter, too."""
+    if before is None:
+        monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    else:
+        monkeypatch.setenv("TRITON_INTERPRET", before)
+    assert run(["kernels", "check", "--impl", "no_such_module"]) == 2
+    assert os.environ.get("TRITON_INTERPRET") == before

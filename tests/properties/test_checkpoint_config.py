@@ -49,6 +49,7 @@ def test_fields_keep_their_names() -> None:
         rms_norm_eps=1e-5,
         rope_parameters=RopeParameters(rope_theta=500000.0),
         vocab_size=77,
+        max_position_embeddings=512,
         eos_token_id=2,
         intermediate_size=48,
     )

@@ -6,6 +6,8 @@ import atexit
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,8 +35,7 @@ class SglangRelease:
         """Return the release of a wheel; another one that was open before is closed. Raises WheelError."""
         if cls._open is not None and cls._open[0] == wheel:
             return cls._open[1]
-        if cls._open is not None:
-            cls._open[1].close()
+        cls.close_open()
         folder = Path(tempfile.mkdtemp(prefix="sglang-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         place = unpacked(Path(wheel), folder)
@@ -43,7 +44,14 @@ class SglangRelease:
         cls._open = wheel, cls(place)
         return cls._open[1]
 
+    @classmethod
+    def close_open(cls) -> None:
+        """Close the release that is open, if one is."""
+        if cls._open is not None:
+            cls._open[1].close()
+
     def __init__(self, place: Path) -> None:
+        self._while_open = ExitStack()
         self.modules = WheelModules(place)
         (info,) = place.glob("sglang-*.dist-info")
         self.version = info.name.removeprefix("sglang-").removesuffix(".dist-info")
@@ -52,12 +60,13 @@ class SglangRelease:
             "attention_backend": "torch_native",
             **dict.fromkeys(SIZES, 1),
         }
-        _interpret()
+        self._while_open.enter_context(_interpreted())
         self._give_context()
 
     def close(self) -> None:
-        """Forget the modules."""
+        """Forget the modules, and compile again."""
         type(self)._open = None
+        self._while_open.close()
         self.modules.close()
 
     def find(self, module: str, name: str) -> Any:
@@ -83,14 +92,21 @@ class SglangRelease:
                 setattr(context, name, self.server_args)
 
 
-def _interpret() -> None:
-    """Interpret Triton kernels, and run what is compiled elsewhere as it stands."""
-    torch.compiler.set_stance("force_eager")
-    try:
-        import triton
-    except ImportError:
-        return
-    triton.knobs.runtime.interpret = True
+@contextmanager
+def _interpreted() -> Iterator[None]:
+    """Interpret Triton kernels, and run what is compiled elsewhere as it stands.
+
+    Triton tells later processes by its variable in the environment, and takes that back as well.
+    """
+    with torch.compiler.set_stance("force_eager"), ExitStack() as stack:
+        try:
+            import triton
+        except ImportError:
+            pass
+        else:
+            stack.enter_context(triton.knobs.runtime.scope())
+            triton.knobs.runtime.interpret = True
+        yield
 
 
 def replace_everywhere(name: str, value: Any) -> None:

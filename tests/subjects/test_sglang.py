@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +19,7 @@ from draftproof.properties.values.scenario import Graphs
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.draft_decode import DraftDecode
+from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import LackingPartError
 from draftproof.subjects.wheels.modules import WheelImportError
 from draftproof.subjects.wheels.unpack import WheelError
@@ -26,6 +30,14 @@ RUNNER = "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py"
 
 
 MTP = "sglang/srt/models/qwen3_next_mtp.py"
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Afterwards Triton is compiled again, here and in processes that this one starts."""
+    yield
+    SglangRelease.close_open()
+    assert "TRITON_INTERPRET" not in os.environ
 
 
 def first_failures(subject, graphs=True, drafts=("eagle",), count=2, seed=3):

@@ -51,6 +51,9 @@ def diverges(op: str, case: KernelCase, device: str, kernels: Kernels = ours) ->
 
 def divergence(found: Difference) -> Divergence:
     """Return a difference as the first one of the op's contract."""
+    expected, got = f"{found.argument}{list(found.index)} = {found.expected}", str(found.got)
+    if found.place == "outside":
+        expected, got = f"reads of elements of {found.argument}", f"a read {found.index[0]} elements from its start"
     return Divergence(
         contract=f"{PREFIX}{found.op}",
         channel=f"{PREFIX}{found.argument}",
@@ -61,8 +64,8 @@ def divergence(found: Difference) -> Divergence:
         layer=-1,
         row=found.index[0] if found.index else -1,
         index=-1,
-        expected=f"{found.argument}{list(found.index)} = {found.expected}",
-        got=str(found.got),
+        expected=expected,
+        got=got,
         relation=found.relation or InMemory(found.place),
         margin=found.margin,
         count=found.count,

@@ -77,7 +77,11 @@ def _row_taken(relation: of.RowTaken) -> str:
 
 
 def _in_memory(relation: of.InMemory) -> str:
-    places = {"read only": "a kernel may only read it", "around": "in the memory around the tensor"}
+    places = {
+        "read only": "a kernel may only read it",
+        "around": "in the memory around the tensor",
+        "outside": "a lane reads what is no element of a tensor; on a GPU it may fault",
+    }
     return places.get(relation.place, "")
 
 

@@ -3,7 +3,8 @@
 A case gives every tensor argument inside a larger allocation. The implementation and the twin each run on fresh copies;
 compared are the outputs, all memory around and between their elements, the arguments that are only read, and what lies
 around the memory that the implementation allocates for itself. Ring arithmetic (int64), integers and moved data must be
-equal to the bit, float arithmetic within the tolerances of `EVERY`.
+equal to the bit, float arithmetic within the tolerances of `EVERY`. An interpreted Triton kernel may read elements of
+tensors only.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ import torch
 from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
 from draftproof.properties.kernels.explain import WrongArgument, explain
 from draftproof.properties.kernels.others.table import EVERY
+from draftproof.properties.kernels.reads import WatchedReads
 from draftproof.properties.kernels.scratch import POISON, GuardedScratch
 from draftproof.properties.values.relations import KernelRelation, Part
 
@@ -23,7 +25,8 @@ from draftproof.properties.values.relations import KernelRelation, Part
 class Difference:
     """The first place where an argument is not what it must be.
 
-    `index` is that of the tensor, or of the flat allocation where `place` is "around"; `margin` is by how much the
+    `index` is that of the tensor, or of the flat allocation where `place` is "around", or counted from the start of the
+    tensor where it is "outside", a read; `margin` is by how much the
     bound is exceeded, None where the comparison is exact; `count` is how many elements of the argument differ;
     `relation` says how wrong rows relate to right ones, None if that is unknown.
     """
@@ -114,16 +117,22 @@ def check(
 ) -> list[Difference]:
     """Return the first difference of each argument that `implementation` leaves otherwise than `twin` does.
 
-    The last one may be "scratch": the implementation wrote past the end of memory that it had allocated.
+    "scratch" may be among them: the implementation wrote past the end of memory that it had allocated, or read there.
     `undefined` has masks of elements of arguments, or of rows, that may hold anything.
 
     Raises ValueError if the case is another op's.
     """
     if case.op != op:
         raise ValueError(f"invalid case of {case.op}: expected one of {op}")
-    expected, scratch = case.run(twin), GuardedScratch()
-    with scratch:
-        got = case.run(implementation, device)
+    expected, scratch, reads = case.run(twin), GuardedScratch(), WatchedReads()
+
+    def watched(*values: object) -> None:
+        named = zip(case.arguments, values, strict=True)
+        reads.given({name: value for name, value in named if isinstance(value, torch.Tensor)})
+        implementation(*values)
+
+    with scratch, reads:
+        got = case.run(watched, device)
     _forgive_scratch(case, expected, got)
     differences = []
     for name, buffer in case.buffers.items():
@@ -135,6 +144,8 @@ def check(
     damage = scratch.damage()
     if damage is not None:
         differences.append(Difference(op, "scratch", "around", (damage[0],), POISON, damage[1], None, 1))
+    if stray := reads.stray:
+        differences.append(Difference(op, stray.argument or "scratch", "outside", (stray.offset,), 0, 1, None, 1))
     return [difference for difference in differences if difference is not None]
 
 

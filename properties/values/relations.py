@@ -13,7 +13,7 @@ import msgspec
 
 from draftproof.properties.values.base import Value
 
-Part = Literal["output", "read only", "around"]
+Part = Literal["output", "read only", "around", "outside"]
 """Memory of a kernel's argument: what it writes, what it only reads, what lies around and between the elements."""
 
 

@@ -99,6 +99,7 @@ PHRASES = {
     RowUnwritten((1,)): "row (1,) is as it was before",
     RowOverwritten((1,)): "row (1,) must stay as it was",
     InMemory("around"): "in the memory around the tensor",
+    InMemory("outside"): "a lane reads what is no element of a tensor; on a GPU it may fault",
 }
 
 

@@ -25,6 +25,7 @@ from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, uncovered
 from draftproof.properties.coverage.points import name_of
+from draftproof.properties.coverage.shown import Unseen, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
@@ -77,7 +78,8 @@ class CheckReport(Value, frozen=True, kw_only=True):
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
     scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. `subject` is
     the subject's name, `level` how much it reports, and `uncovered` has the counts that it cannot show, by the reason:
-    none of them is demanded. The same seed gives the same report.
+    none of them is demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts. The same
+    seed gives the same report.
     """
 
     verdict: Outcome
@@ -92,6 +94,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     subject: str = ""
     level: Level = "whole"
     uncovered: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
 
 
 class _Examined(NamedTuple):
@@ -159,9 +162,10 @@ class Checker:
             progress()
         turns = [of_process for of_process in work.states if of_process]
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
-        runs = _runs(tally, self.work)
-        drafts = [name for name in ALGORITHMS if name in tally.drafts]
         channels = frozenset().union(*(self.subject.channels(one) for one in listed))
+        not_seen = unseen(total(tally.counts), channels)
+        runs = _runs(tally, self.work, not_seen)
+        drafts = [name for name in ALGORITHMS if name in tally.drafts]
         if self.each is not None:
             own = by_draft(tally.judgements, tally.counts, wanted=drafts, common=self.each)
             verdicts = (*own, *verdicts)
@@ -184,6 +188,7 @@ class Checker:
             subject=self.subject.name,
             level=level_of(channels),
             uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(self.subject.limits, channels)},
+            unseen=not_seen.told,
         )
 
     def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:
@@ -236,8 +241,8 @@ def _of_draft(name: str, tally: _CheckTally) -> dict[str, int]:
     return total(own for one, own in zip(tally.judgements, tally.counts, strict=True) if one.draft == name)
 
 
-def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
-    """Whether every scenario ran to its end, and whether there was work in them."""
+def _runs(tally: _CheckTally, work: Sequence[str], not_seen: Unseen) -> Verdict:
+    """Whether every scenario ran to its end, whether it was seen, and whether there was work in them."""
     scenarios = len(tally.judgements) + len(tally.broken)
     if tally.broken:
         verdict = worst([answer.outcome for answer in tally.broken])
@@ -246,7 +251,7 @@ def _runs(tally: _CheckTally, work: Sequence[str]) -> Verdict:
         return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, reason=reason)
     done = total(tally.counts)
     beyond = frozenset.intersection(*(one.unreachable for one in tally.judgements)) if tally.judgements else frozenset()
-    missing = unreached(work, done, beyond)
+    missing = (*unreached(work, done, beyond), *not_seen.missing)
     verdict = Outcome.INCONCLUSIVE if missing or not scenarios else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=scenarios, missing=missing)
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from draftproof.harness.check import RUNS
 from draftproof.harness.checkpoint_scenarios import RealDraft
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import find
 from draftproof.properties.coverage.counts import counts, total
+from draftproof.properties.coverage.shown import OF_DRAFTS, unseen
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.checkpoint_config import read_config
@@ -42,7 +44,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     """What a log came to: a verdict a contract, and the first divergence of every request that has one.
 
     `counts` are those of all requests: tokens and rounds, drafts accepted and rejected, and tokens that rounding cannot
-    tell from the best (`token_ties`).
+    tell from the best (`token_ties`). `unseen` says what the log has nothing of.
     """
 
     verdict: Outcome
@@ -51,6 +53,7 @@ class LogReport(Value, frozen=True, kw_only=True):
     counts: dict[str, int]
     contracts: tuple[Verdict, ...]
     first: tuple[Divergence, ...] = ()
+    unseen: str = ""
 
 
 class RecordedRun(Subject):
@@ -108,7 +111,10 @@ def judge_log(
         judged.append(_named(judge(ran, contracts), one.request.request))
         counted.append(counts(ran))
         progress()
-    verdicts = summarise(judged, counted, contracts)
+    missing = unseen(total(counted), OF_DRAFTS).missing
+    outcome = Outcome.INCONCLUSIVE if missing else Outcome.PASS
+    seen = Verdict(name=RUNS, verdict=outcome, scenarios=len(log), missing=missing)
+    verdicts = (seen, *summarise(judged, counted, contracts))
     return LogReport(
         verdict=worst([verdict.verdict for verdict in verdicts]),
         log=name,
@@ -116,6 +122,18 @@ def judge_log(
         counts={shown: total(counted)[shown] for shown in _SHOWN},
         contracts=verdicts,
         first=tuple(one.first for one in judged if one.first),
+        unseen=_without_drafts(log) if missing else "",
+    )
+
+
+def _without_drafts(log: Sequence[LoggedRun]) -> str:
+    """Return what a log lacks that has no draft, and what is to be logged."""
+    rounds = sum(len(one.rounds) - 1 for one in log)
+    if not rounds:
+        return "no request has a round after round 0, so nothing is said of drafting"
+    return (
+        f"no draft was seen in {rounds} rounds after the prompts', so nothing is said of drafting; log the drafts that"
+        " each round verified"
     )
 
 

@@ -19,6 +19,7 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
+from draftproof.report.html.words import plural
 from draftproof.report.text import block, line
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
+ENOUGH = 100
+"""What is advised where fewer generated scenarios were INCONCLUSIVE."""
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
 
@@ -106,8 +109,24 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     for finding in report.findings:
         _show_finding(finding)
     if report.verdict is Outcome.INCONCLUSIVE:
-        screen.line("Nothing failed, but not everything was exercised: try more --examples or another --seed.")
-    screen.line(f"{report.verdict}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+        screen.line(_inconclusive(report))
+    screen.line(f"{_verdict(report)}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+
+
+def _verdict(report: CheckReport) -> str:
+    """Return the verdict, with what was not seen if it is a PASS."""
+    if report.verdict is not Outcome.PASS or not report.unseen:
+        return str(report.verdict)
+    return f"PASS at the level of {report.level}: {'; '.join(report.unseen)}"
+
+
+def _inconclusive(report: CheckReport) -> str:
+    """Return what INCONCLUSIVE means here, and what helps."""
+    if report.unseen:
+        return f"Nothing failed, but {'; '.join(report.unseen)}."
+    short = [one for one in report.contracts if one.verdict is Outcome.INCONCLUSIVE]
+    more = f"use --examples {ENOUGH}" if report.examples < ENOUGH else "try more --examples or another --seed"
+    return f"This is not a failure: {plural(len(short), 'verdict')} rest on too little. For a conclusion {more}."
 
 
 def _exceptions(report: CheckReport) -> list[Verdict]:

@@ -9,6 +9,7 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen
 from draftproof.properties.values.drafts import ALGORITHMS, proposing, read_from
+from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 from draftproof.report.text import line
 
@@ -102,3 +103,5 @@ def _show(report: LogReport) -> None:
     screen.line(", ".join(f"{name} {count}" for name, count in report.counts.items()))
     for found in report.first:
         screen.line(f"FAIL {found.contract}: {line(found)}.", "red")
+    if report.verdict is Outcome.INCONCLUSIVE and report.unseen:
+        screen.line(f"Nothing failed, but {report.unseen}.")

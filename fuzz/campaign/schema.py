@@ -8,7 +8,7 @@ from draftproof.harness.identity import Identity
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.scenario import Scenario
 
-VERSION = 3
+VERSION = 4
 """Of the tables and of what is in them; a database keeps it as its user_version."""
 SCHEMA = f"""
 PRAGMA user_version = {VERSION};

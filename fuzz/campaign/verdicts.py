@@ -10,6 +10,7 @@ from draftproof.harness.check import REAL, RUNS, WORK
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import unreachable_by_draft, unreached
+from draftproof.properties.coverage.shown import unseen
 from draftproof.properties.evidence.forms import DRAFTED, Form
 from draftproof.properties.judge import COMMON, too_many_ties
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
@@ -33,13 +34,13 @@ def verdicts(sums: CampaignSums, settings: Settings) -> tuple[Verdict, ...]:
 
 
 def _runs(sums: CampaignSums, beyond: frozenset[str]) -> Verdict:
-    """Whether every scenario ran to its end, and whether there was work in them."""
+    """Whether every scenario ran to its end, whether it was seen, and whether there was work in them."""
     broken = {outcome: sums.outcomes[outcome] for outcome in _BROKEN if sums.outcomes[outcome]}
     if broken:
         told = ", ".join(f"{count} {outcome}" for outcome, count in broken.items())
         reason = f"{told} of {sums.done}"
         return Verdict(name=RUNS, verdict=worst(list(broken)), scenarios=sums.done, reason=reason)
-    missing = unreached(WORK, sums.counts, beyond)
+    missing = (*unreached(WORK, sums.counts, beyond), *unseen(sums.counts, sums.channels).missing)
     verdict = Outcome.INCONCLUSIVE if missing or not sums.done else Outcome.PASS
     return Verdict(name=RUNS, verdict=verdict, scenarios=sums.done, missing=missing)
 

@@ -133,7 +133,8 @@ def _row(releases: Releases, version: str, scenarios: Sequence[Scenario]) -> Rel
     ran = [one for one in answers if isinstance(one, Answer)]
     if ran and not any(one.judged for one in ran):
         # An engine that ends in every scenario says nothing of any contract.
-        return ReleaseRow(version=version, runnable=False, reason=ran[0].reason, contracts=contracts, seconds=seconds)
+        why = ran[0].reason or "it showed nothing"
+        return ReleaseRow(version=version, runnable=False, reason=why, contracts=contracts, seconds=seconds)
     return ReleaseRow(version=version, runnable=True, contracts=contracts, seconds=seconds)
 
 
@@ -157,6 +158,8 @@ def _runs(part: str, answers: Sequence[Answer]) -> Held:
     """Return how the runs ended; one that was judged ran, whatever the judgement."""
     ended = next((one for one in answers if one.failing and not one.judged), None)
     verdict, reason = (ended.outcome, ended.reason) if ended else (Outcome.PASS, "")
+    if not ended and (silent := sum(not one.judged for one in answers)):
+        verdict, reason = Outcome.INCONCLUSIVE, f"{silent} of {len(answers)} scenarios showed nothing"
     return Held(name=RUNS, part=part, verdict=verdict, scenarios=len(answers), reason=reason)
 
 

@@ -7,7 +7,7 @@ from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_right_token
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.relations import ChoiceOf, NotGreedy
+from draftproof.properties.values.relations import ChoiceOf, NotGreedy, Resized
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -21,7 +21,9 @@ def _lossless(evidence: Evidence) -> Differences:
         if first is not None:
             keys = [key for key in sorted(got) if key.request == request for _ in got[key]]
             key = keys[first] if first < len(keys) else Key(request, len(script.rounds))
-            place = Mismatch("accept.emitted", key, script.tokens, text, NotGreedy())
+            end = _end(evidence, request, text)
+            relation = Resized(len(text) - end) if first == min(len(text), end) else NotGreedy()
+            place = Mismatch("accept.emitted", key, script.tokens, text, relation)
             yield place.divergence("output.lossless")
             return
 
@@ -34,19 +36,26 @@ def _first_wrong(evidence: Evidence, request: int, text: tuple[int, ...]) -> int
     script = evidence.script.requests[request]
     if text == script.tokens or _is_tied_by_experts(evidence, request):
         return None
-    gaps = evidence.reference.token_gaps.get(request)
+    gaps, end = evidence.reference.token_gaps.get(request), _end(evidence, request, text)
     if gaps is None:
         pairs = enumerate(zip(text, script.tokens, strict=False))
-        return next((i for i, (is_, must) in pairs if is_ != must), min(len(text), len(script.tokens)))
-    of, most = evidence.scenario.requests[request], evidence.scenario.memory.max_len
-    end = min(of.budget, most - len(of.prompt))
-    end = next((i + 1 for i, token in enumerate(text[:end]) if token in script.stop), end)
+        return next((i for i, (is_, must) in pairs if is_ != must), min(len(text), end))
     wrong = [i for i, gap in enumerate(gaps) if not is_right_token(evidence.scenario, gap)]
     if len(gaps) < len(text):
         wrong.append(len(gaps))
     if len(text) != end:
         wrong.append(min(len(text), end))
     return min(wrong, default=None)
+
+
+def _end(evidence: Evidence, request: int, text: tuple[int, ...]) -> int:
+    """Return how many tokens a text must have: a real model's by its own stop tokens, any other as decoding has."""
+    script = evidence.script.requests[request]
+    if request not in evidence.reference.token_gaps:
+        return len(script.tokens)
+    of, most = evidence.scenario.requests[request], evidence.scenario.memory.max_len
+    end = min(of.budget, most - len(of.prompt))
+    return next((i + 1 for i, token in enumerate(text[:end]) if token in script.stop), end)
 
 
 def _is_tied_by_experts(evidence: Evidence, request: int) -> bool:

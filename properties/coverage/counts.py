@@ -40,6 +40,10 @@ def _completes_checkpoint(commit: str) -> Callable[[RoundSample], bool]:
 
 _RUNS: Table[RunSample] = {
     "scenarios": lambda run: 1,
+    # What of them was seen at all.
+    "scenarios_shown": lambda run: run.is_shown,
+    "texts_shown": lambda run: run.has_text,
+    "drafts_seen": lambda run: run.drafts_seen,
     "engine_steps": lambda run: run.engine_steps,
     "exact_ties": lambda run: run.exact_ties,
     "ties": lambda run: run.ties,

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from draftproof.properties.coverage.points import OF_ENTRIES
 from draftproof.properties.coverage.samples import RequestSample, RunSample
+from draftproof.properties.coverage.shown import drafts_seen
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.tolerances import is_right_token
 from draftproof.properties.values.drafts import Eagle, Mtp, algorithm
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import AdaptiveByBatch, ProbeModel, Request, Scenario
@@ -47,12 +49,21 @@ def read_run(evidence: Evidence) -> RunSample:
         steps=scenario.steps,
         engine_steps=len({row.step for row in evidence.schedule.rows}),
         ties=len(evidence.ties) + sum(map(len, evidence.draft_ties.values())),
-        token_ties=sum(gap.below > 0 for gaps in evidence.reference.token_gaps.values() for gap in gaps),
+        token_ties=_token_ties(evidence),
         exact_ties=sum(not margin for _, margin in choices),
         chained_extends=extends,
         first_layer_extends=first_layer,
         guesses_replaced=replaced,
+        is_shown=bool(evidence.subject.observations),
+        has_text=bool(evidence.subject.channel("accept.emitted")),
+        drafts_seen=drafts_seen(evidence.subject),
     )
+
+
+def _token_ties(evidence: Evidence) -> int:
+    """Count the tokens of real texts that are right, and not the best (S-TEXT-4)."""
+    gaps = (gap for of_text in evidence.reference.token_gaps.values() for gap in of_text)
+    return sum(gap.below > 0 and is_right_token(evidence.scenario, gap) for gap in gaps)
 
 
 def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ...]:

@@ -47,6 +47,9 @@ class RunSample(NamedTuple):
     chained_extends: int
     first_layer_extends: int
     guesses_replaced: int
+    is_shown: bool
+    has_text: bool
+    drafts_seen: int
 
     @property
     def is_hybrid(self) -> bool:

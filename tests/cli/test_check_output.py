@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from draftproof.cli.check import show
@@ -75,3 +76,29 @@ def test_a_failure_has_a_line_for_each_of_its_sides(printed):
     assert [line.split(maxsplit=1) for line in block if line.startswith("  replay")] == [
         ["replay", "draftproof replay 'a case.json'"]
     ]
+
+
+def test_a_pass_by_the_text_alone_says_that_no_draft_was_seen(printed, capsys):
+    told = "no draft was seen, so nothing is said of drafting"
+    seen = msgspec.structs.replace(report(*PASSING, outcome=Outcome.PASS), level="text", unseen=(told,))
+    show(seen, 1.0, "draftproof check", verbose=False)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"PASS at the level of text: {told}: 7 scenarios in 1.0 s. Again: draftproof check"
+
+
+def test_scenarios_that_showed_nothing_are_told(capsys):
+    short = verdict("runs", Outcome.INCONCLUSIVE, missing=("scenarios_shown >= 7",))
+    told = "3 of 7 scenarios showed nothing"
+    seen = msgspec.structs.replace(report(*PASSING, short, outcome=Outcome.INCONCLUSIVE), unseen=(told,))
+    show(seen, 1.0, "draftproof check", verbose=False)
+    assert capsys.readouterr().out.splitlines()[-2] == f"Nothing failed, but {told}."
+
+
+@pytest.mark.parametrize(("examples", "told"), [(7, "use --examples 100"), (100, "try more --examples")])
+def test_inconclusive_is_said_to_be_no_failure(examples: int, told: str, capsys):
+    short = [verdict(name, Outcome.INCONCLUSIVE, missing=("x >= 1",)) for name in ("runs", "draft.ids")]
+    few = msgspec.structs.replace(report(*short, outcome=Outcome.INCONCLUSIVE), examples=examples)
+    show(few, 1.0, "draftproof check", verbose=False)
+    line = capsys.readouterr().out.splitlines()[-2]
+    assert line.startswith("This is not a failure: 2 verdicts rest on too little.")
+    assert told in line

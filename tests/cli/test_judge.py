@@ -105,7 +105,7 @@ def a_round(rows: Rows, *, drafts: bool = True) -> dict[str, Any]:
 def test_what_the_engine_does_passes(judged: Callable[..., Any], forced: Rows, looked_up: Rows) -> None:
     code, report = judged(forced)
     assert (code, report["verdict"]) == (0, "PASS")
-    assert {one["name"] for one in report["contracts"]} == {"output.lossless", "accept.emitted"}
+    assert {one["name"] for one in report["contracts"]} == {"runs", "output.lossless", "accept.emitted"}
     assert report["counts"]["drafts_accepted"] > 3
     code, report = judged(looked_up, "--draft", "ngram")
     assert (code, report["verdict"]) == (0, "PASS")
@@ -122,6 +122,34 @@ def test_a_head_is_judged_by_its_checkpoint(judged: Callable[..., Any], llama: P
     code, report = judged(rows, "--draft", "eagle", "--draft-model", str(head))
     assert (code, failed(report)) == (1, {"draft.proposed"})
     assert [(one["request"], one["round"]) for one in report["first"]] == [(a["request"], a["round"])]
+
+
+@pytest.mark.parametrize("budget", [1, 5])
+def test_a_log_without_a_draft_is_no_pass(
+    judged: Callable[..., Any], forced: Rows, capsys: pytest.CaptureFixture[str], budget: int
+) -> None:
+    asked = next(row for row in forced if "prompt" in row and not row["stop"])
+    mine = (row for row in forced if row["request"] == asked["request"] and "round" in row)
+    tokens = [token for row in mine for token in row["emitted"]][:budget]
+    rounds = [{"request": asked["request"], "round": number, "emitted": [token]} for number, token in enumerate(tokens)]
+    code, report = judged([{**asked, "max_tokens": budget}, *rounds])
+    assert (code, report["verdict"], len(rounds)) == (125, "INCONCLUSIVE", budget)
+    assert {one["name"]: one["verdict"] for one in report["contracts"]}["output.lossless"] != "FAIL"
+    told = {1: "no request has a round after round 0", 5: "no draft was seen in 4 rounds"}[budget]
+    assert f"Nothing failed, but {told}" in capsys.readouterr().out
+
+
+def test_wrong_tokens_are_no_ties_and_a_missing_one_is_one_fewer(
+    judged: Callable[..., Any], forced: Rows, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = json.loads(json.dumps(forced))
+    other_token(rows)
+    assert judged(rows)[1]["counts"]["token_ties"] == 0
+    shorter = json.loads(json.dumps(forced))
+    next(row for row in shorter if "prompt" in row and not row["stop"])["max_tokens"] += 1
+    capsys.readouterr()
+    assert failed(judged(shorter)[1]) >= {"output.lossless"}
+    assert "(shorter by 1)" in capsys.readouterr().out.split("FAIL output.lossless")[1].splitlines()[0]
 
 
 def another(token: int) -> int:

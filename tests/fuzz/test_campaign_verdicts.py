@@ -36,7 +36,7 @@ def answer(number: int, channels: frozenset[str], **counts: int) -> Answer:
         number=number,
         outcome=Outcome.PASS,
         judged=judged,
-        counts={**able, "scenarios": 1, "tokens_emitted": 50},
+        counts={"scenarios_shown": 1, "texts_shown": 1, **able, "scenarios": 1, "tokens_emitted": 50},
         beyond=tuple(sorted(beyond)),
         channels=tuple(sorted(channels)),
     )

@@ -14,10 +14,11 @@ from draftproof.fuzz.releases.bisect import bisect_releases
 from draftproof.fuzz.releases.environment import NotInstalledError
 from draftproof.fuzz.releases.index import ReleaseError, between, chosen, listed
 from draftproof.fuzz.releases.packages import Recipe, recipe_of
-from draftproof.fuzz.releases.table import table
+from draftproof.fuzz.releases.table import held, table
 from draftproof.fuzz.releases.trial import Releases
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.fit import UnfitError
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.relations import Missing
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence, Outcome
@@ -117,6 +118,19 @@ def test_ends_that_are_not_what_they_are_given_as_are_refused():
         bisect_releases(scripted(0), VERSIONS, SCENARIOS[0])
     with pytest.raises(ReleaseError, match=r"invalid --bad '1.8': .*: engine==1.8 cannot be installed: no wheel"):
         bisect_releases(scripted(3, v1_8=None), VERSIONS, SCENARIOS[0])
+
+
+SILENT = Answer(number=0, outcome=Outcome.PASS)
+
+
+def test_scenarios_that_show_nothing_are_no_pass():
+    draft = algorithm(SCENARIOS[0].draft)
+    of_draft = [one for one in SCENARIOS if algorithm(one.draft) == draft] * 2
+    runs, *_ = held(of_draft, [PASSES, *[SILENT] * (len(of_draft) - 1)])
+    assert (runs.name, runs.verdict) == ("runs", Outcome.INCONCLUSIVE)
+    assert runs.reason == f"{len(of_draft) - 1} of {len(of_draft)} scenarios showed nothing"
+    (row,) = table(Scripted({"1.0": SILENT}), VERSIONS[:1], SCENARIOS).releases
+    assert (row.runnable, row.reason) == (False, "it showed nothing")
 
 
 def test_a_table_has_a_row_a_release_and_every_contract_for_each_draft():

@@ -254,3 +254,38 @@ def test_who_decides_the_rounds_and_does_not_tell_is_not_judged_by_them(tmp_path
     assert judged["output.lossless"] == len(dynamic)
     assert judged["commit.length"] == 0
     assert not report.findings
+
+
+class Hiding(Altered):
+    """Shows the text of its first scenario, and nothing of any other; or, of the others, no text."""
+
+    channel = ""
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        names = ("accept.emitted", self.channel) if scenario == SCENARIOS[0] else (self.channel,)
+        return frozenset(filter(None, names))
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        trace, shown = super().run(scenario, script), self.channels(scenario)
+        return Trace(self.name, shown, tuple(one for one in trace.observations if one.channel in shown))
+
+
+class Textless(Hiding):
+    channel = "round.drafts"
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "told"),
+    [
+        (Hiding, "scenarios_shown >= 2", "1 of 2 scenarios showed nothing"),
+        (Textless, "texts_shown >= 2", "1 of 2 scenarios showed no text, and others did"),
+    ],
+)
+def test_a_scenario_that_shows_nothing_does_not_vanish_behind_a_pass(
+    kind: type[Hiding], missing: str, told: str, tmp_path: Path
+):
+    subject = kind(as_it_is)
+    report = Checker(subject, ONLY_TOKENS, cases=tmp_path, work=(), each=None, guarded=False).check(SCENARIOS[:2], 3)
+    assert verdict(report, "runs").missing == (missing,)
+    assert report.verdict is Outcome.INCONCLUSIVE
+    assert told in report.unseen

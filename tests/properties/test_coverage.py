@@ -241,7 +241,7 @@ def test_every_count_occurs_and_every_count_can_be_zero(ran: list[Ran]) -> None:
         assert False in seen or name in _ALWAYS, name
 
 
-_ALWAYS = {"scenarios", "requests", "engine_steps", "rounds", "tokens_emitted"}
+_ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 
 
 def test_rounds_that_are_not_reported_are_not_counted() -> None:

@@ -1,0 +1,50 @@
+"""What of a run was seen at all: scenarios, texts and drafts (docs/semantics.md, S-SUBJECT-5 and S-SUBJECT-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from draftproof.properties.values.observed import BatchRow, TokenIds
+from draftproof.properties.values.trace import Trace
+
+_NUMBERS = ("accept.correct_len", "total.rounds", "total.drafts", "total.accepted")
+_TOKENS = ("round.drafts", "propose.tokens")
+OF_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verify.ids"})
+"""The channels on which a draft shows, be it only that there was one."""
+
+
+def drafts_seen(trace: Trace) -> int:
+    """Return how many drafts a trace shows at least; 0 if none, or if it has no channel on which one shows."""
+    seen = [sum(trace.typed(channel, int).values()) for channel in _NUMBERS]
+    seen += [sum(map(len, trace.typed(channel, TokenIds).values())) for channel in _TOKENS]
+    seen.append(sum(len(rows) - 1 for rows in trace.typed("accept.index", TokenIds).values()))
+    seen.append(sum(row.count for row in trace.typed("round.rows", BatchRow).values() if row.phase))
+    seen.append(sum(key.row > 0 and key.round > 0 for key in trace.channel("verify.ids")))
+    return max(seen)
+
+
+class Unseen(NamedTuple):
+    """What of a check nobody saw: `missing` as counts, where they forbid a PASS, and `told` in sentences."""
+
+    missing: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+def unseen(counted: Mapping[str, int], channels: frozenset[str]) -> Unseen:
+    """Return what was not seen of the scenarios that were counted, by a subject that reports these channels."""
+    scenarios, drafts = counted.get("scenarios", 0), channels & OF_DRAFTS
+    if not scenarios:
+        return Unseen()
+    missing, told = list[str](), list[str]()
+    silent, textless = (scenarios - counted.get(name, 0) for name in ("scenarios_shown", "texts_shown"))
+    if silent:
+        missing.append(f"scenarios_shown >= {scenarios}")
+        told.append(f"{silent} of {scenarios} scenarios showed nothing")
+    elif 0 < textless < scenarios:
+        missing.append(f"texts_shown >= {scenarios}")
+        told.append(f"{textless} of {scenarios} scenarios showed no text, and others did")
+    if not counted.get("drafts_seen"):
+        missing += ["drafts_seen >= 1"] * bool(drafts)
+        told.append("no draft was seen, so nothing is said of drafting")
+    return Unseen(tuple(missing), tuple(told))

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Self
 
@@ -23,6 +24,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
         self._control, self._theirs = socket.socketpair()
 
     def __enter__(self) -> Self:
@@ -36,11 +38,12 @@ class ForkServer:
             self._process.wait()
 
     def start(self) -> None:
-        """Start it now, so that it imports while its first batch is made."""
-        if self._process is None:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            self._process = subprocess.Popen(_COMMAND, stdin=self._theirs.fileno(), env=environment)
-            self._theirs.close()
+        """Start it now, so that it imports while its first batch is made; once, whichever thread asks first."""
+        with self._starting:
+            if self._process is None:
+                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+                self._process = subprocess.Popen(_COMMAND, stdin=self._theirs.fileno(), env=environment)
+                self._theirs.close()
 
     def run(self, batch: Batch) -> Iterator[TaskResult]:
         """Yield results as tasks end; from several threads, too. Raises RuntimeError for errors of our own."""

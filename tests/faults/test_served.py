@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import psutil
 import pytest
 
@@ -22,9 +24,15 @@ def test_a_batch_that_fails_is_told_and_the_next_one_runs(server: ForkServer, ca
     assert (result.id, [one.seed for one in result.seeds]) == ("one", [0])
 
 
-def test_it_ends_with_its_block():
+def test_it_starts_once_and_ends_with_its_block():
+    """Whichever of several threads has the first batch."""
     before = set(psutil.Process().children())
     with ForkServer() as server:
-        server.start()
+        together = threading.Barrier(4)
+        threads = [threading.Thread(target=lambda: (together.wait(), server.start())) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         (process,) = set(psutil.Process().children()) - before
     assert not process.is_running()

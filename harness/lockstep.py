@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from draftproof.errors import DraftproofError
+from draftproof.errors import ConditionError, DraftproofError
 from draftproof.harness.signals import TimeLimitError, exits_noticed
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import ObservedSchedule
@@ -116,15 +116,19 @@ def _with(trace: Trace | None, more: tuple[Observation, ...]) -> Trace | None:
 
 
 class SubjectCrashedError(DraftproofError):
-    """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback."""
+    """The subject raised. `during` names the run, `where` the innermost frame, `trace` is the whole traceback.
+
+    Of a condition that needs none `trace` is the message.
+    """
 
     def __init__(self, during: str, error: BaseException) -> None:
         self.during, self.cause = during, error
         self.where = _where(error)
-        self.trace = "".join(traceback.format_exception(error))
+        is_condition = isinstance(error, ConditionError)
+        self.trace = str(error) if is_condition else "".join(traceback.format_exception(error))
         text = str(error).strip().splitlines()
         self.error = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
-        super().__init__(f"{self.error}, in {self.where}, {during}")
+        super().__init__(str(error) if is_condition else f"{self.error}, in {self.where}, {during}")
 
 
 def _where(error: BaseException) -> str:

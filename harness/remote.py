@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from draftproof.errors import DraftproofError
+from draftproof.errors import ConditionError, DraftproofError
 from draftproof.harness.remote_process import (
     SilentSubjectError,
     SubjectEndedError,
@@ -50,7 +50,14 @@ _ELSEWHERE = "its own process"
 
 
 class RemoteStartError(DraftproofError, ValueError):
-    """A subject cannot be made in another Python; the message says what is missing there and how to get it."""
+    """A subject cannot be made in another Python; the message says what is missing there and how to get it.
+
+    `lacks` is the module of the engine that is not installed there, if that is why.
+    """
+
+    def __init__(self, message: str, lacks: str = "") -> None:
+        self.lacks = lacks
+        super().__init__(message)
 
 
 class RemoteError(DraftproofError):
@@ -62,9 +69,12 @@ class RemoteError(DraftproofError):
     where = _ELSEWHERE
 
 
-def remote_error(kind: str, message: str, where: str = _ELSEWHERE, note: str = "") -> RemoteError:
-    """Return an error whose type has the name that it has there."""
-    error = type(kind, (RemoteError,), {"where": where})(message)
+def remote_error(
+    kind: str, message: str, where: str = _ELSEWHERE, note: str = "", *, is_condition: bool = False
+) -> RemoteError:
+    """Return an error whose type has the name that it has there, and is a condition if it is one there."""
+    kinds = (RemoteError, ConditionError) if is_condition else (RemoteError,)
+    error = type(kind, kinds, {"where": where})(message)
     if note:
         error.add_note(note)
     assert isinstance(error, RemoteError)
@@ -157,7 +167,9 @@ class RemoteSubject(Subject):
             self._kill()
             raise
         if isinstance(answer, SubjectRaised):
-            raise remote_error(answer.kind, answer.message, answer.where, answer.traceback)
+            raise remote_error(
+                answer.kind, answer.message, answer.where, answer.traceback, is_condition=answer.is_condition
+            )
         return answer
 
     def _exchange(self, order: AnySubjectOrder, seconds: float | None) -> AnySubjectAnswer:
@@ -200,7 +212,7 @@ class RemoteSubject(Subject):
             raise
         if isinstance(answer, SubjectRaised):
             self._kill()
-            raise RemoteStartError(_unmade(python, name, there, answer))
+            raise _unmade(python, name, there, answer)
         assert isinstance(answer, SubjectMade)
         return answer
 
@@ -242,23 +254,26 @@ class RemoteSubject(Subject):
             self._process = None
 
 
-def _unmade(python: str, name: str, there: str, raised: SubjectRaised) -> str:
-    lacks = raised.lacks
+def _unmade(python: str, name: str, there: str, raised: SubjectRaised) -> RemoteStartError:
+    lacks, invalid = raised.lacks, f"invalid --subject {name!r}"
     if lacks and f"{there.partition(':')[0]}.".startswith(f"{lacks}."):
-        return f"invalid --subject {name!r}: expected a module that {python} can import; put its folder on PYTHONPATH"
+        return RemoteStartError(f"{invalid}: expected a module that {python} can import; put its folder on PYTHONPATH")
     if lacks:
-        return (
-            f"invalid --python {python!r}: expected one that has what subject {name!r} needs, and it cannot import "
-            f"{lacks} ({raised.message}); install it there"
+        return RemoteStartError(
+            f"invalid --python {python!r}: expected a Python in which {lacks} is installed, which subject {name!r}"
+            " needs",
+            lacks,
         )
     if raised.known is not None:
         here, elsewhere = sorted(known()), ", ".join(raised.known) or "none"
-        return (
-            f"invalid --subject {name!r}: expected package.module:name, or a name that is registered here"
-            f" ({', '.join(here)}) or in {python} ({elsewhere}){did_you_mean(name, [*here, *raised.known])}"
+        return RemoteStartError(
+            f"{invalid}: expected package.module:name, or a name that is registered here ({', '.join(here)}) or in"
+            f" {python} ({elsewhere}){did_you_mean(name, [*here, *raised.known])}"
         )
     if raised.kind == "SubjectNameError":
-        return f"{raised.message} in {python}"
+        return RemoteStartError(f"{raised.message} in {python}")
+    if raised.is_condition:
+        return RemoteStartError(raised.message)
     last = raised.message.strip().splitlines()
     said = f"{raised.kind}: {last[0]}" if last else raised.kind
-    return f"invalid --subject {name!r}: expected one that can be made in {python}, not {said}, at {raised.where}"
+    return RemoteStartError(f"{invalid}: expected one that can be made in {python}, not {said}, at {raised.where}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from draftproof.properties.coverage.covered import Level, level_of
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.limits import Limits
@@ -13,15 +15,15 @@ class SubjectReport(Value, frozen=True, kw_only=True):
     """A subject as it is in its Python. `level` is that of the channels of all hooks that were found.
 
     A package that is not installed has the version "". `missing` are the channels that nothing carries for lack of a
-    hook.
+    hook. Of a subject whose engine is not installed the level says so, and there are no limits.
     """
 
     name: str
-    level: Level
+    level: Level | Literal["not installed"]
     versions: dict[str, str]
-    hooks: tuple[Hook, ...]
-    missing: tuple[str, ...]
-    limits: Limits
+    hooks: tuple[Hook, ...] = ()
+    missing: tuple[str, ...] = ()
+    limits: Limits | None = None
 
 
 def look_at(subject: Subject) -> SubjectReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
@@ -33,6 +34,17 @@ class UnknownSubjectError(SubjectNameError):
         )
 
 
+class EngineMissingError(SubjectNameError):
+    """A subject whose engine is not installed in this Python; `name` is the module that is not there."""
+
+    def __init__(self, subject: str, name: str) -> None:
+        self.name = name
+        super().__init__(
+            f"invalid --subject {subject!r}: expected a Python in which {name} is installed; --python ENV/bin/python"
+            " names another"
+        )
+
+
 def known() -> dict[str, str]:
     """Return name -> "package.module:name" of every subject that an installed distribution registers."""
     return {one.name: one.value for one in entry_points(group=GROUP)}
@@ -55,6 +67,9 @@ def made(name: str, settings: Mapping[str, str]) -> Subject:
     """
     module, _, attribute = resolved(name).partition(":")
     factory: Callable[..., Subject] = getattr(importlib.import_module(module), attribute)
+    for needed in getattr(factory, "requires", ()):
+        if importlib.util.find_spec(needed) is None:
+            raise EngineMissingError(name, needed)
     return factory(**_taken(name, factory, settings))
 
 

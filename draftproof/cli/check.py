@@ -13,7 +13,6 @@ import typer
 
 from draftproof.cli import drafts, inputs, screen, subjects
 from draftproof.cli.groups import taking
-from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.subject_choice import BUILT_IN
@@ -95,9 +94,14 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
         screen.show(("coverpoint", "in so many of 100 scenarios"), _shares(report))
         screen.show(("weights of", "perturbed so often"), _weights(report))
     else:
-        screen.show(("contracts", "verdicts"), _groups(report.contracts))
-        if exceptions := _exceptions(report):
+        lacking = _lacking(report)
+        told = [one for one in report.contracts if one not in lacking]
+        screen.show(("contracts", "verdicts"), _groups(told))
+        if exceptions := [one for one in told if one.verdict not in QUIET and not one.divergence]:
             screen.show_verdicts(exceptions)
+        if lacking:
+            verdicts = plural(len(lacking), "verdict")
+            screen.line(f"{verdicts} INCONCLUSIVE for lack of the scenarios that did not finish (--verbose lists them)")
         screen.line(f"\n{_main_counts(report)}\n")
     if report.uncovered:
         _show_uncovered(report, verbose=verbose)
@@ -129,12 +133,12 @@ def _inconclusive(report: CheckReport) -> str:
     return f"This is not a failure: {plural(len(short), 'verdict')} rest on too little. For a conclusion {more}."
 
 
-def _exceptions(report: CheckReport) -> list[Verdict]:
-    """Return the verdicts to list; where no scenario ran to its end, that alone says why nothing was exercised."""
-    listed = [one for one in report.contracts if one.verdict not in QUIET and not one.divergence]
-    broken = [one for one in listed if one.verdict is not Outcome.INCONCLUSIVE]
-    ran = any(one.scenarios for one in report.contracts if not one.name.startswith(PREFIX))
-    return listed if ran or not broken else broken
+def _lacking(report: CheckReport) -> list[Verdict]:
+    """Return the verdicts that are INCONCLUSIVE where a scenario did not finish, which alone says why."""
+    from draftproof.harness.check import RUNS
+
+    broken = any(one.name == RUNS and one.verdict not in (*QUIET, Outcome.INCONCLUSIVE) for one in report.contracts)
+    return [one for one in report.contracts if broken and one.verdict is Outcome.INCONCLUSIVE]
 
 
 def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:

@@ -32,16 +32,28 @@ def doctor(under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
 
 
 def _of_subject(under_test: subjects.UnderTest, json: inputs.Json) -> None:
-    from draftproof.harness.subject_report import look_at
+    from draftproof.harness.remote import RemoteStartError
+    from draftproof.harness.subject_report import SubjectReport, look_at
+    from draftproof.subjects.making import EngineMissingError
 
-    with contextlib.closing(under_test.made()) as subject:
-        found = look_at(subject)
+    try:
+        with contextlib.closing(under_test.made()) as subject:
+            found = look_at(subject)
+    except (EngineMissingError, RemoteStartError) as error:
+        lacks = error.name if isinstance(error, EngineMissingError) else error.lacks
+        if lacks:
+            name = under_test.choice.name
+            screen.show(("what", "version"), [(lacks, "not installed")])
+            screen.line(f"{name}: level not installed")
+            inputs.write_json(json, SubjectReport(name=name, level="not installed", versions={lacks: ""}))
+        raise
     screen.show(("what", "version"), [(name, version or "not installed") for name, version in found.versions.items()])
     hooks = [(hook.name, "yes" if hook.found else "NO", ", ".join(hook.channels), hook.where) for hook in found.hooks]
     if hooks:
         screen.show(("hook", "found", "carries", "where"), hooks)
     if found.missing:
         screen.line(f"not reported for lack of a hook: {', '.join(found.missing)}")
+    assert found.limits is not None
     drafts = ", ".join(found.limits.drafts)
     screen.line(f"{found.name}: level {found.level}; drafts: {drafts}; models: {', '.join(found.limits.models)}")
     inputs.write_json(json, found)

@@ -114,6 +114,7 @@ class UnderTest(NamedTuple):
         """Make the subject for this process. Raises InputError, SubjectError and SubjectDeclarationError."""
         from draftproof.harness.subjects import make_from
         from draftproof.properties.values.subject import require_subject
+        from draftproof.subjects.making import EngineMissingError
 
         wanted = spec or self.spec()
         if self.choice == BUILT_IN and not wanted.folder:
@@ -123,6 +124,8 @@ class UnderTest(NamedTuple):
         except (ImportError, AttributeError) as error:
             if self.choice == BUILT_IN:
                 raise
+            if isinstance(error, ImportError) and (lacking := _needed(self.choice.name, error)):
+                raise EngineMissingError(self.choice.name, lacking) from error
             raise inputs.InputError(
                 f"invalid --subject {self.choice.name!r}: expected a module and a name in it, not {error}"
             ) from error
@@ -194,6 +197,16 @@ def _require_here(name: str) -> None:
         raise inputs.InputError(
             f"invalid --subject {name!r}: expected a module that exists; put its folder on PYTHONPATH"
         )
+
+
+def _needed(name: str, error: ImportError) -> str:
+    """Return the package that is not installed and that a subject imports; "" if it is its own that cannot be."""
+    from draftproof.subjects.making import resolved
+
+    missing = (error.name or "").partition(".")[0]
+    own = resolved(name).partition(":")[0].partition(".")[0]
+    is_there = not missing or missing == own or importlib.util.find_spec(missing) is not None
+    return "" if is_there else missing
 
 
 def limits_of(under_test: UnderTest) -> Limits:

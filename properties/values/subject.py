@@ -40,6 +40,8 @@ class Subject(ABC):
     """What it can run; generated scenarios are fitted to it (S-SUBJECT-1)."""
     packages: tuple[str, ...] = ()
     """The distributions whose versions say which engine it is, the engine's own first."""
+    requires: tuple[str, ...] = ()
+    """The top modules without which the engine is not there: looked for, not imported, before the subject is made."""
 
     @abstractmethod
     def channels(self, scenario: Scenario) -> frozenset[str]:

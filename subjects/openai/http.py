@@ -8,12 +8,12 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from draftproof.errors import DraftproofError
+from draftproof.errors import ConditionError
 
 _LONGEST = 200
 
 
-class ServerError(DraftproofError):
+class ServerError(ConditionError):
     """A server that is not there, refuses, stops mid-way, or answers what is of no use; the message says which."""
 
 

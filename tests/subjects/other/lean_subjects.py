@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from draftproof.errors import ConditionError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.scenario import Scenario
@@ -49,6 +50,9 @@ class Lean(Subject):
 
     def hooks(self) -> tuple[Hook, ...]:
         return (Hook(name="scheduler", found=False, channels=("round.rows",), where="lean.Scheduler"),)
+
+    def condition(self) -> None:
+        raise ConditionError("the server at x answered 500: boom")
 
     def nothing(self) -> None:
         """Nothing out of the ordinary."""
@@ -135,3 +139,9 @@ class NoTrace(Lean):
 
     def run(self, scenario: Scenario, script: Script) -> Trace:
         return {"accept.emitted": 5}  # type: ignore[return-value]
+
+
+class Needing(Lean):
+    """Its engine is nowhere."""
+
+    requires = ("no_such_engine",)

@@ -111,7 +111,7 @@ def audit(
     """
     from draftproof.harness.audit.audit import Question, Seen
     from draftproof.harness.audit.audit import audit as run
-    from draftproof.properties.values.round_log import read_log
+    from draftproof.properties.values.round_log import read_log, read_prompts
     from draftproof.reference.audit.mistakes import mistakes as known
 
     name = inputs.choose(draft, ALGORITHMS, "--draft")
@@ -130,7 +130,10 @@ def audit(
     spec = _spec(name, draft_model, mtp, max_n, min_n, match)
     counts = counted.of_file(observed) if observed else counted.of_metrics(metrics) if metrics else None
     if counts is not None:
-        counted.check(counts, str(observed or " and ".join(map(str, metrics or ()))), steps)
+        where = str(observed or " and ".join(map(str, metrics or ())))
+        counted.check(counts, where, steps)
+        if prompts is not None:
+            counted.check_fits(counts, where, [one.max_tokens or tokens for one in read_prompts(prompts)])
     seen = Seen(read_log(log) if log else None, counts)
     count = steps or _steps(seen)
     if prompts is not None and ran:
@@ -255,7 +258,9 @@ def _show(report: AuditReport) -> None:
             ],
             right=("accepted a round", "likelihood"),
         )
-    told = [f"{report.rounds} rounds after {report.prompts} prompts"]
+    told = [f"{report.rounds} rounds expected after {report.prompts} prompts"]
+    if report.observed_rounds is not None:
+        told.append(f"{report.observed_rounds} observed")
     if report.same_rounds is not None:
         told.append(f"{report.same_rounds} of the log's rounds went as they should")
     if report.noticeable is not None:

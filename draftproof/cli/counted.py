@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,3 +60,20 @@ def check(counts: ObservedCounts, path: str, steps: int | None) -> None:
         raise inputs.InputError(
             f"{path}: invalid accepted of {len(counts.accepted)} positions: expected {steps}, as --steps"
         )
+
+
+def check_fits(counts: ObservedCounts, path: str, budgets: Sequence[int]) -> None:
+    """Raise InputError for counts that cannot be those of prompts after each of which so many tokens were decoded.
+
+    Every round emits a token at least, that of the prompt among them; the last of a prompt may go on behind its end.
+    """
+    rounds, accepted = counts.rounds or counts.drafts, sum(counts.accepted)
+    most, tokens = sum(budgets), rounds + accepted
+    longest = most + len(budgets) * len(counts.accepted)
+    if rounds <= most and tokens <= longest:
+        return
+    prompts = f"{len(budgets)} prompts of {most} tokens in all (--tokens)"
+    raise inputs.InputError(
+        f"{path}: invalid counts, {rounds} rounds with {accepted} accepted drafts, which emit {tokens} tokens: expected"
+        f" those of --prompts, at most {most} rounds and {longest} tokens, as {prompts} have; was anything else served?"
+    )

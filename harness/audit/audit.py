@@ -32,6 +32,8 @@ _SAME = 0.98
 """Of the rounds of a log, the share that go as they are played, if they are played right; the rest is rounding."""
 _FEW = 10
 """So many rounds of a log that went otherwise are looked into, be they ever so small a share."""
+_COVERED = 0.75
+"""Counts are of at least this share of the tokens that are played, what limits leave out at the end of a text aside."""
 _OF_A_LOG = 0.5
 """A log has two kinds of test, which share the false alarms: how much is accepted, and whose drafts they are."""
 
@@ -101,6 +103,16 @@ class _Comparison:
         """Return how many rounds of a log went otherwise, if they are more than rounding may send there (S-AUDIT-4)."""
         return self.off if self.off > (1 - _SAME) * sum(map(len, self._same or ())) else 0
 
+    @property
+    def covered(self) -> tuple[int, int] | None:
+        """Return how many tokens counts are of, and those that are played, if the rest cannot be that of limits."""
+        counts, tallied = self._question.observed.counts, self.expected
+        if counts is None or self.rounds is None:
+            return None
+        seen, played = self.rounds + sum(counts.accepted), int(tallied.rounds.sum() + tallied.accepted.sum())
+        least = _COVERED * (played - len(tallied.rounds) * self._question.steps)
+        return (seen, played) if seen < least else None
+
     def alarms(self, test: Tested | None) -> bool:
         """Return whether as much is accepted hardly ever."""
         return test is not None and test.alarms(1.0 if self._same is None else _OF_A_LOG)
@@ -134,7 +146,7 @@ class _Comparison:
             return None
         if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
-        is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise
+        is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise and self.covered is None
         return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
     def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:
@@ -198,7 +210,7 @@ class _Comparison:
         observed = None if rates is None else float(rates.sum())
         p = None if test is None else test.mean
         told = tuple(one.told for one in found)
-        result = Result(self.expected.mean, observed, p, len(self.expected.rounds))
+        result = Result(self.expected.mean, observed, p, len(self.expected.rounds), covered=self.covered)
         if self._same is not None:
             result = result._replace(rounds=sum(map(len, self._same)), off=self.off, sided=self._sided(found))
         return AuditReport(

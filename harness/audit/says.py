@@ -16,7 +16,7 @@ class Result(NamedTuple):
     """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
 
     Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
-    an alarm.
+    an alarm. Of counts that are of too few tokens: of how many, and of how many there are.
     """
 
     expected: float
@@ -26,6 +26,7 @@ class Result(NamedTuple):
     rounds: int = 0
     off: int = 0
     sided: float | None = None
+    covered: tuple[int, int] | None = None
 
 
 def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], *, falls_short: bool) -> str:
@@ -38,6 +39,10 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
     off = f"{result.off} of {result.rounds} rounds went otherwise"
     if outcome is Outcome.INCONCLUSIVE and result.prompts < LEAST_PROMPTS:
         return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"
+    if outcome is Outcome.INCONCLUSIVE and result.covered is not None:
+        seen, played = result.covered
+        why = f"the counts are of {seen} tokens, and the prompts have {played}"
+        return f"{told}: as many as there should be, but {why}: other prompts, other --tokens, or rounds without drafts"
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{told}: no difference that {result.prompts} prompts could show, but {off}"
         return f"{why}; {_explanation(result, found)}"

@@ -56,8 +56,8 @@ def test_without_an_engine_it_says_what_a_right_one_gets(expected: dict[str, Any
 
 def observed(expected: dict[str, Any], share: float) -> dict[str, Any]:
     """Return the counts of an engine that gets this share of what is expected."""
-    rounds = 10 * expected["rounds"]
-    return {"drafts": rounds, "accepted": [int(share * rounds * one["expected"]) for one in expected["positions"]]}
+    rounds = expected["rounds"]
+    return {"drafts": rounds, "accepted": [round(share * rounds * one["expected"]) for one in expected["positions"]]}
 
 
 def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, expected: dict[str, Any]):
@@ -65,7 +65,7 @@ def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, exp
     code, report = files.audit(*common, files.write("right.json", [observed(expected, 1.0)]))
     assert (code, report["verdict"], report["explanations"]) == (0, "PASS", [])
     assert report["noticeable"] > 0
-    code, report = files.audit(*common, files.write("other.json", [{"drafts": 400, "accepted": [390, 380, 380]}]))
+    code, report = files.audit(*common, files.write("other.json", [{"drafts": 80, "accepted": [78, 76, 76]}]))
     assert (code, report["verdict"]) == (1, "FAIL")
     names = [one["name"] for one in report["explanations"]]
     assert "as defined" in names
@@ -74,6 +74,26 @@ def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, exp
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(1)
     assert next(one for one in report["explanations"] if one["name"] == "as defined")["ruled_out"]
+
+
+def test_counts_of_one_pass_over_the_prompts_are_asked_for(
+    files: Files, expected: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    one = observed(expected, 1.0)
+    twenty = {"drafts": 20 * one["drafts"], "accepted": [20 * count for count in one["accepted"]]}
+    common = ("--prompts", files.prompts, "--tokens", 24, "--observed")
+    assert run([*files.options, *map(str, (*common, files.write("twenty.json", [twenty])))]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    emitted = twenty["drafts"] + sum(twenty["accepted"])
+    assert f"invalid counts, {twenty['drafts']} rounds with {sum(twenty['accepted'])} accepted drafts" in told
+    assert f"which emit {emitted} tokens: expected those of --prompts, at most 288 rounds and 324 tokens" in told
+    third = {"drafts": one["drafts"] // 3, "accepted": [count // 3 for count in one["accepted"]]}
+    code, report = files.audit(*common, files.write("third.json", [third]))
+    assert (code, report["verdict"], report["rounds"]) == (125, "INCONCLUSIVE", expected["rounds"])
+    assert report["observed_rounds"] == third["drafts"]
+    assert f"the counts are of {third['drafts'] + sum(third['accepted'])} tokens, and the prompts" in report["says"]
+    shown = f"{expected['rounds']} rounds expected after 12 prompts; {third['drafts']} observed"
+    assert shown in capsys.readouterr().out
 
 
 def metrics(files: Files, name: str, drafts: int, accepted: list[int]) -> str:

@@ -11,10 +11,11 @@ import typer
 from draftproof.cli import drafts, inputs, live, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.properties.values.durations import parse_duration, show_duration
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.report.commands import command, subject_options
 
 if TYPE_CHECKING:
+    from draftproof.fuzz.campaign.settings import Settings
     from draftproof.report.campaign import CampaignReport, ReportedFinding
 
 FEW_REQUESTS, FEW_ROUNDS = 2, 3
@@ -68,11 +69,18 @@ def fuzz(
 
     Run the same command again to resume the campaign.
     """
-    from draftproof.fuzz.campaign.run import run_campaign
     from draftproof.fuzz.campaign.settings import UNTIL, Asked, CampaignLimits, memory
-    from draftproof.report.campaign import campaign_report
 
     end_at = inputs.choose(until, UNTIL, "--until") if until else None
+    if kept := _kept(run):
+        # Of a campaign that goes on the subject's limits are needed, whether or not it was named again.
+        under_test = under_test._replace(choice=kept.subject) if under_test.choice == BUILT_IN else under_test
+        target = target._replace(model=target.model or (Path(kept.model) if kept.model else None))
+    if end_at == "closure":
+        _require_closure(target.model, under_test.choice)
+    from draftproof.fuzz.campaign.run import run_campaign
+    from draftproof.report.campaign import campaign_report
+
     limits = CampaignLimits(parse_duration(time, "--time"), end_at, examples)
     most = memory(memory_)
     file, device = under_test.fault_file(), under_test.device
@@ -110,6 +118,24 @@ def fuzz(
     report = campaign_report(end, run, settings)
     show(report, command("fuzz", run=run, time=time, workers=workers, until=until))
     inputs.finish(json, report, report.verdict)
+
+
+def _kept(run: Path) -> Settings | None:
+    """Return the settings of a campaign that is there already. Raises CampaignError."""
+    from draftproof.fuzz.campaign.settings import read
+
+    file = run / "campaign.json"
+    return read(file) if file.is_file() else None
+
+
+def _require_closure(model: Path | None, subject: SubjectChoice) -> None:
+    """Raise InputError where nobody can say that every bin is covered: only of probes on the built-in engine."""
+    given = f"--subject {subject.name}" if subject != BUILT_IN else f"--model {model}" if model else ""
+    if given:
+        raise inputs.InputError(
+            f"invalid --until closure with {given}: expected stall, as which bins can be covered is known of probes on"
+            " the built-in engine only, and this campaign would never end"
+        )
 
 
 def show(report: CampaignReport, again: str) -> None:

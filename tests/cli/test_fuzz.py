@@ -17,10 +17,12 @@ from draftproof.cli import live
 from draftproof.cli.app import run
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.fuzz.campaign.rundir import RunDir
-from draftproof.fuzz.campaign.settings import Asked
+from draftproof.fuzz.campaign.settings import Asked, CampaignError, Settings
 from draftproof.fuzz.campaign.standing import CampaignStatus
 from draftproof.harness.workers.pool import Pool
-from draftproof.properties.values.case import read_case
+from draftproof.properties.values.case import encode, read_case
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.subject_choice import SubjectChoice
 from tests.harness.forked import FORKED
 
 FAULT = "draft-positions-advanced-early"
@@ -78,6 +80,39 @@ def test_wrong_options_are_named(tmp_path: Path, capsys, arguments: list[str], p
     for part in parts:
         assert part in message
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--model", "some"], "--model some"),
+        (["--subject", "transformers", "--model", "some"], "--subject transformers"),
+    ],
+)
+def test_closure_of_what_nobody_can_say_is_refused(tmp_path: Path, capsys, options: list[str], named: str):
+    message = error_of(capsys, "--run", str(tmp_path / "run"), "--until", "closure", *options)
+    assert f"invalid --until closure with {named}: expected stall" in message
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    kept = Settings(model="some", subject=SubjectChoice(name="transformers"))
+    (tmp_path / "run" / "campaign.json").write_text(encode(kept))
+    message = error_of(capsys, "--run", str(tmp_path / "run"), "--until", "closure")
+    assert "invalid --until closure with --subject transformers" in message
+
+
+def test_a_campaign_that_goes_on_is_held_to_the_limits_of_its_subject(tmp_path: Path, monkeypatch):
+    asked = []
+
+    def ended(_run: Path, *rest: Any, subject_limits: Limits, **_more: Any) -> Any:
+        asked.append((rest[0], subject_limits))
+        raise CampaignError("enough was seen")
+
+    monkeypatch.setattr(campaign, "run_campaign", ended)
+    name = "tests.subjects.other.lean_subjects:Lean"
+    (tmp_path / "campaign.json").write_text(encode(Settings(subject=SubjectChoice(name=name), model="some")))
+    assert run(["fuzz", "--run", str(tmp_path)]) == 2
+    ((again, limits),) = asked
+    assert (again.subject.name, again.model, limits.max_rows) == (name, "some", 3)
 
 
 def test_a_directory_is_needed(capsys):

@@ -137,14 +137,15 @@ def audit(
     seen = Seen(read_log(log) if log else None, counts)
     count = steps or _steps(seen)
     if prompts is not None and ran:
-        seen = Seen(_record(under_test, model, spec, prompts, count, tokens))
+        with screen.ticking("running the subject on the prompts"):
+            seen = Seen(_record(under_test, model, spec, prompts, count, tokens))
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
             inputs.write_text("--save-log", save_log, log_lines(seen.log or ()))
-    simulator = _simulator(
-        model, spec, seen, prompts, Passes(count, tokens, inputs.device(under_test.device or "cpu"), slow)
-    )
+    passes = Passes(count, tokens, inputs.device(under_test.device or "cpu"), slow)
+    with screen.ticking("decoding with the target"):
+        simulator = _simulator(model, spec, seen, prompts, passes)
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
     _show(report)

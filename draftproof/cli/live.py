@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
     from draftproof.fuzz.campaign.standing import CampaignStatus
 
-EVERY = 30.0
-"""Seconds between two lines where there is no terminal."""
 _LONGEST_BIN = 72
 Watch = Callable[["CampaignStatus"], None]
 
@@ -37,15 +34,8 @@ def watching() -> Iterator[Watch]:
 
 def _line_now_and_then() -> Watch:
     """Return what prints a line on stderr every half minute, the first at once."""
-    last = -EVERY
-
-    def tell(status: CampaignStatus) -> None:
-        nonlocal last
-        if (now := time.monotonic()) - last >= EVERY:
-            last = now
-            print(line(status), file=sys.stderr, flush=True)
-
-    return tell
+    tell = screen.now_and_then(first=True)
+    return lambda status: tell(line(status))
 
 
 def line(status: CampaignStatus) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,10 +93,13 @@ def releases(
     wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], _known(them))
     arguments: dict[str, object] = {} if cases else {"seed": seed, "examples": examples}
     if in_parts:
-        report = parted_table(them, wanted, Plan(parts=them.recipe.parts, seed=seed, count=examples), _tell_row)
+        plan = Plan(parts=them.recipe.parts, seed=seed, count=examples)
+        with _watched(them) as seen:
+            report = parted_table(seen, wanted, plan, _tell_row)
     else:
         scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
-        report = table(them, wanted, scenarios, _tell_row)
+        with _watched(them) as seen:
+            report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
     if md is not None:
@@ -130,12 +136,20 @@ def bisect(
     if not them.recipe.subject:
         raise inputs.InputError(f"invalid arguments: expected --subject for the case, a part of {package}")
     wanted = index.between(package, good, bad, _known(them))
-    report = bisect_releases(them, wanted, scenario, _tell)
+    with _watched(them) as seen:
+        report = bisect_releases(seen, wanted, scenario, _tell)
     _show(report)
     given = _given(subject, settings, environments, timeout, wheels)
     again = command("bisect", "releases", case, package=package, good=good, bad=bad, **given)
     screen.line(f"Again: {again}", "bold")
     inputs.finish(json, report, report.verdict)
+
+
+@contextmanager
+def _watched(releases: Releases) -> Iterator[Releases]:
+    """Give the same, whose progress is told on stderr: every release as it begins, and what is done with it."""
+    with screen.ticking(releases.package) as watch:
+        yield replace(releases, begin=lambda version: screen.note(f"{version}: begins"), watch=watch)
 
 
 def _known(releases: Releases) -> tuple[str, ...]:
@@ -155,14 +169,14 @@ def _releases(
     wheels: Path | None,
 ) -> Releases:
     """Return how the releases are run. Raises InputError where nothing is known to drive the package."""
-    from msgspec.structs import replace
+    import msgspec
 
     from draftproof.fuzz.releases.environment import environments
     from draftproof.fuzz.releases.packages import RECIPES, recipe_of
     from draftproof.fuzz.releases.trial import Releases
 
     recipe = recipe_of(package)
-    recipe = replace(recipe, subject=subject or recipe.subject)
+    recipe = msgspec.structs.replace(recipe, subject=subject or recipe.subject)
     if wheels is not None and not recipe.parts:
         raise inputs.InputError(f"invalid --wheels {str(wheels)!r}: expected none, as {package} is installed")
     if not recipe.subject and not recipe.parts:

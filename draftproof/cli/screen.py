@@ -1,9 +1,11 @@
-"""Tables and progress. Progress is for terminals only."""
+"""Tables on stdout, and progress on stderr: a bar on a terminal, elsewhere a line every half minute."""
 
 from __future__ import annotations
 
 import itertools
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH = 120
+EVERY = 30.0
+"""Seconds between two lines of progress where there is no terminal."""
 _STYLES = {Outcome.PASS: "green", Outcome.SKIP: "dim", Outcome.ABSENT: "dim", Outcome.INCONCLUSIVE: "yellow"}
 
 
@@ -29,7 +33,8 @@ def _console() -> Console:
 def line(text: str, style: str = "") -> None:
     """Print a line that is never broken, so that commands in it can be copied."""
     if not style or not sys.stdout.isatty():
-        print(text)
+        # Whoever reads a pipe wants it now, too.
+        print(text, flush=True)
         return
     from rich.text import Text
 
@@ -89,11 +94,29 @@ def show_counts(counts: Mapping[str, int]) -> None:
     show(("counted", "", " counted", " ", "  counted", "  "), rows, right=("", " ", "  "))
 
 
+def note(text: str) -> None:
+    """Print a line on stderr now."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def now_and_then(*, first: bool = False) -> Callable[[str], None]:
+    """Return what prints a line on stderr, at most one every half minute; the `first` at once if that is said."""
+    last = time.monotonic() - EVERY * first
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if (now := time.monotonic()) - last >= EVERY:
+            last = now
+            note(text)
+
+    return tell
+
+
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """Show a bar on stderr while something long is done; the value is called for each part."""
+    """Show on stderr how far something long is; the value is called for each part."""
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        yield _lines(what, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -102,3 +125,29 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda *_: bar.advance(task)
+
+
+def _lines(what: str, total: int) -> Callable[..., None]:
+    tell, done, began = now_and_then(), itertools.count(1), time.monotonic()
+    return lambda *_: tell(f"{what}: {next(done)} of {total}, {time.monotonic() - began:.0f} s")
+
+
+@contextmanager
+def ticking(what: str) -> Iterator[Callable[[str], None]]:
+    """Print on stderr every half minute what is being done, until it is; the value says it anew.
+
+    This takes a thread: use it where nothing forks meanwhile.
+    """
+    doing, done, began = [what], threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not done.wait(EVERY):
+            note(f"{doing[0]}, {time.monotonic() - began:.0f} s")
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield lambda text: doing.__setitem__(0, text)
+    finally:
+        done.set()
+        thread.join()

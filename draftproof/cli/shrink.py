@@ -78,9 +78,10 @@ def shrink_(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Scenario], None]]:
-    """Show the smallest scenario so far, on terminals only."""
+    """Show the smallest scenario so far."""
     if not sys.stderr.isatty():
-        yield lambda _scenario: None
+        tell = screen.now_and_then()
+        yield lambda scenario: tell(f"shrinking: {describe_scenario(scenario)}")
         return
     from rich.console import Console
 

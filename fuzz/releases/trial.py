@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ class Releases:
     """A package, and how its releases are run: what drives them, where they are kept, the seconds for a scenario.
 
     `settings` are those of the subject, `search` is its PYTHONPATH; `wheels` is a folder with wheels, in place of the
-    index.
+    index. `begin` is told of each release that is tried, `watch` what is being done with it.
     """
 
     package: str
@@ -52,6 +52,8 @@ class Releases:
     settings: Mapping[str, str] = field(default_factory=dict)
     search: str = ""
     wheels: Path | None = None
+    begin: Callable[[str], None] = lambda _version: None
+    watch: Callable[[str], None] = lambda _doing: None
 
     def answers(self, version: str, scenarios: Sequence[Scenario]) -> list[Answer | UnfitError]:
         """Return an answer for each scenario, fitted to what the subject can run, or why it cannot run it.
@@ -59,13 +61,24 @@ class Releases:
         The subject has a process of its own, so that it may die or hang there. Raises NotInstalledError, and
         RuntimeError for an error of our own.
         """
+        self.begin(version)
+        self.watch(f"{version}: its environment is made ready")
         choice = self._choice(version)
         try:
             with closing(RemoteSubject(choice, search=self.search)) as subject:
                 executor = Executor(subject, deadline=self.timeout)
-                return [_answer(executor, i, scenario, subject.limits) for i, scenario in enumerate(scenarios)]
+                return self._answers(version, executor, scenarios, subject.limits)
         except RemoteStartError as error:
             raise NotRunnableError(str(error)) from None
+
+    def _answers(
+        self, what: str, executor: Executor, scenarios: Sequence[Scenario], limits: Limits
+    ) -> list[Answer | UnfitError]:
+        answers = []
+        for number, scenario in enumerate(scenarios):
+            self.watch(f"{what}: {number} of {len(scenarios)} scenarios done")
+            answers.append(_answer(executor, number, scenario, limits))
+        return answers
 
     def _choice(self, version: str) -> SubjectChoice:
         settings = dict(self.settings)
@@ -80,6 +93,8 @@ class Releases:
 
         Raises NotInstalledError.
         """
+        self.begin(version)
+        self.watch(f"{version}: its wheel is made ready")
         wheel = str(unpacked_wheel(self.package, version, self.wheels))
         found, subject = [], None
         try:
@@ -94,19 +109,18 @@ class Releases:
                 except RemoteStartError as error:
                     found.append(PartAnswers(part.name, broken=str(error)))
                     continue
-                found.append(self._of_part(part, plan, subject))
+                found.append(self._of_part(f"{version}, {part.name}", part, plan, subject))
         finally:
             if subject is not None:
                 subject.close()
         return found
 
-    def _of_part(self, part: PackagePart, plan: Plan, subject: RemoteSubject) -> PartAnswers:
+    def _of_part(self, what: str, part: PackagePart, plan: Plan, subject: RemoteSubject) -> PartAnswers:
         if lacking := [hook.where for hook in subject.hooks() if not hook.found]:
             return PartAnswers(part.name, absent=f"it has no {', '.join(lacking)}")
         executor = Executor(subject, deadline=self.timeout)
         scenarios = plan.scenarios(part, subject.limits)
-        answers = [_answer(executor, i, scenario, subject.limits) for i, scenario in enumerate(scenarios)]
-        return PartAnswers(part.name, tuple(answers))
+        return PartAnswers(part.name, tuple(self._answers(what, executor, scenarios, subject.limits)))
 
 
 def _answer(executor: Executor, number: int, scenario: Scenario, limits: Limits) -> Answer | UnfitError:

@@ -21,7 +21,7 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit
+from draftproof.properties.fit import fit, fit_generated
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, encode, read_case
@@ -152,7 +152,8 @@ class Check:
         __tracebackhide__ = True
         held = subject if subject is not None else self.subject()
         wanted = named_contracts(contracts)
-        judged, counted, found = self._run(held, self.scenarios if scenarios is None else scenarios, wanted)
+        drawn, to_fit = (self.scenarios, fit_generated) if scenarios is None else (scenarios, fit)
+        judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted)
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
         checked = Checked(ran, summarise(judged, counted, wanted))
@@ -179,7 +180,7 @@ class Check:
                 counted.append(counts(ran))
 
         executor = Executor(subject, contracts=contracts, deadline=DEADLINE, observe=observe)
-        for scenario in (fit(one, subject.limits) for one in scenarios):
+        for scenario in scenarios:
             failure = _hold(executor, scenario)
             if failure is not None:
                 # The first of a kind is the one that is told.

@@ -39,9 +39,17 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
     return validate(scenario)
 
 
+def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:
+    """Return a generated scenario fitted; every other one for a prefix cache has prompts that it can serve.
+
+    Fitting it again changes nothing. Raises UnfitError.
+    """
+    return validate(_shared(fit(scenario, limits), limits))
+
+
 def fitted(scenarios: Iterable[Scenario], limits: Limits) -> list[Scenario]:
-    """Return every scenario, fitted. Raises UnfitError."""
-    return [fit(scenario, limits) for scenario in scenarios]
+    """Return every generated scenario, fitted. Raises UnfitError."""
+    return [fit_generated(scenario, limits) for scenario in scenarios]
 
 
 def _require_model(scenario: Scenario, limits: Limits) -> None:
@@ -153,9 +161,12 @@ def _crossing(scenario: Scenario, size: int) -> Scenario:
 def _shared(scenario: Scenario, limits: Limits) -> Scenario:
     """Prompts with more than a page of tokens in common, in every other scenario, where a prefix cache serves pages."""
     memory, first = scenario.memory, scenario.requests[0].prompt
-    if not limits.prefix_cache or not limits.page_sizes or scenario.memory.page_seed % 2:
+    if not limits.prefix_cache or not limits.page_sizes or memory.page_seed % 2:
         return scenario
-    common = tuple(itertools.islice(itertools.cycle(first), memory.page_size + 1))
+    least = memory.page_size + 1
+    if len(first) >= least and all(one.prompt[:least] == first[:least] for one in scenario.requests):
+        return scenario
+    common = tuple(itertools.islice(itertools.cycle(first), least))
     requests = tuple(replace(one, prompt=common + one.prompt) for one in scenario.requests)
     more = -(-len(common) // memory.page_size) * len(requests)
     memory = replace(memory, max_len=memory.max_len + len(common), pages=memory.pages + more)
@@ -194,7 +205,6 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _rows,
     _arrivals,
     _pages,
-    _shared,
     _ahead,
     _variant,
     _once,

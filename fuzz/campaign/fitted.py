@@ -8,7 +8,7 @@ from pathlib import Path
 from draftproof.fuzz.campaign.batches import BlockPlanner
 from draftproof.fuzz.campaign.settings import CampaignError, Settings
 from draftproof.harness.checkpoint_scenarios import RealTarget, every_draft, one_draft
-from draftproof.properties.fit import fit
+from draftproof.properties.fit import fit_generated
 from draftproof.properties.values.drafts import Algorithm, read_from
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
@@ -34,7 +34,7 @@ class FittedPlanner:
 
     def _runnable(self, scenario: Scenario, turn: int) -> Scenario:
         made = self._target.exchanged(scenario, turn) if self._target else scenario
-        return fit(made, self._limits)
+        return fit_generated(made, self._limits)
 
 
 def offered(model: str, folder: str, limits: Limits) -> tuple[Algorithm, ...]:

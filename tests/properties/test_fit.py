@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftproof.properties.fit import UnfitError, _require_model, fit, fitted
+from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario
@@ -131,3 +132,59 @@ def test_an_architecture_that_a_subject_does_not_take_is_refused(tmp_path: Path)
     _require_model(scenario, Limits(architectures=("LlamaForCausalLM",)))
     with pytest.raises(UnfitError, match=r"'LlamaForCausalLM' of .*: expected Nothing or Other, for this subject"):
         fit(scenario, Limits(architectures=("Nothing", "Other")))
+
+
+SERVED = Limits(models=("probe",), page_sizes=(8,), prefix_cache=True, steering="none", arrivals="together")
+
+
+def _common(one: Scenario) -> int:
+    """How many tokens all prompts begin with."""
+    columns = zip(*(of.prompt for of in one.requests), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda at: len(set(at)) == 1, columns))
+
+
+def test_for_a_prefix_cache_every_other_scenario_has_more_than_a_page_in_common() -> None:
+    even = [one for one in DRAWN if not one.memory.page_seed % 2]
+    assert 10 < len(even) < 50
+    assert all(_common(fit_generated(one, SERVED)) > 8 for one in even)
+    odd = [one for one in DRAWN if one.memory.page_seed % 2]
+    assert all(fit_generated(one, SERVED) == fit(one, SERVED) for one in odd)
+    assert [fit_generated(one, SERVED) for one in DRAWN] == fitted(DRAWN, SERVED)
+
+
+def test_behind_what_prompts_have_in_common_they_stay_as_they_were() -> None:
+    for one in DRAWN:
+        plain, made = fit(one, SERVED), fit_generated(one, SERVED)
+        more = made.memory.max_len - plain.memory.max_len
+        assert more in (0, 9)
+        for before, after in zip(plain.requests, made.requests, strict=True):
+            assert after.prompt[more:] == before.prompt
+            assert replace(after, prompt=before.prompt) == before
+        assert set(made.requests[0].prompt) == set(plain.requests[0].prompt)
+        assert replace(made, requests=plain.requests, memory=plain.memory) == plain
+
+
+def test_there_are_pages_for_what_prompts_have_in_common() -> None:
+    """As many for each request, since nobody knows what a cache keeps."""
+    for one in DRAWN:
+        plain, made = fit(one, SERVED), fit_generated(one, SERVED)
+        grown = made.memory.max_len > plain.memory.max_len
+        assert made.memory.pages - plain.memory.pages == 2 * len(one.requests) * grown
+        assert is_valid(made)
+
+
+def test_a_scenario_that_was_fitted_for_a_prefix_cache_stays_as_it_is() -> None:
+    """A campaign goes on from scenarios that it has fitted before."""
+    for one in DRAWN:
+        made = fit_generated(one, SERVED)
+        assert fit_generated(made, SERVED) == fit(made, SERVED) == made
+
+
+def test_prompts_of_somebodys_own_stay_as_they_are() -> None:
+    """Those of an audit, or of a case: `fit` alone leaves them what they are."""
+    assert all(fit(one, SERVED).requests == fit(one, replace(SERVED, prefix_cache=False)).requests for one in DRAWN)
+
+
+def test_without_a_prefix_cache_nothing_is_made_common() -> None:
+    none = replace(SERVED, prefix_cache=False)
+    assert all(fit_generated(one, none) == fit(one, none) for one in DRAWN)

@@ -16,6 +16,7 @@ from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.kernel_runs import cases, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.side_by_side import SideBySide
+from draftproof.harness.subject_report import versions_of
 from draftproof.harness.subjects import is_engine
 from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
@@ -77,9 +78,9 @@ class CheckReport(Value, frozen=True, kw_only=True):
 
     `counts` are what was exercised, `drafts` the same for the scenarios of each draft; `shares` says in how many
     scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. `subject` is
-    the subject's name, `level` how much it reports, and `uncovered` has the counts that it cannot show, by the reason:
-    none of them is demanded. `unseen` says in sentences what was not seen at all: scenarios, texts, drafts. The same
-    seed gives the same report.
+    the subject's name, `versions` are those of its packages, `level` says how much it reports, and `uncovered` has the
+    counts that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at
+    all: scenarios, texts, drafts. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -92,6 +93,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     shares: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     weights: dict[str, int] = msgspec.field(default_factory=dict)
     subject: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
     level: Level = "whole"
     uncovered: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     unseen: tuple[str, ...] = ()
@@ -186,6 +188,7 @@ class Checker:
             },
             weights=dict(sorted(weights.tried.items())) if weights else {},
             subject=self.subject.name,
+            versions=versions_of(self.subject),
             level=level_of(channels),
             uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(self.subject.limits, channels)},
             unseen=not_seen.told,

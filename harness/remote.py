@@ -84,7 +84,7 @@ def remote_error(
 class RemoteSubject(Subject):
     """A subject in the interpreter of a choice. `search` is its PYTHONPATH; `log` a file for what it prints.
 
-    Raises RemoteStartError.
+    `versions` are those of its packages there. Raises RemoteStartError.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RemoteSubject(Subject):
         except BaseException:
             self._log.close()
             raise
-        self.name, self.limits = made.name, made.limits
+        self.name, self.limits, self.versions = made.name, made.limits, made.versions
         if not made.announces:
             del self.announce
 
@@ -112,7 +112,7 @@ class RemoteSubject(Subject):
         self._settings = {"device": self._settings["device"], **choice.settings}
         self._choice, self._declared = choice, {}
         made = self._start() if self._process is None else self._made()
-        self.name, self.limits = made.name, made.limits
+        self.name, self.limits, self.versions = made.name, made.limits, made.versions
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return what it declares there; asked once for each scenario."""
@@ -128,15 +128,11 @@ class RemoteSubject(Subject):
         assert isinstance(answer, RunTraced)
         return Trace(answer.subject, answer.channels, unpacked(answer.observations))
 
-    def looked_at(self) -> tuple[tuple[Hook, ...], dict[str, str]]:
-        """Return its hooks, and the versions of its packages there."""
-        answer = self._asked(AskHooks(), START_SECONDS)
-        assert isinstance(answer, HooksFound)
-        return answer.hooks, answer.versions
-
     def hooks(self) -> tuple[Hook, ...]:
         """Return what it found in its engine there."""
-        return self.looked_at()[0]
+        answer = self._asked(AskHooks(), START_SECONDS)
+        assert isinstance(answer, HooksFound)
+        return answer.hooks
 
     def close(self) -> None:
         """Close it there, and end its process in any case."""

@@ -28,25 +28,24 @@ class SubjectReport(Value, frozen=True, kw_only=True):
 
 def look_at(subject: Subject) -> SubjectReport:
     """Return what a subject says of itself, here or in another Python. Raises what it raises there."""
-    hooks, versions = _looked_at(subject)
+    hooks = tuple(subject.hooks())
     carried = frozenset(channel for hook in hooks if hook.found for channel in hook.channels)
     wanted = frozenset(channel for hook in hooks for channel in hook.channels)
     return SubjectReport(
         name=subject.name,
         level=level_of(carried if hooks else _declared(subject)),
-        versions=versions,
+        versions=versions_of(subject),
         hooks=hooks,
         missing=tuple(sorted(wanted - carried)),
         limits=subject.limits,
     )
 
 
-def _looked_at(subject: Subject) -> tuple[tuple[Hook, ...], dict[str, str]]:
+def versions_of(subject: Subject) -> dict[str, str]:
+    """Return the versions of a subject's packages where it runs, and of its Python; "" of one that is not installed."""
     from draftproof.harness.remote import RemoteSubject
 
-    if isinstance(subject, RemoteSubject):
-        return subject.looked_at()
-    return tuple(subject.hooks()), versions(subject)
+    return subject.versions if isinstance(subject, RemoteSubject) else versions(subject)
 
 
 def _declared(subject: Subject) -> frozenset[str]:

@@ -9,6 +9,7 @@ from draftproof.fuzz.campaign.drive import CampaignEnd
 from draftproof.fuzz.campaign.finding_rows import divergence_of
 from draftproof.fuzz.campaign.schema import CampaignFinding
 from draftproof.fuzz.campaign.settings import Settings
+from draftproof.properties.coverage.covered import Level
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.text import sentence
@@ -36,12 +37,17 @@ class ReportedFinding(Value, frozen=True, kw_only=True):
 
 
 class CampaignReport(Value, frozen=True, kw_only=True):
-    """How a call of a campaign ended; numbers are of the whole campaign."""
+    """How a call of a campaign ended; numbers are of the whole campaign.
+
+    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported.
+    """
 
     verdict: Outcome
     reason: str
     run: str
     settings: Settings
+    versions: str
+    level: Level
     scenarios: int
     seconds: float
     rate: float
@@ -66,6 +72,8 @@ def campaign_report(end: CampaignEnd, run: Path, settings: Settings) -> Campaign
         reason=end.reason,
         run=str(run),
         settings=settings,
+        versions=end.versions,
+        level=end.level,
         scenarios=status.scenarios,
         seconds=status.at,
         rate=round(status.scenarios / status.at, 3) if status.at else 0.0,

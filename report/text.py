@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.drafts import algorithm
@@ -35,6 +36,11 @@ def block(found: Divergence, *, of: str = "", replay: str = "") -> str:
     lines = [f"FAIL {found.contract}{f'  {of}' if of else ''}"]
     lines += [_row(name, text) for name, text in rows.items() if text]
     return "\n".join([*lines, f"  {'replay':<{_INDENT - 2}}{replay}"] if replay else lines)
+
+
+def show_versions(found: Mapping[str, str]) -> str:
+    """Return versions of packages in words, without those that are not installed."""
+    return ", ".join(f"{name} {version}" for name, version in found.items() if version)
 
 
 def line(found: Divergence) -> str:

@@ -19,7 +19,7 @@ from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
 from draftproof.report.html.words import plural
-from draftproof.report.text import block, line
+from draftproof.report.text import block, line, show_versions
 
 if TYPE_CHECKING:
     from draftproof.harness.check import CheckFinding, CheckReport
@@ -105,6 +105,7 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
         screen.line(f"\n{_main_counts(report)}\n")
     if report.uncovered:
         _show_uncovered(report, verbose=verbose)
+        screen.line(f"with {show_versions(report.versions)}\n")
     if report.drafts:
         drafts.show(report.drafts, with_counts=verbose)
     for verdict in report.contracts:
@@ -150,7 +151,7 @@ def _show_uncovered(report: CheckReport, *, verbose: bool) -> None:
     missing = {name for names in report.uncovered.values() for name in names}
     screen.line(
         f"{report.subject} shows what it does at the level of {report.level}: {len(missing)} counts are not covered,"
-        " and not demanded (--verbose has them and why)\n"
+        " and not demanded (--verbose has them and why)"
     )
 
 

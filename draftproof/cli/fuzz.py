@@ -12,6 +12,7 @@ from draftproof.cli import drafts, inputs, live, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.properties.values.durations import parse_duration, show_duration
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
+from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command, subject_options
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def fuzz(
         raise inputs.InputError(
             f"invalid --device {device or 'cpu'!r}: expected cuda, as fault {file.fault.id} changes Triton kernels"
         )
-    subject_limits = subjects.limits_of(under_test)
+    subject_limits, versions = subjects.limits_of(under_test)
     options = drafts.chosen(target, subject_limits)
     asked = Asked(
         seed=seed,
@@ -113,6 +114,7 @@ def fuzz(
             memory=most,
             search=subjects.search(),
             subject_limits=subject_limits,
+            versions=versions,
             watch=watch,
         )
     report = campaign_report(end, run, settings)
@@ -122,9 +124,10 @@ def fuzz(
 
 def _kept(run: Path) -> Settings | None:
     """Return the settings of a campaign that is there already. Raises CampaignError."""
+    from draftproof.fuzz.campaign.rundir import SETTINGS
     from draftproof.fuzz.campaign.settings import read
 
-    file = run / "campaign.json"
+    file = run / SETTINGS
     return read(file) if file.is_file() else None
 
 
@@ -139,8 +142,12 @@ def _require_closure(model: Path | None, subject: SubjectChoice) -> None:
 
 
 def show(report: CampaignReport, again: str) -> None:
-    """Print the verdicts, the findings with their commands, the coverage, and how to resume."""
-    screen.show_verdicts(report.contracts)
+    """Print the verdicts but for SKIP, the findings with their commands, the coverage, and how to resume."""
+    screen.show_verdicts(one for one in report.contracts if one.verdict is not Outcome.SKIP)
+    if silent := sum(one.verdict is Outcome.SKIP for one in report.contracts):
+        screen.line(f"{silent} contracts had nothing to judge: SKIP (--json and `draftproof report` say why)")
+    if report.versions:
+        screen.line(f"{report.versions}, at the level of {report.level}")
     for finding in report.findings:
         _show_finding(finding, subject_options(report.settings, Path(report.run)))
     for trouble in report.troubles[:10]:

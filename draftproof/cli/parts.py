@@ -26,8 +26,9 @@ def parts(
     from draftproof.properties.values.case import read_case
 
     scenario, _ = read_case(case)
+    limits, _ = subjects.limits_of(under_test)
     with under_test.patched() as spec:
-        report = bisect_parts(scenario, str(case), spec, workers)
+        report = bisect_parts(scenario, str(case), spec, workers, limits)
     if report.found is not None:
         _show(report.found)
         again = command("bisect", "parts", case, **under_test.arguments)

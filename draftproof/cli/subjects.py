@@ -209,12 +209,18 @@ def _needed(name: str, error: ImportError) -> str:
     return "" if is_there else missing
 
 
-def limits_of(under_test: UnderTest) -> Limits:
-    """Return what the subject can run; another than the engine is made for this, and closed."""
+def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
+    """Return what the subject can run; and its name, which may say more than what chose it, with its versions.
+
+    Another than the engine is made for this, and closed.
+    """
+    from draftproof.harness.subject_report import versions_of
+    from draftproof.report.text import show_versions
+
     if under_test.choice == BUILT_IN:
-        return NO_LIMITS
+        return NO_LIMITS, ""
     with contextlib.closing(under_test.made()) as subject:
-        return subject.limits
+        return subject.limits, f"{subject.name} with {show_versions(versions_of(subject))}"
 
 
 def tell_whose(recorded: SubjectChoice, under_test: UnderTest) -> None:

@@ -15,8 +15,10 @@ from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.fit import UnfitError, fit
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome
@@ -27,6 +29,7 @@ TOGETHER = "A twin works on the host and cannot be captured: with any kernel off
 SAME: Level = "contract"
 """The channel may be another one: without a part, what the contract judges is often reported elsewhere."""
 _KERNELS = "kernels"
+_NO_OTHER = "without it the subject cannot run"
 
 
 def kernels_used(pool: Pool, scenario: Scenario) -> tuple[str, ...]:
@@ -90,19 +93,33 @@ class Bisection(Value, frozen=True, kw_only=True):
 
 
 def bisect(
-    scenario: Scenario, answer: Answer, kernels: Sequence[str], run: Run, *, device: str = "cpu", width: int = 2
+    scenario: Scenario,
+    answer: Answer,
+    kernels: Sequence[str],
+    run: Run,
+    *,
+    device: str = "cpu",
+    width: int = 2,
+    limits: Limits = NO_LIMITS,
 ) -> Bisection:
     """Return the smallest set of parts that must be on for the scenario to fail as `answer` does.
 
-    `kernels` are those that the run uses. Raises ValueError if `answer` is no failure, and
-    NotFailingError if it does not come again.
+    `kernels` are those that the run uses; `limits` say what the subject can run. Raises ValueError if `answer` is no
+    failure, and NotFailingError if it does not come again.
     """
-    return _Bisect(scenario, answer, kernels, run, device, width).result()
+    return _Bisect(scenario, answer, kernels, run, device, width, limits).result()
 
 
 class _Bisect:
     def __init__(
-        self, scenario: Scenario, answer: Answer, kernels: Sequence[str], run: Run, device: str, width: int
+        self,
+        scenario: Scenario,
+        answer: Answer,
+        kernels: Sequence[str],
+        run: Run,
+        device: str,
+        width: int,
+        limits: Limits,
     ) -> None:
         if answer.identity is None:
             raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
@@ -112,6 +129,7 @@ class _Bisect:
         self._fixed = _fixed(answer)
         self._answers: dict[Parts, Answer] = {}
         parts = present(scenario, engine_parts(self._lone()))
+        self._fixed |= {part.name: _NO_OTHER for part in parts if not _can_run(part.off(scenario), limits)}
         self._parts = tuple(part for part in parts if part.name not in self._fixed)
         self._names = tuple(part.name for part in self._parts)
         self._needs = self._dependencies(device)
@@ -206,6 +224,14 @@ def _effect(answer: Answer, identity: Identity) -> Alone:
     return Alone.GONE if answer.outcome.value == "PASS" else Alone.BROKEN
 
 
+def _can_run(scenario: Scenario, limits: Limits) -> bool:
+    """Return whether a subject runs a scenario as it is."""
+    try:
+        return fit(scenario, limits) == scenario
+    except UnfitError:
+        return False
+
+
 def _fixed(answer: Answer) -> dict[str, str]:
     """Parts without which the failure could not show, whatever causes it."""
     first = answer.first
@@ -233,10 +259,12 @@ class PartsReport(Value, frozen=True, kw_only=True):
     flaky: bool = False
 
 
-def bisect_parts(scenario: Scenario, case: str, spec: SubjectSpec, workers: int) -> PartsReport:
+def bisect_parts(
+    scenario: Scenario, case: str, spec: SubjectSpec, workers: int, limits: Limits = NO_LIMITS
+) -> PartsReport:
     """Return the smallest set of parts that must be on for a scenario, read from `case`, to fail.
 
-    Raises RuntimeError if the case could not be judged.
+    `limits` say what the subject can run. Raises RuntimeError if the case could not be judged.
     """
     with tempfile.TemporaryDirectory(prefix="draftproof-") as folder, Pool(spec, workers, Path(folder)) as pool:
         (answer,) = pool.run([Order(number=0, scenario=scenario)])
@@ -247,7 +275,7 @@ def bisect_parts(scenario: Scenario, case: str, spec: SubjectSpec, workers: int)
         # Only the built-in engine has kernels that their naive twins can replace.
         kernels = kernels_used(pool, scenario) if spec.subject == BUILT_IN else ()
         try:
-            found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers)
+            found = bisect(scenario, answer, kernels, pool.run, device=spec.device, width=workers, limits=limits)
         except NotFailingError:
             return PartsReport(verdict=Outcome.INCONCLUSIVE, case=case, flaky=True)
     found = replace(found, answer=found.answer.brief)

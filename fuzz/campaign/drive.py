@@ -25,6 +25,7 @@ from draftproof.fuzz.campaign.standing import CampaignStatus, Standing, Troubles
 from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.harness.signals import handled
+from draftproof.properties.coverage.covered import Level, level_of
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 _PROGRESS, _SHOW = 5.0, 0.25
@@ -33,7 +34,10 @@ _OWN_FAULT = ("errors", "workers", "disk")
 
 
 class CampaignEnd(NamedTuple):
-    """How a call ended. `reason`: time, examples, closure, stall, interrupted, errors, workers or disk."""
+    """How a call ended. `reason`: time, examples, closure, stall, interrupted, errors, workers or disk.
+
+    `versions` names a subject that is not the engine, and its packages; `level` says how much was reported.
+    """
 
     reason: str
     verdict: Outcome
@@ -42,6 +46,8 @@ class CampaignEnd(NamedTuple):
     status: CampaignStatus
     holes: tuple[str, ...]
     troubles: tuple[str, ...]
+    versions: str
+    level: Level
 
 
 class Campaign:
@@ -60,6 +66,7 @@ class Campaign:
         *,
         possible: Sequence[str],
         width: int,
+        versions: str = "",
         watch: Callable[[CampaignStatus], None] = lambda _status: None,
     ) -> None:
         self._settings, self._limits, self._pool, self._width, self._watch = settings, limits, pool, width, watch
@@ -80,7 +87,7 @@ class Campaign:
             deadline=lambda: pool.deadline,
             choice=settings.subject,
         )
-        self._working = 0.0
+        self._versions, self._working = versions, 0.0
         self._told = self._shown = 0.0
         self._doing = "starting"
 
@@ -107,7 +114,10 @@ class Campaign:
         return reason
 
     def _begin(self) -> None:
-        self.store.keep_facts(workers=self._width)
+        before = self.store.facts().get("versions", self._versions)
+        if before != self._versions:
+            self._troubles.add(f"what ran before was {before}; now it is {self._versions}")
+        self.store.keep_facts(workers=self._width, versions=self._versions)
         if "started" not in self.store.facts():
             self.store.keep_facts(started=round(time.time(), 3), block=-1, seconds=0.0, verdict="")
         for wrong in (*self._corpus.check(), *self._findings.check()):
@@ -177,7 +187,8 @@ class Campaign:
         self._findings.save()
 
     def _end(self, reason: str) -> CampaignEnd:
-        contracts = verdicts(self.store.sums(), self._settings)
+        sums = self.store.sums()
+        contracts = verdicts(sums, self._settings)
         found = tuple(self.store.findings())
         # What is asked for last can fail, too, whatever ended the campaign.
         is_own_fault = reason in _OWN_FAULT or self._runner.stopped in _OWN_FAULT
@@ -198,6 +209,8 @@ class Campaign:
             status=self._status,
             holes=self._standing.holes,
             troubles=tuple(self._troubles.kept),
+            versions=self._versions,
+            level=level_of(sums.channels),
         )
 
     def _tick(self) -> None:

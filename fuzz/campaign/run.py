@@ -35,14 +35,15 @@ def run_campaign(
     memory: int | None = None,
     search: str = "",
     subject_limits: Limits = NO_LIMITS,
+    versions: str = "",
     watch: Callable[[CampaignStatus], None] = lambda _status: None,
 ) -> tuple[Settings, CampaignEnd]:
     """Run a campaign in the directory `path`, or resume it, within limits; return its settings and how it ended.
 
     A new campaign with a fault gets the draft of the fault unless another was asked for, one with a checkpoint all that
     this offers. `workers`: processes (one a core; 4 on a GPU); `memory`: most bytes of one; `search`: PYTHONPATH of a
-    subject in another Python; `subject_limits`: what the subject can run; `watch` is called with the state of the
-    campaign.
+    subject in another Python; `subject_limits`: what the subject can run; `versions`: its name and those of its
+    packages, for reports; `watch` is called with the state of the campaign.
 
     Raises CampaignError, DeviceError, and StalePatchError or PatchError for a fault that does not fit the sources.
     """
@@ -61,5 +62,11 @@ def run_campaign(
             guide = FittedPlanner(guide, settings, subject_limits)
         possible = universe(settings.drafts)
         with Pool(spec, count, directory.workers, memory=memory) as pool:
-            campaign = Campaign(directory, settings, limits, pool, guide, possible=possible, width=count, watch=watch)
+            campaign = Campaign(
+                *(directory, settings, limits, pool, guide),
+                possible=possible,
+                width=count,
+                versions=versions,
+                watch=watch,
+            )
             return settings, campaign.go()

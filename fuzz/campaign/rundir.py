@@ -15,7 +15,8 @@ from draftproof.fuzz.campaign.settings import Asked, CampaignError, DiskError, S
 from draftproof.properties.values.case import encode
 from draftproof.properties.values.files import write_whole
 
-_OURS = frozenset({"campaign.json", "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
+SETTINGS = "campaign.json"
+_OURS = frozenset({SETTINGS, "lock", "results.sqlite", "subject", "subject.new", "fault.patch", "workers"})
 
 
 def save(path: Path, text: str) -> None:
@@ -49,7 +50,7 @@ class RunDir:
         try:
             path.mkdir(parents=True, exist_ok=True)
             names = {entry.name for entry in path.iterdir()}
-            if not names & {"campaign.json", "lock"} and names - _OURS:
+            if not names & {SETTINGS, "lock"} and names - _OURS:
                 raise CampaignError(
                     f"invalid --run '{path}': expected a campaign's directory or a new one; this holds other things"
                 )
@@ -91,7 +92,7 @@ class RunDir:
     @property
     def settings(self) -> Settings | None:
         """What the campaign in it is; None if it has not begun. Raises CampaignError for a broken file."""
-        path = self.path / "campaign.json"
+        path = self.path / SETTINGS
         return read(path) if path.exists() else None
 
     def begin(self, asked: Asked, sources: dict[str, str], fault: FaultFile | None = None) -> Settings:
@@ -110,7 +111,7 @@ class RunDir:
             return resumed(kept, asked)
         names = self._copy(sources, fault) if fault else ()
         settings = msgspec.structs.replace(fresh(asked), hunks=names)
-        save(self.path / "campaign.json", encode(settings) + "\n")
+        save(self.path / SETTINGS, encode(settings) + "\n")
         return settings
 
     def _copy(self, sources: dict[str, str], fault: FaultFile) -> tuple[str, ...]:

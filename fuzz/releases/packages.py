@@ -61,3 +61,8 @@ RECIPES = {
 def recipe_of(package: str) -> Recipe:
     """Return how a package is installed: plainly, if it is not known."""
     return RECIPES.get(package.lower().replace("_", "-"), Recipe())
+
+
+def packages_of(subject: str) -> tuple[str, ...]:
+    """Return the known packages whose releases a subject drives."""
+    return tuple(name for name, recipe in RECIPES.items() if subject and recipe.subject == subject)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from draftproof.fuzz.releases.packages import packages_of
 from draftproof.properties.values.durations import show_duration
 from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
@@ -131,8 +132,19 @@ def _commands(found: StoredFinding, source: RunSource) -> tuple[Command, ...]:
     if "shrunk.json" not in found.cases:
         lines.append(Command("Make it smaller", command("shrink", case, **options)))
     lines.append(Command("Which parts of the engine it takes", command("bisect", "parts", case, **options)))
-    # What was brought in by a patch is in no history.
-    if not source.settings.fault:
-        history = "bisect history --repo REPO --good GOOD --bad BAD"
-        lines.append(Command("Which commit brought it in", command(*history.split(), case, **options)))
-    return tuple(lines)
+    return (*lines, *_origin(case, source))
+
+
+def _origin(case: str, source: RunSource) -> Iterator[Command]:
+    """How to find the commit or the release that brought it in."""
+    settings = source.settings
+    subject, between = settings.subject, ("--good", "GOOD", "--bad", "BAD")
+    for package in packages_of(subject.name):
+        line = command("bisect", "releases", case, *between, package=package, set=subject.options["set"])
+        yield Command("Which release brought it in", line)
+    # What was brought in by a patch is in no history, and a subject of another Python is in no repository.
+    if settings.fault or subject.python or subject.settings or ":" not in (subject.name or ":"):
+        return
+    given = {"subject": subject.name, "device": settings.device if settings.device != "cpu" else ""}
+    line = command("bisect", "history", case, "--repo", "REPO", *between, **given)
+    yield Command("Which commit brought it in", line)

@@ -16,9 +16,12 @@ from markupsafe import Markup
 
 from draftproof.faults.matrix import FaultReport
 from draftproof.fuzz.campaign.verdicts import verdicts
+from draftproof.properties.coverage.covered import level_of
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.durations import show_duration
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, worst
+from draftproof.report.commands import command
 from draftproof.report.html import matrix
 from draftproof.report.html.chart import Chart, chart, steps
 from draftproof.report.html.findings import View, views
@@ -142,7 +145,11 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
     started = _float(source.facts.get("started", ""))
     runs, same = (source.sums.counts.get(f"stability_{name}", 0) for name in ("runs", "same"))
     return {
-        "Subject": settings.subject.name or "the engine",
+        "Subject": _subject(settings.subject),
+        "Versions": source.facts.get("versions", ""),
+        "Level": level_of(source.sums.channels) if settings.subject.name and source.sums.channels else "",
+        "Model": settings.model,
+        "Draft model": settings.draft_model,
         "Fault": settings.fault or "none",
         "Device": settings.device,
         "Drafts": ", ".join(settings.drafts),
@@ -158,6 +165,12 @@ def _facts(source: RunSource, coverage: Coverage) -> Mapping[str, str]:
         "Stability": f"{share(same, runs)} of {plural(runs, 'second run')}" if runs else "",
         "Troubles": count(len(source.troubles)),
     }
+
+
+def _subject(choice: SubjectChoice) -> str:
+    """Return the subject with what it was made with, as options say it."""
+    others = command(**{**choice.options, "subject": ""}).removeprefix("draftproof")
+    return f"{choice.name}{others}" or "the engine"
 
 
 def _kinds(outcomes: Mapping[str, int]) -> str:

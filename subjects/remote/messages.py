@@ -43,7 +43,7 @@ class RunScenario(Value, frozen=True, kw_only=True, tag="run"):
 
 
 class AskHooks(Value, frozen=True, kw_only=True, tag="hooks"):
-    """Say what the subject found in its engine, and the versions of its packages."""
+    """Say what the subject found in its engine."""
 
 
 class CloseSubject(Value, frozen=True, kw_only=True, tag="close"):
@@ -54,11 +54,15 @@ AnySubjectOrder = MakeSubject | AskChannels | RunScenario | AskHooks | CloseSubj
 
 
 class SubjectMade(Value, frozen=True, kw_only=True, tag="made"):
-    """The subject is there; `announces`: it says what it is about to do."""
+    """The subject is there; `announces`: it says what it is about to do.
+
+    `versions` are those of its packages; one that is not installed there has the version "".
+    """
 
     name: str
     limits: Limits
     announces: bool
+    versions: dict[str, str]
 
 
 class ChannelsDeclared(Value, frozen=True, kw_only=True, tag="declared"):
@@ -83,10 +87,9 @@ class RunTraced(Value, frozen=True, kw_only=True, tag="traced"):
 
 
 class HooksFound(Value, frozen=True, kw_only=True, tag="found"):
-    """The answer to AskHooks; a package that is not installed there has the version ""."""
+    """The answer to AskHooks."""
 
     hooks: tuple[Hook, ...]
-    versions: dict[str, str]
 
 
 class SubjectClosed(Value, frozen=True, kw_only=True, tag="closed"):

@@ -79,7 +79,7 @@ class _Server:
             announce = lambda step, launch: self.say(LaunchAnnounced(step=step, launch=launch))  # noqa: E731
             setattr(subject, "announce", announce)  # noqa: B010  # an attribute that not every subject has
         self._subject = subject
-        return SubjectMade(name=subject.name, limits=subject.limits, announces=announces)
+        return SubjectMade(name=subject.name, limits=subject.limits, announces=announces, versions=versions(subject))
 
     def _asked(self, order: AnySubjectOrder) -> AnySubjectAnswer:
         subject = self._subject
@@ -88,7 +88,7 @@ class _Server:
         if isinstance(order, AskChannels):
             return ChannelsDeclared(channels=frozenset(subject.channels(order.scenario)))
         if isinstance(order, AskHooks):
-            return HooksFound(hooks=tuple(subject.hooks()), versions=versions(subject))
+            return HooksFound(hooks=tuple(subject.hooks()))
         if isinstance(order, CloseSubject):
             subject.close()
             return SubjectClosed()

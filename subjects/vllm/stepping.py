@@ -199,17 +199,20 @@ def name_of(name: str) -> str:
 def fresh_scheduler(core: Any, scenario: Scenario) -> Any:
     """Return a scheduler of the core's kind with nothing in it, with the rows and the token budget of a scenario.
 
-    A prompt is cut at `chunk` tokens where others wait or run; alone it has the budget of the whole step.
+    A prompt is cut at `chunk` tokens where others wait or run; alone it has the budget of the whole step. Where vLLM
+    cuts none (compressed attention on a CPU), there is a budget for the longest beside the others' rounds.
     """
     old = core.scheduler
     config = old.vllm_config.scheduler_config
     rows = min(scenario.schedule.max_batch, scenario.memory.request_slots)
     config.max_num_seqs = rows
     chunk = max(scenario.schedule.chunk, scenario.steps + 1)  # it cuts a verify, too
-    config.long_prefill_token_threshold = chunk
+    cuts = config.enable_chunked_prefill
+    config.long_prefill_token_threshold = chunk if cuts else 0
     pages = dataclasses.replace(old.kv_cache_config, num_blocks=scenario.memory.pages + 1)
     known = {"include_finished_set": False, "log_stats": False, "kv_cache_config": pages}
     names = [name for name in inspect.signature(type(old)).parameters if name in known or hasattr(old, name)]
     made = type(old)(**{name: known.get(name, getattr(old, name, None)) for name in names})
-    made.max_num_scheduled_tokens = rows * chunk
+    longest = 0 if cuts else max(len(one.prompt) for one in scenario.requests)
+    made.max_num_scheduled_tokens = rows * chunk + longest
     return made

@@ -27,13 +27,15 @@ def campaign(
     seconds: float = 60,
     possible: tuple[str, ...] = POSSIBLE,
     guide: Plain | None = None,
+    versions: str = "",
 ) -> CampaignEnd:
     """One call."""
     pool = pool or Pool()
     with RunDir(folder) as directory:
         settings = directory.begin(Asked(seed=3, drafts=("eagle",)), {})
         limits = CampaignLimits(seconds, until, examples)
-        return Campaign(directory, settings, limits, pool, guide or Plain(3), possible=possible, width=2).go()
+        planner = guide or Plain(3)
+        return Campaign(directory, settings, limits, pool, planner, possible=possible, width=2, versions=versions).go()
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:

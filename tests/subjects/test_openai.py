@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+import platform
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from msgspec.structs import replace
 
 import draftproof
 from draftproof.cli.app import run
+from draftproof.fuzz.campaign import run as campaign
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Order
+from draftproof.harness.workers.pool import Pool
 from draftproof.properties.fit import fitted
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
@@ -24,6 +28,7 @@ from draftproof.subjects.openai import OpenaiSubject
 from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRequest, text_of
 from draftproof.subjects.openai.http import Server, ServerError
 from tests.checkpoints import tiny_llama
+from tests.harness.forked import FORKED
 from tests.subjects.fake_server import greedy, serving
 
 APIS = tuple(DIALECTS)
@@ -179,6 +184,35 @@ def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
         url = server.url
     report = json.loads(Path("out.json").read_text())
     assert (report["verdict"], report["level"], report["subject"]) == ("FAIL", "text", "openai (vllm 0.0-fake)")
-    assert f"--subject openai --url {url}" in capsys.readouterr().out
+    assert report["versions"] == {"python": platform.python_version()}
+    out = capsys.readouterr().out
+    assert f"--subject openai --url {url}" in out
+    assert f"with python {platform.python_version()}\n" in out
     assert run(["check", *options, "--url", url]) == 2
     assert f"invalid --url '{url}': expected a server that answers there" in capsys.readouterr().err
+
+
+def test_a_campaign_goes_on_with_its_server(checkpoint, tmp_path, monkeypatch, capsys):
+    """Whoever resumes it need not name the server again: it is fitted to its limits all the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(campaign, "Pool", partial(Pool, start=FORKED, deadline=120.0))
+    asked: list[Limits] = []
+    planner = campaign.FittedPlanner
+
+    def noted(guide, settings, limits):
+        asked.append(limits)
+        return planner(guide, settings, limits)
+
+    monkeypatch.setattr(campaign, "FittedPlanner", noted)
+    with serving(checkpoint) as server:
+        choice = ["--subject", "openai", "--url", server.url, "--model", str(checkpoint), "--draft", "ngram"]
+        for count, options in ((1, choice), (2, [])):
+            run(["fuzz", "--run", "run", "--workers", "1", "--examples", str(count), *options, "--json", "out.json"])
+        limits = OpenaiSubject(server.url).limits
+    assert asked == [limits, limits]
+    report, out = json.loads(Path("out.json").read_text()), capsys.readouterr().out
+    told = f"openai (vllm 0.0-fake) with python {platform.python_version()}"
+    assert (report["scenarios"], report["versions"], report["level"]) == (2, told, "text")
+    assert f"{told}, at the level of text" in out
+    assert "contracts had nothing to judge: SKIP" in out
+    assert "draft.positions" not in out

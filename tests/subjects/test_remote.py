@@ -84,8 +84,8 @@ def test_limits_and_values_of_every_kind_come_over(lean, scenario, script):
     assert record.kind is LaunchKind.VERIFY
     assert isinstance(hidden, np.ndarray)
     assert not hidden.flags.writeable
-    hooks, versions = subject.looked_at()
-    assert (hooks, subject.hooks()) == (lean_subjects.Lean().hooks(), hooks)
+    hooks, versions = subject.hooks(), subject.versions
+    assert hooks == lean_subjects.Lean().hooks()
     assert versions == {"python": platform.python_version(), "numpy": np.__version__, "no-such-package": ""}
 
 

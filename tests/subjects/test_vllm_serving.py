@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from draftproof.properties.values.script import RequestScript, RoundScript, Scri
 from draftproof.subjects.vllm import drafting, engine, hooks, observing
 from draftproof.subjects.vllm.observing import StepTurn
 from draftproof.subjects.vllm.serving import Serving
-from draftproof.subjects.vllm.stepping import name_of
+from draftproof.subjects.vllm.stepping import fresh_scheduler, name_of
 from draftproof.subjects.vllm.taps import Forward, StepSeen
 from tests.drawn import generate
 
@@ -96,6 +99,31 @@ def test_padding_of_a_prompt_is_left_out(scenario):
 
 def test_a_choice_is_the_lowest_of_the_best():
     assert observing.choice(np.array([1.0, 3.0, 3.0, 0.0])) == (1, 0.0)
+
+
+@dataclass(frozen=True)
+class Pages:
+    num_blocks: int
+
+
+class Scheduler:
+    """Has the parameters that vLLM's has."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Pages, log_stats: bool = True) -> None:
+        self.vllm_config, self.kv_cache_config, self.log_stats = vllm_config, kv_cache_config, log_stats
+
+
+@pytest.mark.parametrize(("cuts", "threshold", "budget"), [(True, 5, 5), (False, 0, 5 + 3)])
+def test_a_run_has_a_scheduler_of_its_own(cuts, threshold, budget, scenario):
+    """With a token budget that never keeps a prompt waiting that vLLM does not cut."""
+    config = SimpleNamespace(enable_chunked_prefill=cuts)
+    old = Scheduler(SimpleNamespace(scheduler_config=config), Pages(num_blocks=512))
+    one_row = replace(scenario, schedule=replace(scenario.schedule, max_batch=1, chunk=2))
+    made = fresh_scheduler(SimpleNamespace(scheduler=old), one_row)
+    assert made is not old
+    assert (made.kv_cache_config.num_blocks, made.log_stats) == (4 + 1, False)
+    assert (config.max_num_seqs, config.long_prefill_token_threshold) == (1, threshold)
+    assert made.max_num_scheduled_tokens == budget
 
 
 def test_vllm_appends_something_to_names():

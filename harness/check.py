@@ -13,7 +13,7 @@ import msgspec
 
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
-from draftproof.harness.kernel_runs import cases, kernel_verdict
+from draftproof.harness.kernel_runs import KernelCalls, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.subject_report import versions_of
@@ -30,8 +30,6 @@ from draftproof.properties.coverage.shown import Unseen, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
-from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.kernels.table import PREFIX
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
@@ -55,10 +53,6 @@ REAL = ("scenarios", "rounds_with_drafts", "accept_none", "accept_all")
 """What is asked of each draft of a real model, whose budget is a few scenarios."""
 _MANY = 40
 """Of fewer scenarios a second process would not shorten a check."""
-KernelCalls = dict[str, tuple[KernelCase, ...]]
-"""op -> the calls that it is held to its contract with"""
-KERNEL_CALLS = 12
-"""Calls that each kernel is held to its contract with."""
 Progress = Callable[[], None]
 
 
@@ -279,12 +273,6 @@ def checker(
     if real:
         return Checker(subject, contracts, each=REAL, guarded=False, processes=processes, choice=choice)
     return Checker(subject, contracts, processes=processes, choice=choice)
-
-
-def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:
-    """Draw the calls for contracts of kernels, before an engine is imported: that changes what is drawn."""
-    ops = [name.removeprefix(PREFIX) for name in names]
-    return {op: cases(op, seed, min(count, KERNEL_CALLS)) for op in ops}
 
 
 def whole_check(

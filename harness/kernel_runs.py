@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from draftproof.harness.workers.messages import Answer, KernelOrder
 from draftproof.properties.kernels.case import KernelCase
@@ -20,6 +20,10 @@ from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 from draftproof.reference import ops
 
 Kernels = Callable[[str], Callable[..., None]]
+KernelCalls = dict[str, tuple[KernelCase, ...]]
+"""op -> the calls that it is held to its contract with"""
+KERNEL_CALLS = 12
+"""Calls that each kernel is held to its contract with in a check."""
 _LARGE_IN = 6
 
 
@@ -35,6 +39,12 @@ def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
     for number, case in enumerate(large):
         usual.insert(number * _LARGE_IN + _LARGE_IN - 1, case)
     return tuple(usual[:count])
+
+
+def kernel_calls(names: Iterable[str], seed: int, count: int) -> KernelCalls:
+    """Draw the calls for contracts of kernels, before an engine is imported: that changes what is drawn."""
+    ops = [name.removeprefix(PREFIX) for name in names]
+    return {op: cases(op, seed, min(count, KERNEL_CALLS)) for op in ops}
 
 
 def ours(op: str) -> Callable[..., None]:

@@ -59,7 +59,8 @@ def check(
 
     Each group of contracts is summed up in one line, and contracts that did not pass are listed.
     """
-    from draftproof.harness.check import checker, kernel_calls, unless_skipped, whole_check
+    from draftproof.harness.check import checker, unless_skipped, whole_check
+    from draftproof.harness.kernel_runs import kernel_calls
 
     of_traces, of_kernels = inputs.contracts(contract)
     device, own = under_test.where, under_test.choice == BUILT_IN

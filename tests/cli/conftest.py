@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
-from draftproof.harness import check
+from draftproof.harness import check, kernel_runs
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.values.verdict import Verdict
 
 
 @pytest.fixture(autouse=True, scope="session")
 def kernel_calls_judged_once() -> Iterator[None]:
-    drawn, judge, verdicts = cache(check.cases), check.kernel_verdict, dict[tuple[str, int, str], Verdict]()
+    drawn, judge, verdicts = cache(kernel_runs.cases), check.kernel_verdict, dict[tuple[str, int, str], Verdict]()
 
     def judged(op: str, calls: tuple[KernelCase, ...], device: str) -> Verdict:
         key = (op, id(calls), device)
@@ -23,6 +23,6 @@ def kernel_calls_judged_once() -> Iterator[None]:
         return verdicts[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check, "cases", drawn)
+        patch.setattr(kernel_runs, "cases", drawn)
         patch.setattr(check, "kernel_verdict", judged)
         yield

@@ -174,7 +174,7 @@ def one_position_ahead(q, k, positions, inv_freq):
 
 @wrong("rope")
 def pairs_side_by_side(q, k, positions, inv_freq):
-    for heads in (q, k):
+    for heads in (q[..., : 2 * inv_freq.shape[0]], k[..., : 2 * inv_freq.shape[0]]):
         halves = torch.cat((heads[..., ::2], heads[..., 1::2]), -1)
         ops.rope(halves, halves.clone(), positions, inv_freq)
         heads.copy_(torch.stack(halves.chunk(2, -1), -1).flatten(-2))

@@ -35,8 +35,8 @@ def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
 
 @calls(ring_and_floats)
 def kv_move(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw sources and targets that overlap, and rows where either does not exist; at times all sizes are one."""
-    tokens, heads, *widths, extra = bf.mostly(draw, st.just(()), st.just((1,) * 5)) or bf.distinct(draw, 5)
+    """Draw sources and targets that overlap, and rows where either does not exist."""
+    tokens, heads, *widths, extra = bf.distinct(draw, 5)
     k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
     wild = st.sampled_from((*bf.WILD, size))

@@ -39,12 +39,12 @@ def made(name: str, **settings: str) -> Iterator[RemoteSubject]:
     return closing(RemoteSubject(SubjectChoice(name=name, python=PYTHON, settings=settings), search=str(OTHER)))
 
 
-def first_of(subject: RemoteSubject, engines: Path, draft: str) -> list[str]:
-    """Return the contract that failed first in each of three scenarios; prompts are not cut (docs/found.md)."""
+def first_of(subject: RemoteSubject, engines: Path, draft: str, *, cut: bool = False) -> list[str]:
+    """Return the contract that failed first in each of three scenarios, where prompts are `cut` or not."""
     head = engines / "eagle-llama" if draft == "eagle" else None
     drawn = real_scenarios(engines / "llama", [one_draft(engines / "llama", draft, head, 0)], 21, 3)
-    whole = [replace(one, schedule=replace(one.schedule, chunk=64)) for one in drawn]
-    judged = [judge(evidence(subject, one)) for one in fitted(whole, subject.limits)]
+    drawn = drawn if cut else [replace(one, schedule=replace(one.schedule, chunk=64)) for one in drawn]
+    judged = [judge(evidence(subject, one)) for one in fitted(drawn, subject.limits)]
     return [one.first.contract for one in judged if one.first is not None]
 
 
@@ -57,6 +57,14 @@ def test_vllm_agrees_with_the_reference(draft, engines):
 def test_a_mistake_in_vllm_is_found(engines):
     with made("mistaken_vllm:Mistaken", mistake="ids-not-shifted") as subject:
         assert "extend.ids" in first_of(subject, engines, "eagle")
+
+
+def test_a_known_defect_is_found_and_is_all_that_is(engines):
+    """At the end of a chunk (docs/found.md)."""
+    with made("draftproof.subjects.vllm:VllmSubject") as subject:
+        assert "extend.ids" in first_of(subject, engines, "eagle", cut=True)
+    with made("mended_vllm:Mended", without="chunk-end") as subject:
+        assert first_of(subject, engines, "eagle", cut=True) == []
 
 
 def test_the_release_has_every_hook():

@@ -109,11 +109,6 @@ def audit(
 
     If it falls short, each known mistake is simulated with the same checkpoints.
     """
-    from draftproof.harness.audit.audit import Question, Seen
-    from draftproof.harness.audit.audit import audit as run
-    from draftproof.properties.values.round_log import read_log, read_prompts
-    from draftproof.reference.audit.mistakes import mistakes as known
-
     name = inputs.choose(draft, ALGORITHMS, "--draft")
     ran = under_test.choice != BUILT_IN or under_test.fault is not None or under_test.patch is not None
     if (prompts is None) == (log is None):
@@ -127,6 +122,11 @@ def audit(
         raise inputs.InputError("invalid --save-log: expected together with --subject, --fault or --patch")
     if not model.is_dir():
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
+    from draftproof.harness.audit.audit import Question, Seen
+    from draftproof.harness.audit.audit import audit as run
+    from draftproof.properties.values.round_log import read_log, read_prompts
+    from draftproof.reference.audit.mistakes import mistakes as known
+
     spec = _spec(name, draft_model, mtp, max_n, min_n, match)
     counts = counted.of_file(observed) if observed else counted.of_metrics(metrics) if metrics else None
     if counts is not None:

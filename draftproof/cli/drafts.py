@@ -88,7 +88,10 @@ class Given(NamedTuple):
 
 
 def given(draft: Draft = None, model: Model = None, draft_model: Folder = None, mtp: Mtp = False) -> Given:
-    """Return the options of a command that name target and drafts."""
+    """Return the options of a command that name target and drafts. Raises InputError for no directories."""
+    for option, path in (("--model", model), ("--draft-model", draft_model)):
+        if model is not None and path is not None and not path.is_dir():
+            raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
     return Given(draft, model, draft_model, mtp)
 
 
@@ -133,9 +136,6 @@ def scenarios(options: Chosen, seed: int, count: int) -> list[Scenario]:
         from draftproof.properties.strategies.scenarios import generate
 
         return generate(seed, count, tuple(name for name in drafts_of(options.name) if name in options.of))
-    for option, path in options.folders.items():
-        if not path.is_dir():
-            raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
     try:
         return _real(options.model, options, seed, count)
     except (ValueError, OSError) as error:

@@ -46,7 +46,6 @@ def judge(
 
     With --draft also: are these the drafts that such a draft proposes?
     """
-    from draftproof.harness.judge_log import judge_log
     from draftproof.properties.values.checkpoint_config import read_config
     from draftproof.properties.values.judged_log import read_whole
 
@@ -57,6 +56,8 @@ def judge(
             logged = read_whole(lines, str(log), vocab)
     except OSError as error:
         raise inputs.InputError(f"invalid LOG '{log}': it cannot be read: {error.strerror}") from None
+    from draftproof.harness.judge_log import judge_log
+
     with screen.progress("requests", len(logged)) as advance:
         report = judge_log(logged, str(log), model, of, advance)
     _show(report)
@@ -67,27 +68,24 @@ def judge(
 
 def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n: int | None) -> RealDraft | None:
     """Return the draft that is named; none judges the text only. Raises InputError for what does not fit the target."""
-    import msgspec
-
-    from draftproof.harness.checkpoint_scenarios import one_draft
-    from draftproof.properties.values.drafts import Ngram
-
     if name is None and (folder or mtp):
         given = "--mtp" if mtp else f"--draft-model '{folder}'"
         raise inputs.InputError(f"invalid {given}: expected only together with --draft")
     if max_n is not None and name not in proposing("lookup"):
         lookups = ", ".join(proposing("lookup"))
         raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft {lookups}")
-    options = drafts.chosen(drafts.Given([name] if name else None, model, folder, mtp))
-    for option, path in options.folders.items():
-        if not path.is_dir():
-            raise inputs.InputError(f"invalid {option} '{path}': expected a directory with config.json")
+    options = drafts.chosen(drafts.given([name] if name else None, model, folder, mtp))
     if name is None:
         return None
     if options.name == "all":
         raise inputs.InputError(f"invalid --draft all: expected the draft that the log is of, {', '.join(ALGORITHMS)}")
     if options.name in read_from("directory or seed") and folder is None and not mtp:
         raise inputs.InputError(f"invalid --draft {name!r}: expected --draft-model with its checkpoint, or --mtp")
+    import msgspec
+
+    from draftproof.harness.checkpoint_scenarios import one_draft
+    from draftproof.properties.values.drafts import Ngram
+
     try:
         found = one_draft(model, options.name, folder, 0, built_in=mtp)
     except (ValueError, OSError) as error:

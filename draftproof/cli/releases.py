@@ -78,6 +78,7 @@ def releases(
     md: Markdown = None,
 ) -> None:
     """Run the same scenarios on several releases of an engine; a table says which contract holds of which."""
+    target = drafts.given(draft, model, draft_model, mtp)
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.plans import Plan
     from draftproof.fuzz.releases.table import parted_table, table
@@ -89,7 +90,7 @@ def releases(
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
     if not in_parts and not them.recipe.subject:
         raise inputs.InputError(f"invalid arguments: expected --subject for the cases, a part of {package}")
-    options = drafts.chosen(drafts.Given(draft, model, draft_model, mtp))
+    options = drafts.chosen(target)
     wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], _known(them))
     arguments: dict[str, object] = {} if cases else {"seed": seed, "examples": examples}
     if in_parts:

@@ -26,7 +26,7 @@ from draftproof.properties.coverage import POINTS, bins, shares
 from draftproof.properties.coverage.counts import counts, total, unreached
 from draftproof.properties.coverage.covered import Level, level_of, uncovered
 from draftproof.properties.coverage.points import name_of
-from draftproof.properties.coverage.shown import Unseen, unseen
+from draftproof.properties.coverage.shown import Unseen, shown_in_part, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
@@ -158,7 +158,9 @@ class Checker:
             progress()
         turns = [of_process for of_process in work.states if of_process]
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
-        channels = frozenset().union(*(self.subject.channels(one) for one in listed))
+        # What was judged: a subject that is asked again may answer otherwise.
+        judged = (one.channels for one in tally.judgements)
+        channels = frozenset().union(*(judged if tally.judgements else map(self.subject.channels, listed)))
         not_seen = unseen(total(tally.counts), channels)
         runs = _runs(tally, self.work, not_seen)
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
@@ -185,7 +187,7 @@ class Checker:
             versions=versions_of(self.subject),
             level=level_of(channels),
             uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(self.subject.limits, channels)},
-            unseen=not_seen.told,
+            unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
         )
 
     def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:

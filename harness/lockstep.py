@@ -200,6 +200,8 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
             trace = subject.run(scenario, steering(script))
         if not isinstance(trace, Trace):
             raise MalformedTraceError(f"run() returned {trace!r}: expected a Trace")
+        # Made anew: a subclass may answer as it likes, and an index that was set before may say other things.
+        trace = Trace(trace.subject, trace.channels, tuple(trace.observations))
         for again in trace.duplicates:
             raise MalformedTraceError(f"{again.channel} {again.key} is reported twice")
         for channel, key, _value in trace.observations:

@@ -14,6 +14,7 @@ from draftproof.properties.coverage.covered import not_covered
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channel import PHASES
+from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation
@@ -48,7 +49,7 @@ class Judgement:
     """What every contract that applies says of one scenario; `first` is the earliest divergence of all.
 
     `unreachable`: the counts that no scenario of this model and draft can reach, or this subject show. `draft`: its
-    algorithm.
+    algorithm. `applying`: the channels on which the reference has something, or would have.
     """
 
     results: Mapping[str, Divergence | None]
@@ -56,6 +57,7 @@ class Judgement:
     channels: frozenset[str]
     unreachable: frozenset[str] = frozenset()
     draft: str = ""
+    applying: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> bool:
@@ -88,6 +90,7 @@ def judge(evidence: Evidence, contracts: Iterable[Contract] = ALL) -> Judgement:
         channels=evidence.subject.channels,
         unreachable=unreachable(evidence) | not_covered(evidence.limits, evidence.subject.channels),
         draft=algorithm(evidence.scenario.draft),
+        applying=evidence.reference.channels - (frozenset() if evidence.scenario.taps else TAPPED),
     )
 
 

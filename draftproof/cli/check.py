@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -115,7 +115,8 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     for finding in report.findings:
         _show_finding(finding)
     if report.verdict is Outcome.INCONCLUSIVE:
-        screen.line(_inconclusive(report))
+        for told in _inconclusive(report):
+            screen.line(told)
     screen.line(f"{_verdict(report)}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
 
 
@@ -126,13 +127,16 @@ def _verdict(report: CheckReport) -> str:
     return f"PASS at the level of {report.level}: {'; '.join(report.unseen)}"
 
 
-def _inconclusive(report: CheckReport) -> str:
-    """Return what INCONCLUSIVE means here, and what helps."""
+def _inconclusive(report: CheckReport) -> Iterator[str]:
+    """Yield what INCONCLUSIVE means here, and what helps."""
+    from draftproof.harness.check import RUNS
+
     if report.unseen:
-        return f"Nothing failed, but {'; '.join(report.unseen)}."
+        yield f"Nothing failed, but {'; '.join(report.unseen)}."
     short = [one for one in report.contracts if one.verdict is Outcome.INCONCLUSIVE]
-    more = f"use --examples {ENOUGH}" if report.examples < ENOUGH else "try more --examples or another --seed"
-    return f"This is not a failure: {plural(len(short), 'verdict')} rest on too little. For a conclusion {more}."
+    if not report.unseen or any(one.name != RUNS for one in short):
+        more = f"use --examples {ENOUGH}" if report.examples < ENOUGH else "try more --examples or another --seed"
+        yield f"This is not a failure: {plural(len(short), 'verdict')} rest on too little. For a conclusion {more}."
 
 
 def _lacking(report: CheckReport) -> list[Verdict]:

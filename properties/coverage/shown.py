@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from draftproof.properties.values.observed import BatchRow, TokenIds
@@ -48,3 +49,19 @@ def unseen(counted: Mapping[str, int], channels: frozenset[str]) -> Unseen:
         missing += ["drafts_seen >= 1"] * bool(drafts)
         told.append("no draft was seen, so nothing is said of drafting")
     return Unseen(tuple(missing), tuple(told))
+
+
+def shown_in_part(each: Iterable[tuple[frozenset[str], frozenset[str]]]) -> tuple[str, ...]:
+    """Return which channels a subject reports in some scenarios and not in others that have them, in sentences.
+
+    `each` has for every scenario the channels that apply to it, and those that the subject reports.
+    """
+    applying, shown = Counter[str](), Counter[str]()
+    for due, reported in each:
+        applying.update(due)
+        shown.update(due & reported)
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in sorted(shown):
+        if shown[name] < applying[name] and name != "accept.emitted":
+            parts.setdefault((shown[name], applying[name]), []).append(name)
+    return tuple(f"{', '.join(names)} shown in {some} of {of} scenarios only" for (some, of), names in parts.items())

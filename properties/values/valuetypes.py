@@ -12,19 +12,30 @@ from msgspec.structs import astuple
 
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import Observed, Vector
-from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.trace import Key, Observation, Trace
 
 LONGEST = 120
 """Characters of a wrong value that a message shows."""
 
 
 def malformed(trace: Trace) -> Iterator[str]:
-    """Yield one sentence for each value that is not of its channel's type."""
-    for channel, key, value in trace.observations:
-        if channel in CHANNELS and not _fits(CHANNELS[channel].value)(value):
-            shown = repr(value)
-            shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
-            yield f"invalid {channel} {key}: {shown}: expected {named(CHANNELS[channel].value)}"
+    """Yield one sentence for each value, and for each part of a trace, that is not of exactly its type."""
+    if type(trace.channels) is not frozenset or any(type(name) is not str for name in trace.channels):
+        yield f"invalid channels {_shown(trace.channels)}: expected a frozenset of names"
+    for one in trace.observations:
+        if type(one) is not Observation or type(one.channel) is not str:
+            yield f"invalid observation {_shown(one)}: expected Observation(channel, key, value)"
+            continue
+        channel, key, value = one
+        if type(key) is not Key or any(type(field) is not int for field in key):
+            yield f"invalid {channel} {_shown(key)}: expected a Key of whole numbers"
+        elif channel in CHANNELS and not _fits(CHANNELS[channel].value)(value):
+            yield f"invalid {channel} {key}: {_shown(value)}: expected {named(CHANNELS[channel].value)}"
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
 
 
 def named(kind: Any) -> str:

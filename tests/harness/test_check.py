@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.judge import judge
 from draftproof.properties.values.case import encode, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.observed import Datum
 from draftproof.properties.values.relations import OffBy
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.trace import MalformedTraceError, Trace
+from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
 from draftproof.properties.values.validate import InvalidScenarioError
 from draftproof.properties.values.verdict import EXIT_CODES, Outcome, Verdict
 from tests.drawn import generate
@@ -289,3 +290,38 @@ def test_a_scenario_that_shows_nothing_does_not_vanish_behind_a_pass(
     assert verdict(report, "runs").missing == (missing,)
     assert report.verdict is Outcome.INCONCLUSIVE
     assert told in report.unseen
+
+
+class Telling(Trace):
+    """Says of its text what it is asked for."""
+
+    lies: Trace
+
+    def channel(self, name: str) -> Mapping[Key, Datum]:
+        return self.lies.channel(name)
+
+
+def _with_another_class(trace: Trace, right: Trace) -> Trace:
+    told = Telling(trace.subject, trace.channels, trace.observations)
+    object.__setattr__(told, "lies", right)
+    return told
+
+
+def _with_another_index(trace: Trace, right: Trace) -> Trace:
+    told = Trace(trace.subject, trace.channels, trace.observations)
+    vars(told).update(index=right.index, texts=right.texts)
+    return told
+
+
+@pytest.mark.parametrize("lie", [_with_another_class, _with_another_index])
+def test_a_trace_is_what_was_observed_and_not_what_it_answers(lie: Callable[[Trace, Trace], Trace], tmp_path: Path):
+    def wrong(right: Trace) -> Trace:
+        seen = (
+            one._replace(value=(0,) * len(one.value)) if one.channel == "accept.emitted" else one  # type: ignore[arg-type]
+            for one in right.observations
+        )
+        return lie(replace(right, observations=tuple(seen)), right)
+
+    checker = Checker(Retold(wrong), ONLY_TOKENS, cases=tmp_path, work=(), each=None, guarded=False)
+    report = checker.check(SCENARIOS[:1], 3)
+    assert verdict(report, "output.lossless").verdict is Outcome.FAIL

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from draftproof.properties.coverage.counts import counts
-from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, drafts_seen, unseen
+from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, drafts_seen, shown_in_part, unseen
 from draftproof.properties.values.observed import BatchRow
 from draftproof.properties.values.trace import Key, Observation, Trace
 from tests.properties.evidence import evidence
@@ -82,3 +82,12 @@ def test_what_was_not_seen_is_told_and_forbids_a_pass_unless_nobody_said_it_show
     counted: dict[str, int], channels: frozenset[str], missing: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
     assert unseen(counted, channels) == Unseen(missing, told)
+
+
+def test_channels_that_come_and_go_are_told() -> None:
+    every, text = frozenset({"verify.ids", "verify.choice", "accept.emitted"}), frozenset({"accept.emitted"})
+    told = ("verify.choice, verify.ids shown in 1 of 2 scenarios only",)
+    assert shown_in_part([(every, every), (every, text)]) == told
+    assert shown_in_part([(every, every), (text, text)]) == (), "the other has none of them"
+    assert shown_in_part([(every, text), (every, text)]) == ()
+    assert shown_in_part([(every, every | {"pool.owners"}), (every, every)]) == ()

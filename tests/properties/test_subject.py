@@ -132,3 +132,33 @@ def test_values_are_compared_and_sorted_like_tuples() -> None:
     report = PoolReport(3, 1, (Owner(2, 0), Owner(4, 1)))
     assert numbers(report) == (3, 1, 2, 0, 4, 1)
     assert numbers(np.zeros(2)) == ()
+
+
+class Nobody(Key):
+    """A key that is equal to every other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = Key.__hash__
+
+
+class Name(str):
+    """A name that is its own."""
+
+
+@pytest.mark.parametrize(
+    ("one", "told"),
+    [
+        (Observation("commit.length", Nobody(0, 0), 7), "expected a Key of whole numbers"),
+        (Observation("commit.length", Key(0.0, 0), 7), "expected a Key of whole numbers"),  # type: ignore[arg-type]
+        (Observation("commit.length", (0, 0, -1, -1, -1), 7), "expected a Key"),  # type: ignore[arg-type]
+        (Observation(Name("commit.length"), Key(0, 0), 7), "expected Observation(channel, key, value)"),
+        (("commit.length", Key(0, 0), 7), "expected Observation(channel, key, value)"),
+    ],
+)
+def test_a_part_of_a_trace_is_of_exactly_its_type(one: Any, told: str) -> None:
+    (problem,) = malformed(Trace("canned", frozenset({"commit.length"}), (one,)))
+    assert told in problem
+    (problem,) = malformed(Trace("canned", frozenset({Name("commit.length")}), ()))
+    assert "expected a frozenset of names" in problem

@@ -275,11 +275,11 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Give a failure of ours a section of its own, and properties for JUnit."""
     report = yield
-    checks = sys.modules.get("draftproof.pytest_checks")
-    if checks is not None and call.excinfo is not None and (found := checks.found_in(call.excinfo.value)):
-        found = checks.replayable(found, plain(item.nodeid))
-        report.sections.append(("draftproof", checks.told(found)))
-        told = checks.properties(found)
+    failures = sys.modules.get("draftproof.pytest_failures")
+    if failures is not None and call.excinfo is not None and (found := failures.found_in(call.excinfo.value)):
+        found = failures.replayable(found, plain(item.nodeid))
+        report.sections.append(("draftproof", failures.told(found)))
+        told = failures.properties(found)
         item.user_properties.extend(told)
         report.user_properties.extend(told)
     return report

@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-from draftproof.errors import DraftproofError
 from draftproof.harness.check import MOST_CASES
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
@@ -31,7 +29,8 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
-from draftproof.pytest_summary import FINDING, JUDGED, LACKING, SCENARIOS
+from draftproof.pytest_failures import ContractError, Failure
+from draftproof.pytest_summary import JUDGED, LACKING, SCENARIOS
 from draftproof.report.commands import command
 from draftproof.report.text import sentence
 
@@ -40,25 +39,6 @@ SAME: Level = "relation"
 CASES = Path(".draftproof/cases")
 BLOCK = 60
 """Scenarios of a campaign come from one seed after another, so many from each."""
-
-
-class Failure(NamedTuple):
-    """A failure: what it is, the sentence that tells it, its case file, and the command that runs it again."""
-
-    outcome: Outcome
-    identity: Identity
-    sentence: str
-    case: str
-    replay: str = ""
-    detail: str = ""
-
-
-class ContractError(DraftproofError, AssertionError):
-    """A subject failed. `found`: one entry for each identity."""
-
-    def __init__(self, found: tuple[Failure, ...]) -> None:
-        self.found = found
-        super().__init__(told(found))
 
 
 @dataclass(frozen=True)
@@ -153,19 +133,25 @@ class Check:
         held = subject if subject is not None else self.subject()
         wanted = named_contracts(contracts)
         drawn, to_fit = (self.scenarios, fit_generated) if scenarios is None else (scenarios, fit)
-        judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted)
+        choice = self.choice if subject is None else BUILT_IN
+        judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
         checked = Checked(ran, summarise(judged, counted, wanted))
         self.record((JUDGED, " ".join(checked.of(Outcome.PASS))))
-        self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE))))
+        # Where no scenario passed, failures say why nothing was judged.
+        self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE)) if judged or not found else ""))
         if found:
             raise ContractError(tuple({one.identity.text: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
         _conclusive(checked, held, strict, shared=self.share[1] > 1 and scenarios is None)
         return checked
 
     def _run(
-        self, subject: Subject, scenarios: Iterable[Scenario], contracts: tuple[Contract, ...]
+        self,
+        subject: Subject,
+        scenarios: Iterable[Scenario],
+        contracts: tuple[Contract, ...],
+        choice: SubjectChoice,
     ) -> tuple[list[Judgement], list[dict[str, int]], list[Failure]]:
         judged: list[Judgement] = []
         counted: list[dict[str, int]] = []
@@ -185,13 +171,13 @@ class Check:
             if failure is not None:
                 # The first of a kind is the one that is told.
                 is_known = any(one.identity.is_same(failure.identity, SAME) for one in found)
-                kept = failure if is_known else _kept(failure, scenario, self.cases / name, self.choice)
-                found.append(self._replayable(kept, subject))
+                kept = failure if is_known else _kept(failure, scenario, self.cases / name, choice)
+                found.append(self._replayable(kept, subject, choice))
         return judged, counted, found
 
-    def _replayable(self, found: Failure, subject: Subject) -> Failure:
-        if is_engine(subject):
-            return found._replace(replay=command("replay", found.case, device=self.device))
+    def _replayable(self, found: Failure, subject: Subject, choice: SubjectChoice) -> Failure:
+        if is_engine(subject) or choice != BUILT_IN:
+            return found._replace(replay=command("replay", found.case, device=self.device, **choice.options))
         again = shlex.join(["pytest", self.test, "--draftproof-case", found.case])
         return found._replace(replay=again) if self.test else found
 
@@ -268,36 +254,3 @@ def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: boo
     lacking = [f"{one.name} ({', '.join(one.missing)})" for one in checked.contracts if one.missing]
     if strict and lacking:
         raise AssertionError(f"INCONCLUSIVE: not enough was exercised to judge {'; '.join(lacking)}")
-
-
-def replayable(found: Sequence[Failure], test: str) -> tuple[Failure, ...]:
-    """Return failures with a command for each: the test itself, where nothing better is known."""
-    return tuple(one if one.replay else one._replace(replay=shlex.join(["pytest", test])) for one in found)
-
-
-def found_in(error: BaseException) -> tuple[Failure, ...]:
-    """Return the failures that an exception carries; Hypothesis raises several in a group."""
-    if isinstance(error, ContractError):
-        return error.found
-    return tuple(one for inner in getattr(error, "exceptions", ()) for one in found_in(inner))
-
-
-def told(found: Sequence[Failure]) -> str:
-    """Return failures in words, each with its case file and the command that runs it again, if there is one."""
-    lines: list[str] = []
-    for one in found:
-        lines.append(f"{one.outcome} {one.sentence}")
-        lines += [f"  {line}" for line in one.detail.rstrip().splitlines()]
-        lines.append(f"  case: {one.case}")
-        lines += [f"  replay: {one.replay}"] if one.replay else []
-    return "\n".join(lines)
-
-
-def properties(found: Sequence[Failure]) -> list[tuple[str, object]]:
-    """Return failures as properties of a test."""
-    pairs: list[tuple[str, object]] = []
-    for one in found:
-        identity = one.identity
-        values = (identity.contract, identity.channel, identity.text, one.case, one.replay, one.sentence)
-        pairs += zip(FINDING, values, strict=True)
-    return pairs

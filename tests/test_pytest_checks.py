@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from draftproof.plugin import plain
-from draftproof.properties.values.case import read_case
+from draftproof.properties.values.case import case_subject, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
-from draftproof.properties.values.subject_choice import BUILT_IN
+from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.trace import Trace
 from draftproof.pytest_checks import Check, ContractError, hold, make_subject
-from draftproof.pytest_summary import summary, workflow_commands
+from draftproof.pytest_summary import LACKING, summary, workflow_commands
 from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
 from tests.drawn import generate
 
@@ -153,6 +154,30 @@ def test_the_engine_is_replayed_by_the_command_line(tmp_path, monkeypatch):
     assert found.outcome == "CRASH"
     with pytest.raises(ContractError, match="replay: draftproof replay"):
         hold(make_subject(BUILT_IN, "cpu"), scenarios[0], cases=tmp_path)
+
+
+def test_a_subject_that_options_name_is_replayed_by_the_command_line(tmp_path):
+    """Without its options the command would replay the case on the built-in engine."""
+
+    class Raises(Subject):
+        name = "raises"
+
+        def channels(self, scenario):
+            return frozenset({"accept.emitted"})
+
+        def run(self, scenario, script):
+            raise IndexError("page 9 is out of range")
+
+    choice = SubjectChoice(name="mine", python="env/bin/python", settings={"url": "http://x", "runner": "v1"})
+    recorded: list[tuple[str, object]] = []
+    check = Check(Raises, generate(3, 1), cases=tmp_path, test="t", choice=choice, record=recorded.append)
+    options = "--device cpu --subject mine --python env/bin/python --url http://x --set runner=v1"
+    with pytest.raises(ContractError, match=f"replay: draftproof replay .*json {options}") as caught:
+        check()
+    assert case_subject(Path(caught.value.found[0].case)) == choice
+    assert (LACKING, "") in recorded
+    with pytest.raises(ContractError, match=r"replay: pytest t --draftproof-case .*json$"):
+        check(Raises())
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
     for finding in report.findings:
         _show_finding(finding)
     if report.verdict is Outcome.INCONCLUSIVE:
-        for told in _inconclusive(report):
-            screen.line(told)
+        for reason in _inconclusive(report):
+            screen.line(reason)
     screen.line(f"{_verdict(report)}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
 
 

@@ -35,7 +35,7 @@ from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import ProbeModel, Scenario
-from draftproof.properties.values.subject import Subject, require_subject
+from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
 
@@ -145,7 +145,8 @@ class Checker:
     def check(self, scenarios: Iterable[Scenario], seed: int, progress: Progress = lambda: None) -> CheckReport:
         """Run and judge every scenario; `progress` is told of each. Raises what our own code raises."""
         require_subject(self.subject)
-        listed, tally = fitted(scenarios, self.subject.limits), _CheckTally()
+        limits = self.subject.limits
+        listed, tally = fitted(scenarios, limits), _CheckTally()
         has_probes = any(isinstance(one.model, ProbeModel) for one in listed)
         guard = WeightGuard(self.subject, seed) if self.guarded and (has_probes or not listed) else None
         processes = self.processes if len(listed) >= _MANY else 1
@@ -156,11 +157,15 @@ class Checker:
             if seen.answer.identity is not None:
                 self._keep(seen.answer, seen.answer.identity, scenario, seed, tally)
             progress()
+        if self.subject.limits != limits:
+            raise SubjectDeclarationError(
+                f"invalid limits of {type(self.subject).__name__}: expected the same throughout a check"
+            )
         turns = [of_process for of_process in work.states if of_process]
         verdicts = summarise(tally.judgements, tally.counts, self.contracts)
         # What was judged: a subject that is asked again may answer otherwise.
-        judged = (one.channels for one in tally.judgements)
-        channels = frozenset().union(*(judged if tally.judgements else map(self.subject.channels, listed)))
+        each = [one.channels for one in tally.judgements] or self._declared(listed)
+        channels = frozenset().union(*each)
         not_seen = unseen(total(tally.counts), channels)
         runs = _runs(tally, self.work, not_seen)
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
@@ -186,9 +191,16 @@ class Checker:
             subject=self.subject.name,
             versions=versions_of(self.subject),
             level=level_of(channels),
-            uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(self.subject.limits, channels)},
+            uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(limits, channels)},
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
         )
+
+    def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:
+        """Return what a subject says that it reports, of which no run came to its end; nothing where that raises."""
+        try:
+            return list(map(self.subject.channels, scenarios))
+        except Exception:
+            return []
 
     def _examine(self, guard: WeightGuard | None, number: int, scenario: Scenario) -> _Examined:
         ended: list[tuple[Judgement, dict[str, int], list[str]]] = []

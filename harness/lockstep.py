@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from draftproof.errors import ConditionError, DraftproofError
@@ -17,7 +18,7 @@ from draftproof.properties.values.names import did_you_mean
 from draftproof.properties.values.observed import BatchRow, TokenIds
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Finish, Script, steering
-from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
+from draftproof.properties.values.subject import Subject, require_subject
 from draftproof.properties.values.trace import Key, MalformedTraceError, Observation, Trace
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
@@ -219,11 +220,21 @@ def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> T
 
 
 def _limits(subject: Subject) -> Limits:
-    try:
+    with _declaring():
         require_subject(subject)
-    except SubjectDeclarationError as error:
+        return subject.limits
+
+
+@contextmanager
+def _declaring() -> Iterator[None]:
+    """Raise SubjectCrashedError for whatever a subject raises when it is asked what it is: no way out either."""
+    try:
+        with exits_noticed():
+            yield
+    except (KeyboardInterrupt, TimeLimitError):
+        raise
+    except BaseException as error:
         raise SubjectCrashedError("in its declaration", error) from error
-    return subject.limits
 
 
 def _silent(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace) -> frozenset[str]:
@@ -231,7 +242,8 @@ def _silent(subject: Subject, scenario: Scenario, trace: Trace, reference: Trace
 
     Raises SubjectCrashedError for a declared channel that is unknown, or that the trace does not even name.
     """
-    declared = subject.channels(scenario)
+    with _declaring():
+        declared = frozenset(subject.channels(scenario))
     for name in sorted(declared - CHANNELS.keys()):
         error = MalformedTraceError(
             f"invalid channel {name!r}: expected one of the channel table{did_you_mean(name, CHANNELS)}"

@@ -21,6 +21,7 @@ from draftproof.cli import (
     fuzz,
     head,
     history,
+    inputs,
     judge,
     kernels,
     parts,
@@ -28,9 +29,10 @@ from draftproof.cli import (
     replay,
     report,
     shrink,
+    subjects,
 )
 from draftproof.errors import DraftproofError
-from draftproof.process import leave, run_apart
+from draftproof.process import CRASHED, leave, run_apart
 
 USAGE = 2
 APART = (["check"], ["replay"], ["audit"])
@@ -75,10 +77,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    subjects.forget()
     try:
-        return app(args=arguments, prog_name="draftproof", standalone_mode=False) or 0
-    except typer.Exit as end:
-        return end.exit_code
+        exited = app(args=arguments, prog_name="draftproof", standalone_mode=False)
+        if exited is not None and subjects.is_made():
+            print("CRASH: the subject ended the command before there was a verdict", file=sys.stderr)
+            return CRASHED
+        return exited or 0
+    except inputs.Ended as end:
+        return end.code
     except DraftproofError as error:
         return _say(str(error))
     except (typer.Abort, KeyboardInterrupt):

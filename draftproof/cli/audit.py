@@ -156,7 +156,7 @@ def audit(
         inputs.write_text("--html", html, audit_page(title, report))
     if report.verdict is None:
         inputs.write_json(json, report)
-        raise typer.Exit(EXIT_CODES[Outcome.PASS])
+        raise inputs.Ended(EXIT_CODES[Outcome.PASS])
     inputs.finish(json, report, report.verdict)
 
 

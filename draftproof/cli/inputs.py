@@ -122,10 +122,18 @@ def write_text(option: str, path: Path, text: str) -> None:
         raise InputError(f"invalid {option} '{path}': it cannot be written: {error.strerror}") from None
 
 
+class Ended(Exception):
+    """A command says its exit code. No Exit of typer: a subject can raise that one, too."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(f"ended with exit code {code}")
+
+
 def finish(path: Path | None, report: Value, verdict: Outcome) -> NoReturn:
-    """Write a result as JSON if a file was named, and exit with the code of the verdict. Raises InputError."""
+    """Write a result as JSON if a file was named, and end with the code of the verdict. Raises InputError and Ended."""
     write_json(path, report)
-    raise typer.Exit(EXIT_CODES[verdict])
+    raise Ended(EXIT_CODES[verdict])
 
 
 def write_json(path: Path | None, report: Value) -> None:

@@ -57,6 +57,20 @@ CaseFile = Annotated[
 WORKERS = min(2, os.cpu_count() or 1)
 
 
+_made: list[str] = []
+"""The subjects that this command made in this process: from then on only a verdict may end it."""
+
+
+def forget() -> None:
+    """Begin a command: nothing was made yet."""
+    _made.clear()
+
+
+def is_made() -> bool:
+    """Return whether a subject was made in this process."""
+    return bool(_made)
+
+
 class UnderTest(NamedTuple):
     """What the options say of the subject; `device` is None where nothing was said."""
 
@@ -112,6 +126,7 @@ class UnderTest(NamedTuple):
 
     def made(self, spec: SubjectSpec | None = None) -> Subject:
         """Make the subject for this process. Raises InputError, SubjectError and SubjectDeclarationError."""
+        _made.append(self.choice.name)
         from draftproof.harness.subjects import make_from
         from draftproof.properties.values.subject import require_subject
         from draftproof.subjects.making import EngineMissingError

@@ -104,6 +104,12 @@ class _Comparison:
         return self.off if self.off > (1 - _SAME) * sum(map(len, self._same or ())) else 0
 
     @property
+    def is_without_drafts(self) -> bool:
+        """Return whether a log shows not one draft: it may be of an engine without any (S-SUBJECT-6)."""
+        log = self._question.observed.log
+        return log is not None and not any(one.asked for text in log for one in text.rounds)
+
+    @property
     def covered(self) -> tuple[int, int] | None:
         """Return how many tokens counts are of, and those that are played, if the rest cannot be that of limits."""
         counts, tallied = self._question.observed.counts, self.expected
@@ -146,7 +152,8 @@ class _Comparison:
             return None
         if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
-        is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise and self.covered is None
+        is_seen = self.covered is None and not self.is_without_drafts
+        is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise and is_seen
         return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
     def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:
@@ -210,7 +217,14 @@ class _Comparison:
         observed = None if rates is None else float(rates.sum())
         p = None if test is None else test.mean
         told = tuple(one.told for one in found)
-        result = Result(self.expected.mean, observed, p, len(self.expected.rounds), covered=self.covered)
+        result = Result(
+            self.expected.mean,
+            observed,
+            p,
+            len(self.expected.rounds),
+            covered=self.covered,
+            is_without_drafts=self.is_without_drafts,
+        )
         if self._same is not None:
             result = result._replace(rounds=sum(map(len, self._same)), off=self.off, sided=self._sided(found))
         return AuditReport(

@@ -16,7 +16,8 @@ class Result(NamedTuple):
     """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
 
     Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
-    an alarm. Of counts that are of too few tokens: of how many, and of how many there are.
+    an alarm, and whether it shows no draft. Of counts that are of too few tokens: of how many, and of how many there
+    are.
     """
 
     expected: float
@@ -27,6 +28,7 @@ class Result(NamedTuple):
     off: int = 0
     sided: float | None = None
     covered: tuple[int, int] | None = None
+    is_without_drafts: bool = False
 
 
 def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], *, falls_short: bool) -> str:
@@ -36,6 +38,8 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
     told = f"observed {result.observed:.2f} accepted a round, expected {result.expected:.2f}"
     if outcome is Outcome.PASS:
         return f"{told}: as it should be"
+    if outcome is Outcome.INCONCLUSIVE and result.is_without_drafts:
+        return f"{told}: no draft was seen in the log, so nothing is said of drafting"
     off = f"{result.off} of {result.rounds} rounds went otherwise"
     if outcome is Outcome.INCONCLUSIVE and result.prompts < LEAST_PROMPTS:
         return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"

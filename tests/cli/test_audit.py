@@ -160,6 +160,16 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     assert "rounds went otherwise; none of the known mistakes explains it" in report["says"]
 
 
+def test_a_log_without_a_draft_is_no_pass(files: Files, capsys: pytest.CaptureFixture[str]):
+    asked = [{"request": number, "prompt": prompt} for number, prompt in enumerate(PROMPTS)]
+    first = [{"request": number, "round": 0, "emitted": [1]} for number in range(len(PROMPTS))]
+    second = [{"request": number, "round": 1, "drafts": [], "emitted": [2]} for number in range(len(PROMPTS))]
+    for rounds in (first, [*first, *second]):
+        code, report = files.audit("--log", files.write("none.jsonl", [*asked, *rounds]))
+        assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
+        assert report["says"].endswith("no draft was seen in the log, so nothing is said of drafting")
+
+
 def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsys: pytest.CaptureFixture[str]):
     prompts = files.write("two.jsonl", [{"prompt": prompt, "max_tokens": 6} for prompt in PROMPTS[:2]])
     assert run([*files.eagle, "--prompts", prompts, "--steps", "2", "--mistakes"]) == 0

@@ -129,3 +129,19 @@ def test_a_replay_that_reaches_no_minimum_is_inconclusive(monkeypatch):
     assert replay(Altered(as_it_is), known, "a case").report.verdict is Outcome.PASS
     monkeypatch.setattr(replays, "counts", lambda _ran: {})
     assert replay(ReferenceSubject(), known, "a case").report.verdict is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("at", ["channels", "close"])
+def test_a_subject_that_leaves_in_green_ends_no_command_so(at: str, case: Path, capsys: pytest.CaptureFixture[str]):
+    options = ["--subject", f"{SUBJECTS}:Leaving", "--set", f"at={at}"]
+    assert run(["check", "--examples", "1", "--draft", "eagle", "--contract", "output.lossless", *options]) == 3
+    capsys.readouterr()
+    assert run(["replay", str(case), *options]) == 3
+    assert "CRASH" in "".join(capsys.readouterr())
+    assert run(["check", "--help"]) == 0
+
+
+def test_limits_that_change_are_refused(capsys: pytest.CaptureFixture[str]):
+    options = ["--contract", "output.lossless", "--subject", f"{SUBJECTS}:Wavering"]
+    assert run(["check", "--examples", "1", "--draft", "eagle", *options]) == 2
+    assert "invalid limits of Wavering: expected the same throughout a check" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import typer
 
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -44,6 +45,35 @@ class EndingLater(ReferenceSubject):
     def run(self, scenario: Scenario, script: Script) -> Trace:
         atexit.register(ctypes.CDLL(None)._exit, 0)
         raise IndexError("page 9 is out of range")
+
+
+class Leaving(ReferenceSubject):
+    """Would end the command in green when it is asked `at` anything but to run."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        self._leave("channels")
+        return super().channels(scenario)
+
+    def close(self) -> None:
+        self._leave("close")
+
+    def _leave(self, at: str) -> None:
+        if at == self._at:
+            raise typer.Exit(0)
+
+
+class Wavering(ReferenceSubject):
+    """Says each time that it can run something else."""
+
+    _times = 0
+
+    @property
+    def limits(self) -> Limits:
+        self._times += 1
+        return Limits(max_rows=self._times)
 
 
 class Mute(ReferenceSubject):

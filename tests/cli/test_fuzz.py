@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from draftproof.cli import live
+from draftproof.cli import live, screen
 from draftproof.cli.app import run
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.fuzz.campaign.rundir import RunDir
@@ -235,7 +235,7 @@ def test_the_screen_says_how_it_stands():
 
 def test_without_a_terminal_there_is_a_line_now_and_then(capsys, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(screen.time, "monotonic", lambda: now[0])
     with live.watching() as watch:
         for now[0] in (100.0, 110.0, 129.9, 130.1, 131.0):
             watch(STATUS)

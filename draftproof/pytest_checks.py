@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftproof.harness.check import MOST_CASES
+from draftproof.harness.check import MOST_CASES, RUNS
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
 from draftproof.harness.lockstep import solved
@@ -17,7 +17,8 @@ from draftproof.harness.subjects import Device, is_engine, make_from, present
 from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
-from draftproof.properties.coverage.counts import counts
+from draftproof.properties.coverage.counts import counts, total
+from draftproof.properties.coverage.shown import unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fit, fit_generated
 from draftproof.properties.judge import Judgement, summarise
@@ -137,7 +138,7 @@ class Check:
         judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
-        checked = Checked(ran, summarise(judged, counted, wanted))
+        checked = Checked(ran, (*_not_seen(judged, counted), *summarise(judged, counted, wanted)))
         self.record((JUDGED, " ".join(checked.of(Outcome.PASS))))
         # Where no scenario passed, failures say why nothing was judged.
         self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE)) if judged or not found else ""))
@@ -180,6 +181,15 @@ class Check:
             return found._replace(replay=command("replay", found.case, device=self.device, **choice.options))
         again = shlex.join(["pytest", self.test, "--draftproof-case", found.case])
         return found._replace(replay=again) if self.test else found
+
+
+def _not_seen(judged: Sequence[Judgement], counted: Sequence[Mapping[str, int]]) -> tuple[Verdict, ...]:
+    """Return the verdict that what was not seen forbids a pass, if it does (S-SUBJECT-5, S-SUBJECT-6)."""
+    channels, seen = frozenset().union(*(one.channels for one in judged)), total(counted)
+    missing = unseen(seen, channels).missing
+    if not missing:
+        return ()
+    return (Verdict(name=RUNS, verdict=Outcome.INCONCLUSIVE, scenarios=seen["scenarios_shown"], missing=missing),)
 
 
 def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:

@@ -186,3 +186,26 @@ def test_a_subject_that_options_name_is_replayed_by_the_command_line(tmp_path):
 )
 def test_the_share_is_no_part_of_a_tests_name(name, without):
     assert plain(name) == without
+
+
+class Hiding(ReferenceSubject):
+    """Shows its first scenario only."""
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return super().channels(scenario) if scenario == HIDDEN[0] else frozenset()
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        shown = self.channels(scenario)
+        return super().run(scenario, script) if shown else Trace(self.name, shown, ())
+
+
+HIDDEN = generate(5, 2)
+
+
+def test_a_scenario_that_shows_nothing_is_told(tmp_path):
+    recorded = dict[str, object]()
+    check = Check(Hiding, HIDDEN, tmp_path, record=lambda one: recorded.update([one]))
+    check(contracts=["output.lossless"])
+    assert "runs" in str(recorded[LACKING]).split()
+    with pytest.raises(AssertionError, match=r"not enough was exercised to judge runs \(scenarios_shown >= 2\)"):
+        check(contracts=["output.lossless"], strict=True)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 
 from draftproof.cli import parts as command
+from draftproof.cli.inputs import Ended
 from draftproof.cli.parts import said
 from draftproof.fuzz.bisect import search
 from draftproof.harness.workers.messages import Answer, Order
@@ -40,9 +40,9 @@ def answers(monkeypatch):
 
 
 def parts(case: Path, **options) -> int:
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(Ended) as ended:
         command.parts(case, workers=2, **options)
-    return ended.value.exit_code
+    return ended.value.code
 
 
 def kernel_in_a_graph(order: Order) -> Answer:

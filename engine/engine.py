@@ -76,10 +76,11 @@ class Engine:
         self.draft = kind(draft.model, self._context)
         self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
-        self._controller = controller(config.adaptive) if config.adaptive else None
+        self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
         self._runtimes = {
-            steps: Runtime(steps, config, self.verifier, self.draft, self.probes) for steps in step_counts
+            steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes)
+            for steps in step_counts
         }
         self.draft_counters = DraftCounters(config.most_width - 1)
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from draftproof.engine.adaptive import AdaptiveConfig
+from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
+from draftproof.engine.controller import Controller
 from draftproof.engine.drafts.base import Draft
+from draftproof.engine.runtime import Runtime
 from draftproof.engine.states.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
 class EngineParts:
-    """The classes of the draft algorithm, and of the states that are committed by snapshot; None: the engine's own."""
+    """Classes of the draft algorithm, of states committed by snapshot and of what runs a round of so many drafts.
+
+    `controller` makes a controller. None: the engine's own.
+    """
 
     draft: type[Draft[Any]] | None = None
     snapshot: type[Snapshot] | None = None
+    runtime: type[Runtime] | None = None
+    controller: Callable[[AdaptiveConfig | BatchAdaptiveConfig], Controller] | None = None
 
 
 OWN = EngineParts()

@@ -3,4 +3,5 @@
 from draftproof.subjects.sglang.commit import StateCommit as StateCommit
 from draftproof.subjects.sglang.config import DraftConfig as DraftConfig
 from draftproof.subjects.sglang.draft_decode import DraftDecode as DraftDecode
+from draftproof.subjects.sglang.eagle_extend import EagleExtend as EagleExtend
 from draftproof.subjects.sglang.mtp import ChainExtend as ChainExtend

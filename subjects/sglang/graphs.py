@@ -73,14 +73,27 @@ class KeptBackend(Loose):
 
 def graph_runner(kind: type, sizes: Sequence[int], *args: Any, **options: Any) -> Any:
     """Return a graph runner of a release, made by its constructor, that has captured these batch sizes."""
+    _capture_here(kind, sizes)
+    return _keeping(kind)(*args, **options)
+
+
+def graph_runners(kind: type, one: type, sizes: Sequence[int], *args: Any) -> Any:
+    """Return a runner of several graph runners of a release, each of the class `one`, as `graph_runner` does."""
+    _capture_here(kind, sizes)
     module = sys.modules[kind.__module__]
-    for name in ALONE:
+    setattr(module, one.__name__, _keeping(one))
+    return kind(*args)
+
+
+def _capture_here(kind: type, sizes: Sequence[int]) -> None:
+    """Let runners of a module capture these batch sizes, without other ranks or a device."""
+    module = sys.modules[kind.__module__]
+    for name in (*ALONE, "check_cuda_graph_backend"):
         if hasattr(module, name):
             setattr(module, name, lambda *_, **__: False)
     setattr(module, "get_batch_sizes_to_capture", lambda *_, **__: (sorted(sizes), []))  # noqa: B010
     if hasattr(module, "resolve_decode_backend"):
         setattr(module, "resolve_decode_backend", lambda _: KeptBackend())  # noqa: B010
-    return _keeping(kind)(*args, **options)
 
 
 def replays(runner: Any, size: int) -> int:

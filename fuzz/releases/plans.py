@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from draftproof.fuzz.releases.packages import PackagePart
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.scenario import ProbeModel, Scenario
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Scenario
+from draftproof.properties.values.validate import validate
 
-_DRAWN = 40
+_DRAWN = 100
 """Scenarios drawn for one that is needed, at most; a tenth of them or more have recurrent states."""
 
 
@@ -24,17 +27,38 @@ class Plan(Value, frozen=True, kw_only=True):
 
     def scenarios(self, part: PackagePart, limits: Limits) -> tuple[Scenario, ...]:
         """Return those of a part whose subject has these limits."""
-        return _drawn(self.seed, self.count, limits.drafts, part.linear)
+        return _drawn(self.seed, self.count, limits.drafts, part.linear, part.control)
 
 
 @lru_cache(maxsize=16)
-def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool) -> tuple[Scenario, ...]:
-    if not linear:
+def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool, control: str) -> tuple[Scenario, ...]:
+    if not linear and not control:
         return tuple(generate(seed_=seed, count=count, drafts=drafts))
     drawn = generate(seed_=seed, count=_DRAWN * count, drafts=drafts)
-    fitting = (
-        one
-        for one in drawn
-        if isinstance(one.model, ProbeModel) and one.model.linear and one.states.commit == "snapshot"
-    )
+    fitting = (one for one in drawn if (not linear or _linear(one)) and (not control or control in _controls(one)))
+    if control == "slots":
+        fitting = (_never_none(one) for one in drawn if isinstance(one.adaptive, AdaptiveByBatch))
     return tuple(one for one, _ in zip(fitting, range(count), strict=False))
+
+
+def _linear(scenario: Scenario) -> bool:
+    model = scenario.model
+    return isinstance(model, ProbeModel) and model.linear is not None and scenario.states.commit == "snapshot"
+
+
+def _controls(scenario: Scenario) -> tuple[str, ...]:
+    """Return what a scenario's controller is, as parts ask for it."""
+    adaptive = scenario.adaptive
+    if adaptive is None:
+        return ()
+    return ("any", "list") if isinstance(adaptive, Adaptive) else ("any", "slots with none")
+
+
+def _never_none(scenario: Scenario) -> Scenario:
+    """Return the scenario with one step wherever its controller could choose none."""
+    adaptive = scenario.adaptive
+    assert isinstance(adaptive, AdaptiveByBatch)
+    slots = tuple(
+        replace(slot, candidates=tuple(sorted({max(1, steps) for steps in slot.candidates}))) for slot in adaptive.slots
+    )
+    return validate(replace(scenario, adaptive=replace(adaptive, initial=max(1, adaptive.initial), slots=slots)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import MemberDescriptorType
 from typing import Any
 
 from draftproof.subjects.wheels.stubs import stub_of
@@ -36,7 +37,12 @@ def bare(kind: type, **attributes: Any) -> Any:
     What the class does not define, and nobody set, is a stub.
     """
     made: Any = object.__new__(_open(kind))
-    vars(made).update(attributes)
+    for name, value in attributes.items():
+        slot = getattr(kind, name, None)
+        if isinstance(slot, MemberDescriptorType):
+            slot.__set__(made, value)
+        else:
+            vars(made)[name] = value
     return made
 
 

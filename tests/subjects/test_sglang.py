@@ -18,9 +18,12 @@ from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Graphs
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
+from draftproof.subjects.sglang.dflash import BlockAcceptance
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.eagle_extend import EagleExtend
 from draftproof.subjects.sglang.mtp import ChainExtend
+from draftproof.subjects.sglang.policy import KINDS, AdaptivePolicy
+from draftproof.subjects.sglang.pools import PoolSteps
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import LackingPartError
 from draftproof.subjects.wheels.modules import WheelImportError
@@ -32,6 +35,9 @@ RUNNER = "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py"
 
 
 MTP = "sglang/srt/models/qwen3_next_mtp.py"
+DFLASH = "sglang/srt/speculative/dflash_utils.py"
+POLICY = "sglang/srt/speculative/adaptive_spec_params.py"
+MIXIN = "sglang/srt/model_executor/model_runner_kv_cache_mixin.py"
 
 
 @pytest.fixture(autouse=True)
@@ -124,10 +130,52 @@ def test_a_mistake_in_chained_layers_is_found(tmp_path, stage, old, new, contrac
     assert contract in first_failures(ChainExtend(str(wheel), stage=stage), drafts=("mtp",), count=6)
 
 
-def linear_failures(subject):
-    """Return the contract that fails first in each of two scenarios with recurrent states, and crashes by name."""
-    plan = Plan(parts=(), seed=3, count=2)
-    part = PackagePart(name="", subject="", linear=True)
+@pytest.mark.parametrize(
+    ("old", "new", "contract"), [("_bonus(", "_bonus(", ""), ("[:, :-1])", "[:, 1:])", "accept.correct_len")]
+)
+def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
+    wheel = tiny_wheel(tmp_path, "1.0", {DFLASH: (old, new)})
+    assert contract in first_failures(BlockAcceptance(str(wheel)), drafts=("dflash",))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "contract"),
+    [
+        ("i -= 1", "i -= 1", ""),
+        ("(1 - alpha) * self", "alpha * self", "control.average"),
+        ("self.ema_accept_len > steps[i]", "self.ema_accept_len > 1 + steps[i]", "control.steps"),
+    ],
+)
+def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
+    subject = AdaptivePolicy(str(tiny_wheel(tmp_path, "1.0", {POLICY: (old, new)})), kind="list")
+    assert contract in linear_failures(subject, PackagePart(name="", subject="", control="list"), count=4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "contract"),
+    [
+        ("max_speculative_num_draft_tokens\n", "max_speculative_num_draft_tokens\n", ""),
+        ("max_speculative_num_draft_tokens\n", "speculative_num_draft_tokens\n", "commit.intermediate"),
+    ],
+)
+def test_pools_sized_by_the_steps_in_force_are_found(tmp_path, old, new, contract):
+    subject = PoolSteps(str(tiny_wheel(tmp_path, "1.0", {MIXIN: (old, new)})))
+    assert contract in linear_failures(subject, PackagePart(name="", subject="", linear=True, control="any"), count=4)
+
+
+def test_policies_of_other_kinds_are_lacking(tmp_path):
+    wheel = str(tiny_wheel(tmp_path, "1.0"))
+    assert [AdaptivePolicy(wheel, kind=kind).hooks()[0].found for kind in KINDS] == [True, False, False]
+    with pytest.raises(ValueError, match="invalid setting kind='lists': expected list, slots, slots with none"):
+        AdaptivePolicy(wheel, kind="lists")
+
+
+LINEAR = PackagePart(name="", subject="", linear=True)
+
+
+def linear_failures(subject, part=LINEAR, count=2):
+    """Return the contract that fails first in each of some scenarios of a part, and crashes by name."""
+    plan = Plan(parts=(), seed=3, count=count)
     found = []
     for scenario in fitted(plan.scenarios(part, Limits(drafts=("eagle",))), subject.limits):
         try:

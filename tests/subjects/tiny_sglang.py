@@ -129,6 +129,53 @@ class EAGLEWorkerV2:
             accepted_steps=accept_lens - 1, mamba_track_indices=batch.mamba_track_indices
         )
 """,
+    "sglang/srt/speculative/dflash_utils.py": """
+import torch
+
+def compute_dflash_correct_drafts_and_bonus(*, candidates, target_predict):
+    correct_len = (candidates[:, 1:] == target_predict[:, :-1]).to(torch.int32).cumprod(dim=1).sum(dim=1)
+    return correct_len, target_predict[torch.arange(len(candidates)), correct_len].to(torch.int64)
+""",
+    "sglang/srt/speculative/adaptive_spec_params.py": """
+class AdaptiveSpeculativeParams:
+    def __init__(self, initial_steps, config=None):
+        self.config, self.candidate_steps = config, sorted(config["candidate_steps"])
+        self.current_steps, self.ema_accept_len, self._batch_count = initial_steps, float(initial_steps - 1), 0
+
+    def update(self, num_correct_drafts_per_req):
+        if not num_correct_drafts_per_req:
+            return
+        config, steps = self.config, self.candidate_steps
+        mean, alpha = sum(num_correct_drafts_per_req) / len(num_correct_drafts_per_req), config["ema_alpha"]
+        self.ema_accept_len = (1 - alpha) * self.ema_accept_len + alpha * mean
+        self._batch_count += 1
+        past = self._batch_count - config["warmup_batches"]
+        if past <= 0 or past % config["update_interval"]:
+            return
+        i = steps.index(self.current_steps)
+        while i > 0 and self.ema_accept_len <= steps[i - 1] - 0.5 + config["down_hysteresis"]:
+            i -= 1
+        while i < len(steps) - 1 and self.ema_accept_len > steps[i] - 0.5 + config["up_hysteresis"]:
+            i += 1
+        self.current_steps = steps[i]
+""",
+    "sglang/srt/server_args.py": """
+class ServerArgs:
+    @property
+    def max_speculative_num_draft_tokens(self):
+        import json
+        return max(json.load(open(self.speculative_adaptive_config))["candidate_steps"]) + 1
+""",
+    "sglang/srt/model_executor/model_runner_kv_cache_mixin.py": """
+from sglang.srt.server_args import ServerArgs
+from not_installed_pools import HybridReqToTokenPool
+
+class ModelRunnerKVCacheMixin:
+    def _init_pools(self):
+        self.req_to_token_pool = HybridReqToTokenPool(
+            speculative_num_draft_tokens=self.server_args.max_speculative_num_draft_tokens
+        )
+""",
     "sglang/srt/layers/__init__.py": "",
     "sglang/srt/layers/attention/__init__.py": "",
     "sglang/srt/layers/attention/hybrid_linear_attn_backend.py": """

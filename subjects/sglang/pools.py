@@ -1,0 +1,133 @@
+"""For how many verify rows a release allocates intermediate states, when step counts may change.
+
+`R` rows of a launch, `W` verify width, `A` allocated steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar
+
+from draftproof.engine.models.base import StateShape
+from draftproof.engine.parts import EngineParts
+from draftproof.engine.states.base import Pools, Shapes
+from draftproof.engine.states.snapshot import Snapshot
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
+from draftproof.subjects.sglang.bare import Loose, bare
+from draftproof.subjects.sglang.release import SglangRelease
+from draftproof.subjects.sglang.worker import Place, WorkerSubject
+
+POLICY: Place = ("speculative.adaptive_spec_params", "AdaptiveSpeculativeParams")
+PLACES: tuple[tuple[Place, str, dict[str, int]], ...] = (
+    (
+        ("mem_cache.kv_cache_configurator", "KVCacheConfigurator"),
+        "_build_hybrid_req_pool",
+        {"max_num_reqs": 1, "extra_max_context_len": 0},
+    ),
+    (("model_executor.model_runner_kv_cache_mixin", "ModelRunnerKVCacheMixin"), "_init_pools", {}),
+)
+"""Who makes the pool, with which method and arguments; the newer place first."""
+POOL = "HybridReqToTokenPool"
+_ARGUMENTS: Place = ("arg_groups.overrides", "max_speculative_num_draft_tokens")
+
+
+class _SeenError(Exception):
+    """Ends what made a pool, as soon as it is asked for."""
+
+
+class AllocatedStates(Snapshot):
+    """Snapshots whose intermediate states are allocated as a release does; verify writes as many rows as it has."""
+
+    allocated: ClassVar[int]
+    most_width: ClassVar[int] = 0
+
+    @classmethod
+    def shapes(cls, shape: StateShape, slots: int, rows: int, steps: int) -> Shapes:  # type: ignore[override]
+        """Return the arena entries for A steps."""
+        cls.most_width = steps
+        return Snapshot.shapes(shape, slots, rows, cls.allocated)
+
+    def __init__(self, pools: Pools) -> None:
+        super().__init__(pools)
+        if self.allocated >= self.most_width:
+            return
+        for name in ("intermediate_conv", "intermediate_ssm"):
+            pool = getattr(self, name)
+            shape = (*pool.shape[:2], self.most_width, *pool.shape[3:])
+            setattr(self, name, pool.as_strided(shape, pool.stride()))
+
+
+class PoolSteps(WorkerSubject):
+    """The steps that pools of recurrent states are allocated for."""
+
+    name = "sglang-pools"
+    limits = Limits(models=("probe",), variants=())
+    own = frozenset({"commit.intermediate"})
+
+    def __init__(self, wheel: str) -> None:
+        source = SglangRelease.open(wheel)
+        found = [place for place in PLACES if hasattr(source.find(*place[0]), place[1])]
+        self._maker = found[0] if found else PLACES[0]
+        self.needs = (POLICY, self._maker[0])
+        super().__init__(wheel)
+
+    def parts(self, scenario: Scenario) -> EngineParts:
+        """Return states allocated as the release does for the scenario's controller."""
+        if scenario.adaptive is None:
+            return EngineParts()
+        steps = self._allocated(scenario.adaptive)
+        return EngineParts(snapshot=type("AllocatedStates", (AllocatedStates,), {"allocated": steps}))
+
+    def _allocated(self, adaptive: Adaptive | AdaptiveByBatch) -> int:
+        """Return A, as whoever makes the pool of a server with this controller is told."""
+        one_list = isinstance(adaptive, Adaptive)
+        given = adaptive.candidates if one_list else [n for slot in adaptive.slots for n in slot.candidates]
+        steps = sorted({adaptive.initial, *given} - {0})
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "adaptive.json")
+            file.write_text(json.dumps({"1": {"candidate_steps": steps}, "candidate_steps": steps}), encoding="utf-8")
+            self.source.settings.update(
+                page_size=1,
+                speculative_algorithm="EAGLE",
+                speculative_eagle_topk=1,
+                speculative_num_steps=adaptive.initial,
+                speculative_num_draft_tokens=adaptive.initial + 1,
+                speculative_adaptive=True,
+                speculative_adaptive_config=str(file),
+            )
+            return self._asked()
+
+    def _asked(self) -> int:
+        place, method, arguments = self._maker
+        kind = self._found[place]
+        module = sys.modules[kind.__module__]
+        told: dict[str, Any] = {}
+
+        def pool(**options: Any) -> None:
+            told.update(options)
+            raise _SeenError
+
+        kind_of_args = self.source.find("server_args", "ServerArgs")
+        is_told = hasattr(kind_of_args, "max_speculative_num_draft_tokens")
+        args: Any = bare(kind_of_args, **self.source.settings) if is_told else self.source.server_args()
+        if (published := self.source.find(*_ARGUMENTS)) is not None:
+            sys.modules[published.__module__].resolving_view = lambda given: given  # type: ignore[attr-defined]
+            self.source.settings["max_speculative_num_draft_tokens"] = published(args)
+        setattr(module, POOL, pool)
+        hybrid = Loose(mamba2_cache_params=Loose(layers=()))
+        maker = bare(
+            kind,
+            server_args=args,
+            max_running_requests=1,
+            req_to_token_pool=None,
+            mambaish_config=hybrid,
+            model_config=Loose(context_len=0),
+        )
+        with contextlib.suppress(_SeenError):
+            getattr(maker, method)(**arguments)
+        return int(told["speculative_num_draft_tokens"])

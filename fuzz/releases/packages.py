@@ -54,7 +54,11 @@ def _sglang() -> Iterator[PackagePart]:
         yield PackagePart(
             name=f"adaptive policy, {kind}", subject="sglang-adaptive", settings={"kind": kind}, control=kind
         )
-    yield PackagePart(name="steps in pools", subject="sglang-pools", linear=True, control="any")
+    for memory, name in (("plain", ""), ("unified", ", unified memory")):
+        settings = {"memory": memory}
+        yield PackagePart(
+            name=f"steps in pools{name}", subject="sglang-pools", settings=settings, linear=True, control="any"
+        )
     yield PackagePart(name="acceptance of DFlash", subject="sglang-dflash")
 
 

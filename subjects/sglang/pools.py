@@ -9,6 +9,8 @@ import contextlib
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,21 +20,51 @@ from draftproof.engine.states.base import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
+from draftproof.subjects.making import SubjectNameError
 from draftproof.subjects.sglang.bare import Loose, bare
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
 POLICY: Place = ("speculative.adaptive_spec_params", "AdaptiveSpeculativeParams")
-PLACES: tuple[tuple[Place, str, dict[str, int]], ...] = (
-    (
-        ("mem_cache.kv_cache_configurator", "KVCacheConfigurator"),
-        "_build_hybrid_req_pool",
-        {"max_num_reqs": 1, "extra_max_context_len": 0},
+CONFIGURATOR: Place = ("mem_cache.kv_cache_configurator", "KVCacheConfigurator")
+MIXIN: Place = ("model_executor.model_runner_kv_cache_mixin", "ModelRunnerKVCacheMixin")
+_REQUESTS = {"max_num_reqs": 1}
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Who makes a pool, with which method and arguments, and whom it tells: `pool`, of `module` if not of its own.
+
+    `allowed` is a function that refuses arguments which do not go with this memory.
+    """
+
+    place: Place
+    method: str
+    arguments: Mapping[str, int]
+    pool: str
+    module: str = ""
+    allowed: Place | None = None
+
+
+MAKERS: dict[str, tuple[Maker, ...]] = {
+    "plain": (
+        Maker(
+            CONFIGURATOR, "_build_hybrid_req_pool", {**_REQUESTS, "extra_max_context_len": 0}, "HybridReqToTokenPool"
+        ),
+        Maker(MIXIN, "_init_pools", {}, "HybridReqToTokenPool"),
     ),
-    (("model_executor.model_runner_kv_cache_mixin", "ModelRunnerKVCacheMixin"), "_init_pools", {}),
-)
-"""Who makes the pool, with which method and arguments; the newer place first."""
-POOL = "HybridReqToTokenPool"
+    "unified": (
+        Maker(
+            CONFIGURATOR,
+            "_init_unified_mamba_pools",
+            {**_REQUESTS, "max_total_num_tokens": 1},
+            "init_unified_mamba_pools",
+            "mem_cache.unified_memory_pool",
+            ("arg_groups.kv_cache_hook", "handle_unified_memory_pool"),
+        ),
+    ),
+}
+"""The makers of a server's pools, the newer ones first; "unified" memory is that of --enable-unified-memory."""
 _ARGUMENTS: Place = ("arg_groups.overrides", "max_speculative_num_draft_tokens")
 
 
@@ -63,18 +95,47 @@ class AllocatedStates(Snapshot):
 
 
 class PoolSteps(WorkerSubject):
-    """The steps that pools of recurrent states are allocated for."""
+    """The steps that pools of recurrent states are allocated for; `memory` is "plain" or "unified"."""
 
     name = "sglang-pools"
     limits = Limits(models=("probe",), variants=())
     own = frozenset({"commit.intermediate"})
 
-    def __init__(self, wheel: str) -> None:
+    def __init__(self, wheel: str, memory: str = "plain") -> None:
+        if memory not in MAKERS:
+            raise SubjectNameError(f"invalid setting memory={memory!r}: expected {' or '.join(MAKERS)}")
         source = SglangRelease.open(wheel)
-        found = [place for place in PLACES if hasattr(source.find(*place[0]), place[1])]
-        self._maker = found[0] if found else PLACES[0]
-        self.needs = (POLICY, self._maker[0])
+        found = [maker for maker in MAKERS[memory] if hasattr(source.find(*maker.place), maker.method)]
+        self._maker = found[0] if found else MAKERS[memory][0]
+        allowed = self._maker.allowed
+        self.needs = (POLICY, self._maker.place) if allowed is None else (POLICY, self._maker.place, allowed)
         super().__init__(wheel)
+        if not found:
+            self._found[self._maker.place] = None
+        if allowed is not None and not self._allows(self._found[allowed]):
+            self._found[allowed] = None
+
+    def _allows(self, check: Any) -> bool:
+        """Return whether a server of the release takes an EAGLE draft with this memory."""
+        if check is None:
+            return False
+        module: Any = sys.modules[check.__module__]
+        module.resolving_view = module.resolved_view = lambda given: given
+        module.model_config_of = lambda _: Loose(is_hybrid_swa=True)
+        module.use_mla_backend = lambda _: False
+        # Backends that go with it are chosen; a name that the release does not have leaves none, which it refuses.
+        module.attention_backends_of = lambda _: sorted(getattr(module, "_SPEC_MHA_AUDITED_BACKENDS", ()))[:1]
+        self.source.settings.update(
+            enable_unified_memory=True,
+            disaggregation_mode="null",
+            speculative_algorithm="EAGLE",
+            speculative_eagle_topk=1,
+        )
+        try:
+            check(self.source.server_args())
+        except AssertionError:
+            return False
+        return True
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return states allocated as the release does for the scenario's controller."""
@@ -103,9 +164,13 @@ class PoolSteps(WorkerSubject):
             return self._asked()
 
     def _asked(self) -> int:
-        place, method, arguments = self._maker
-        kind = self._found[place]
-        module = sys.modules[kind.__module__]
+        maker_of, kind = self._maker, self._found[self._maker.place]
+        assert kind is not None
+        module = (
+            self.source.modules.module(f"sglang.srt.{maker_of.module}")
+            if maker_of.module
+            else sys.modules[kind.__module__]
+        )
         told: dict[str, Any] = {}
 
         def pool(**options: Any) -> None:
@@ -118,16 +183,17 @@ class PoolSteps(WorkerSubject):
         if (published := self.source.find(*_ARGUMENTS)) is not None:
             sys.modules[published.__module__].resolving_view = lambda given: given  # type: ignore[attr-defined]
             self.source.settings["max_speculative_num_draft_tokens"] = published(args)
-        setattr(module, POOL, pool)
-        hybrid = Loose(mamba2_cache_params=Loose(layers=()))
+        setattr(module, maker_of.pool, pool)
+        hybrid = Loose(mamba2_cache_params=Loose(layers=()), full_attention_layer_ids=())
         maker = bare(
             kind,
             server_args=args,
             max_running_requests=1,
             req_to_token_pool=None,
             mambaish_config=hybrid,
+            page_size=1,
             model_config=Loose(context_len=0),
         )
         with contextlib.suppress(_SeenError):
-            getattr(maker, method)(**arguments)
+            getattr(maker, maker_of.method)(**maker_of.arguments)
         return int(told["speculative_num_draft_tokens"])

@@ -105,8 +105,8 @@ def test_right_extends_pass(tmp_path, kind, draft, stage):
         (
             "verify, graphs",
             EXTEND_RUNNER,
-            "self.slots[:count], self.rows",
-            "self.ids[:count], self.rows",
+            "= forward_batch.out_cache_loc",
+            "= forward_batch.out_cache_loc + 1",
             "memory.slots",
         ),
         ("verify, graphs", EXTEND_RUNNER, "forward_batch.spec_info.hidden_states\n", "0\n", "extend.hidden"),
@@ -131,7 +131,7 @@ def test_a_mistake_in_chained_layers_is_found(tmp_path, stage, old, new, contrac
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "contract"), [("_bonus(", "_bonus(", ""), ("[:, :-1])", "[:, 1:])", "accept.correct_len")]
+    ("old", "new", "contract"), [("_bonus(", "_bonus(", ""), ("[:, :-1])", "[:, 1:])", "accept.greedy")]
 )
 def test_the_acceptance_of_blocks_is_judged(tmp_path, old, new, contract):
     wheel = tiny_wheel(tmp_path, "1.0", {DFLASH: (old, new)})
@@ -189,8 +189,8 @@ def linear_failures(subject, part=LINEAR, count=2):
 @pytest.mark.parametrize(
     ("old", "new", "contract"),
     [
-        ("accept_lens - 1", "accept_lens - 1", ""),
-        ("accept_lens - 1", "accept_lens - 2", "commit.state"),
+        ("steps=accept_lens - 1", "steps=accept_lens - 1", ""),
+        ("steps=accept_lens - 1", "steps=accept_lens - 2", "commit.state"),
         ("accepted_steps=accept_lens - 1, mamba_track", "mamba_track", "TypeError"),
     ],
 )

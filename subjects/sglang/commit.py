@@ -73,7 +73,8 @@ class WorkerCommit(Snapshot):
         worker = bare(kind, _target_worker=target, target_worker=target, speculative_num_draft_tokens=width)
         logits = target.forward_batch_generation().logits_output
         if name == "EAGLEWorkerV2":
-            given = {"batch": batch, "verify_input": info, "accept_lens": accept_lens, "accept_index": index}
+            given = {"batch": batch, "verify_input": info, "accept_index": index}
+            given |= {"accept_lens": accept_lens, "accept_length": accept_lens}
             takes = inspect.signature(worker._mamba_verify_update).parameters
             worker._mamba_verify_update(**{name: given.get(name, len(steps)) for name in takes})
         elif name == "EAGLEWorker":

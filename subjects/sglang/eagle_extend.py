@@ -34,7 +34,7 @@ from draftproof.subjects.sglang.extending import (
     stage_of,
 )
 from draftproof.subjects.sglang.graphs import graph_runner
-from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere
+from draftproof.subjects.sglang.release import SglangRelease, run_alone
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
 GRAPHS: Place = ("speculative.eagle_draft_extend_cuda_graph_runner", "EAGLEDraftExtendCudaGraphRunner")
@@ -292,6 +292,6 @@ class EagleExtend(WorkerSubject):
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return the worker's extends, of a rank that is alone."""
-        replace_everywhere("enable_num_token_non_padded", lambda *_, **__: False)
+        run_alone()
         own = {"source": self.source, "worker": self._kind, "stage": self._stage}
         return EngineParts(draft=type("WorkerExtends", (WorkerExtends,), own))

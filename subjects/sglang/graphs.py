@@ -11,9 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from draftproof.subjects.sglang.bare import Loose
+from draftproof.subjects.sglang.release import ALONE
 
-ALONE = ("require_gathered_buffer", "require_mlp_tp_gather", "require_mlp_sync", "require_attn_tp_gather")
-"""What a runner asks to learn of other ranks; there are none."""
 Closure = Callable[[], Any]
 
 

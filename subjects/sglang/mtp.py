@@ -37,7 +37,7 @@ from draftproof.subjects.sglang.extending import (
     stage_of,
 )
 from draftproof.subjects.sglang.graphs import graph_runners
-from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere
+from draftproof.subjects.sglang.release import SglangRelease, replace_everywhere, run_alone
 from draftproof.subjects.sglang.worker import Place, WorkerSubject
 
 WORKER: Place = ("speculative.multi_layer_eagle_worker_v2", "MultiLayerEagleDraftWorker")
@@ -97,6 +97,8 @@ class WorkerExtend(MtpDraft):
             req_to_hidden_states_pool=torch.zeros((most, layers - 1, target.width), dtype=target.hidden_dtype),
         )
         if self.stage.graphs and context.config.sizes and context.config.capture:
+            # A replay of a real graph asks nobody; the closure does again.
+            replace_everywhere("get_req_to_token_pool", lambda: worker.req_to_token_pool)
             kind, one = self.source.find(GRAPHS, ALL_STEPS), self.source.find(GRAPHS, ONE_STEP)
             worker.cuda_graph_runner_for_draft_extend = graph_runners(kind, one, context.config.sizes, worker)
         return worker
@@ -274,5 +276,5 @@ class ChainExtend(WorkerSubject):
 
     def parts(self, scenario: Scenario) -> EngineParts:
         """Return the worker's extends, of a rank that is alone."""
-        replace_everywhere("enable_num_token_non_padded", lambda *_, **__: False)
+        run_alone()
         return EngineParts(draft=type("WorkerExtend", (WorkerExtend,), {"source": self.source, "stage": self._stage}))

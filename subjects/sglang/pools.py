@@ -123,8 +123,9 @@ class PoolSteps(WorkerSubject):
         module.resolving_view = module.resolved_view = lambda given: given
         module.model_config_of = lambda _: Loose(is_hybrid_swa=True)
         module.use_mla_backend = lambda _: False
-        # Backends that go with it are chosen; a name that the release does not have leaves none, which it refuses.
-        module.attention_backends_of = lambda _: sorted(getattr(module, "_SPEC_MHA_AUDITED_BACKENDS", ()))[:1]
+        # A backend that is in all of the lists goes with it.
+        lists = [value for value in vars(module).values() if isinstance(value, frozenset)]
+        module.attention_backends_of = lambda _: sorted(frozenset.intersection(*lists) if lists else ())[:1] * 2
         self.source.settings.update(
             enable_unified_memory=True,
             disaggregation_mode="null",

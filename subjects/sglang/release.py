@@ -19,6 +19,8 @@ from draftproof.subjects.wheels.unpack import WheelError, unpacked
 
 SIZES = ("tp_size", "dp_size", "pp_size", "attn_cp_size", "attn_tp_size", "attn_dp_size", "attn_dcp_size", "ep_size")
 """Ranks of every kind: one."""
+ALONE = ("require_gathered_buffer", "require_mlp_tp_gather", "require_mlp_sync", "require_attn_tp_gather")
+"""What is asked to learn of other ranks; there are none."""
 _CONTEXT = "sglang.srt.runtime_context"
 
 
@@ -122,3 +124,9 @@ def replace_everywhere(name: str, value: Any) -> None:
     for module in [one for key, one in sys.modules.items() if key.startswith("sglang.")]:
         if name in vars(module):
             setattr(module, name, value)
+
+
+def run_alone() -> None:
+    """Let the modules of the release know of no other ranks, and of no padding for them."""
+    for name in (*ALONE, "enable_num_token_non_padded"):
+        replace_everywhere(name, lambda *_, **__: False)

@@ -10,6 +10,7 @@ import pytest
 
 import draftproof
 from draftproof.cli.app import run
+from draftproof.fuzz.releases import packages
 from tests.subjects.tiny_sglang import tiny_wheel
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
@@ -20,6 +21,8 @@ AHEAD = ("info.hidden_states = hidden\n", "forward_batch.positions.add_(1)\n")
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a release that has a mistake, one that has it no more, and a file that is no wheel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    few = packages.Recipe(parts=packages.RECIPES["sglang"].parts[:2])
+    monkeypatch.setitem(packages.RECIPES, "sglang", few)
     folder = tmp_path / "wheels"
     folder.mkdir()
     tiny_wheel(folder, "1.0", {WORKER: AHEAD})

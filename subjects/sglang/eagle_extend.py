@@ -54,7 +54,6 @@ class WorkerExtends(EagleDraft):
         vocab = context.target.vocab if model.target_ids is None else len(model.target_ids)
         self._runner = ExtendRunner(context, vocab, self._forward, model.logits)
         self._runner.spec_algorithm = self.source.find(*ALGORITHMS).from_string("EAGLE")
-        self._runner.draft_extend_attn_backend = self._runner.attn_backend
         if not self.stage.prefill:
             self.extenders = ()
         # As a server does, before there is anything in a slot: captures write somewhere.

@@ -96,6 +96,9 @@ class ExtendRunner(Loose):
             model_is_mrope=False,
             canary_manager=None,
         )
+        self.server_args: Any = None
+        self.spec_algorithm: Any = None
+        self.draft_extend_attn_backend = backend
         self.model = Loose(forward=lambda ids, positions, batch, *_, **__: self._run(batch))
         self.table = slots
         self.given: dict[str, Tensor] = {}

@@ -147,9 +147,8 @@ class PoolSteps(WorkerSubject):
 
     def _allocated(self, adaptive: Adaptive | AdaptiveByBatch) -> int:
         """Return A, as whoever makes the pool of a server with this controller is told."""
-        one_list = isinstance(adaptive, Adaptive)
-        given = adaptive.candidates if one_list else [n for slot in adaptive.slots for n in slot.candidates]
-        steps = sorted({adaptive.initial, *given} - {0})
+        lists = [adaptive] if isinstance(adaptive, Adaptive) else adaptive.slots
+        steps = sorted({adaptive.initial, *(n for one in lists for n in one.candidates)} - {0})
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "adaptive.json")
             file.write_text(json.dumps({"1": {"candidate_steps": steps}, "candidate_steps": steps}), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -32,12 +33,16 @@ MAKE = sorted({line for line in commands() if line.startswith("make ")})
 PYTHON = [(page.name, code) for page in PAGES for code in blocks("python", page)]
 
 
-def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=300)
+def run(arguments: list[str], folder: Path, **named: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **named}
+    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def cli(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, "-P", "-m", "draftproof.cli", *arguments], folder)
+def cli(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a line that may begin with PYTHONPATH=FOLDER, a folder of this repository."""
+    place, _, words = line.partition("draftproof ")
+    path = {"PYTHONPATH": str(ROOT / place.strip().removeprefix("PYTHONPATH="))} if place else {}
+    return run([sys.executable, "-P", "-m", "draftproof.cli", *shlex.split(words)], folder, **path)
 
 
 def test_there_is_something_to_run():
@@ -48,7 +53,7 @@ def test_there_is_something_to_run():
 
 @pytest.mark.parametrize("line", CLI)
 def test_commands_end_without_a_failure(line: str, tmp_path: Path):
-    done = cli(shlex.split(line)[1:], tmp_path)
+    done = cli(line, tmp_path)
     small = "--examples" in line and "faults" not in line
     assert done.returncode in ((0, 125) if small else (0,)), done.stdout + done.stderr
     assert done.stdout.strip()
@@ -73,7 +78,7 @@ def test_the_failure_shown_is_the_one_that_is_printed(tmp_path: Path):
         r'^```sh\nmake faults ARGS="([^"]+)"\n```\n\n```text\n(.*?)\n```', README, re.MULTILINE | re.DOTALL
     )
     assert shown is not None
-    done = cli(["faults", "run", *shlex.split(shown[1])], tmp_path)
+    done = cli(f"draftproof faults run {shown[1]}", tmp_path)
     assert " ".join(shown[2].split()) in " ".join(done.stdout.split()), done.stdout
 
 

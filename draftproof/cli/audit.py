@@ -142,7 +142,8 @@ def audit(
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
-            inputs.write_text("--save-log", save_log, log_lines(seen.log or ()))
+            budgets = [one.max_tokens or tokens for one in read_prompts(prompts)]
+            inputs.write_text("--save-log", save_log, log_lines(seen.log or (), budgets))
     passes = Passes(count, tokens, inputs.device(under_test.device or "cpu"), slow)
     with screen.ticking("decoding with the target"):
         simulator = _simulator(model, spec, seen, prompts, passes)

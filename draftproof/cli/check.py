@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -80,14 +80,15 @@ def check(
     report = unless_skipped(report) if contract else report
     given = {"seed": seed, "examples": count, "device": device, "contract": contract}
     again = command("check", **{**given, **options.arguments, **under_test.arguments})
-    show(report, time.monotonic() - started, again, verbose=verbose)
+    show(report, time.monotonic() - started, again, under_test.of_cases, verbose=verbose)
     inputs.finish(json, report, report.verdict)
 
 
-def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> None:
+def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str, object], *, verbose: bool) -> None:
     """Print the verdicts, the work done, and every failure with the command that replays it.
 
     Groups of contracts take one line each, and only exceptions are listed; `verbose` lists all contracts and counts.
+    `of_cases` are the options with which a case is run again.
     """
     if verbose:
         screen.show_verdicts(report.contracts)
@@ -113,7 +114,7 @@ def show(report: CheckReport, seconds: float, again: str, *, verbose: bool) -> N
         if verdict.divergence is not None:
             screen.line(f"FAIL {verdict.name}: {line(verdict.divergence)}.", "red")
     for finding in report.findings:
-        _show_finding(finding)
+        _show_finding(finding, of_cases)
     if report.verdict is Outcome.INCONCLUSIVE:
         for reason in _inconclusive(report):
             screen.line(reason)
@@ -192,8 +193,8 @@ def _main_counts(report: CheckReport) -> str:
     return f"exercised: {', '.join(shown)}; all {len(report.counts)} counts with --verbose"
 
 
-def _show_finding(finding: CheckFinding) -> None:
-    replay = command("replay", finding.case)
+def _show_finding(finding: CheckFinding, of_cases: Mapping[str, object]) -> None:
+    replay = command("replay", finding.case, **of_cases)
     screen.line(f"\n{finding.verdict} in scenario {finding.scenario}, first of all:")
     if finding.first is not None:
         screen.line(block(finding.first, replay=replay))

@@ -26,6 +26,7 @@ def parts(
     from draftproof.properties.values.case import read_case
 
     scenario, _ = read_case(case)
+    subjects.require_whose(case, under_test)
     limits, _ = subjects.limits_of(under_test)
     with under_test.patched() as spec:
         report = bisect_parts(scenario, str(case), spec, workers, limits)

@@ -185,10 +185,17 @@ def _releases(
         raise inputs.InputError(
             f"invalid --package {package!r} without --subject: expected the subject that drives it; known are {known}"
         )
+    kept = folder or environments()
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise inputs.InputError(
+            f"invalid --environments '{kept}': expected a folder that can be made: {error.strerror}"
+        ) from None
     return Releases(
         package=package,
         recipe=recipe,
-        folder=folder or environments(),
+        folder=kept,
         timeout=timeout,
         settings=subjects.settings_of(settings or ()),
         search=subjects.search(),

@@ -21,10 +21,10 @@ def replay(case: subjects.CaseFile, under_test: subjects.UnderTest, json: inputs
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
     from draftproof.harness import replay as replays
-    from draftproof.properties.values.case import case_subject, read_case
+    from draftproof.properties.values.case import read_case
 
     known = replays.solve_again(*read_case(case), str(case))
-    subjects.tell_whose(case_subject(case), under_test)
+    subjects.require_whose(case, under_test)
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
         done = replays.replay(made, known, str(case))
     _show(done)

@@ -43,6 +43,7 @@ def shrink_(
 
     budget = parse_duration(time, "--time")
     scenario, _ = read_case(case)
+    subjects.require_whose(case, under_test)
     path = out or case.with_suffix(".shrunk.json")
     if path.resolve() == case.resolve():
         raise inputs.InputError(f"invalid --out '{path}': expected another file than the case")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from draftproof.cli import inputs, screen
+from draftproof.cli import inputs
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.report.commands import command
@@ -72,17 +72,23 @@ def is_made() -> bool:
 
 
 class UnderTest(NamedTuple):
-    """What the options say of the subject; `device` is None where nothing was said."""
+    """What the options say of the subject; `device` is None where nothing was said, `is_named` is of the subject."""
 
     choice: SubjectChoice = BUILT_IN
     device: str | None = None
     fault: str | None = None
     patch: Path | None = None
+    is_named: bool = False
 
     @property
     def arguments(self) -> dict[str, object]:
         """The options that say the same again."""
         return {"device": self.device or "cpu", "fault": self.fault, **self.choice.options, "patch": self.patch}
+
+    @property
+    def of_cases(self) -> dict[str, object]:
+        """The options with which a case that is found is run again: the device where it is not the usual one."""
+        return {name: given for name, given in self.arguments.items() if (name, given) != ("device", "cpu")}
 
     @property
     def where(self) -> inputs.DeviceName:
@@ -164,7 +170,7 @@ def chosen(
         raise inputs.InputError(
             f"invalid --subject {subject!r}: expected without --fault and --patch, which change the engine"
         )
-    return UnderTest(choice(subject, python, url, set_), device, fault, patch)
+    return UnderTest(choice(subject, python, url, set_), device, fault, patch, subject is not None)
 
 
 def plain(
@@ -175,7 +181,7 @@ def plain(
     device: inputs.MaybeDevice = None,
 ) -> UnderTest:
     """Return the same for a command that brings no fault back. Raises InputError."""
-    return UnderTest(choice(subject, python, url, set_), device)
+    return UnderTest(choice(subject, python, url, set_), device, is_named=subject is not None)
 
 
 def choice(subject: str | None, python: str | None, url: str | None, set_: Sequence[str] | None) -> SubjectChoice:
@@ -238,12 +244,18 @@ def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
         return subject.limits, f"{subject.name} with {show_versions(versions_of(subject))}"
 
 
-def tell_whose(recorded: SubjectChoice, under_test: UnderTest) -> None:
-    """Print which options replay a case on the subject that it was found with, if these are others."""
-    if recorded == BUILT_IN or under_test.choice != BUILT_IN:
+def require_whose(case: Path, under_test: UnderTest) -> None:
+    """Raise InputError for a case that was found with another subject, unless the options name one."""
+    from draftproof.properties.values.case import case_subject
+
+    recorded = case_subject(case)
+    if recorded == BUILT_IN or under_test.is_named:
         return
     options = command(**recorded.options).removeprefix("draftproof ")
-    screen.line(f"This case was found with {options}; it is replayed on the built-in engine.")
+    raise inputs.InputError(
+        f"invalid options for {case}, which was found with {options}: expected the same, or --subject engine for the"
+        " built-in engine"
+    )
 
 
 def search() -> str:

@@ -93,11 +93,11 @@ def _text(trace: Trace, index: int, prompt: tuple[int, ...]) -> LoggedText:
     return LoggedText(prompt, emitted[0], tuple(rounds))
 
 
-def log_lines(log: Sequence[LoggedText]) -> str:
-    """Return a log as it is written to a file."""
+def log_lines(log: Sequence[LoggedText], budgets: Sequence[int]) -> str:
+    """Return a log as it is written to a file, with the most tokens that each request might emit."""
     lines = list[Any]()
-    for index, text in enumerate(log):
-        lines.append({"request": index, "prompt": text.prompt})
+    for index, (text, most) in enumerate(zip(log, budgets, strict=True)):
+        lines.append({"request": index, "prompt": text.prompt, "max_tokens": most})
         lines.append({"request": index, "round": 0, "emitted": text.first})
         for one in text.rounds:
             fields = msgspec.to_builtins(msgspec.structs.replace(one, request=index))

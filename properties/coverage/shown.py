@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from draftproof.properties.values.observed import BatchRow, TokenIds
@@ -16,7 +17,9 @@ OF_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verif
 
 
 def drafts_seen(trace: Trace) -> int:
-    """Return how many drafts a trace shows at least; 0 if none, or if it has no channel on which one shows."""
+    """Return how many drafts a trace shows at least; 0 if none, or if it declares no channel on which one shows."""
+    declared = tuple(one for one in trace.observations if one.channel in trace.channels)
+    trace = replace(trace, observations=declared)
     seen = [sum(trace.typed(channel, int).values()) for channel in _NUMBERS]
     seen += [sum(map(len, trace.typed(channel, TokenIds).values())) for channel in _TOKENS]
     seen.append(sum(len(rows) - 1 for rows in trace.typed("accept.index", TokenIds).values()))

@@ -18,6 +18,7 @@ from draftproof.engine.models.base import StateShape
 from draftproof.engine.parts import EngineParts
 from draftproof.engine.states.base import Pools, Shapes
 from draftproof.engine.states.snapshot import Snapshot
+from draftproof.errors import DraftproofError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Scenario
 from draftproof.subjects.making import SubjectNameError
@@ -68,7 +69,7 @@ MAKERS: dict[str, tuple[Maker, ...]] = {
 _ARGUMENTS: Place = ("arg_groups.overrides", "max_speculative_num_draft_tokens")
 
 
-class _SeenError(Exception):
+class _SeenError(DraftproofError):
     """Ends what made a pool, as soon as it is asked for."""
 
 

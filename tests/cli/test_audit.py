@@ -148,6 +148,7 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     assert report["same_rounds"] == report["observed_rounds"] == report["rounds"]
     again, of_log = files.audit("--log", log)
     assert (again, of_log["observed"], of_log["positions"]) == (0, report["observed"], report["positions"])
+    assert run(["judge", str(log), "--model", str(files.target)]) == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
         if line.get("drafts"):

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from draftproof.cli.check import show
+from draftproof.cli.subjects import UnderTest
 from draftproof.harness.check import CheckFinding, CheckReport
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.properties.values.verdict import Outcome, Verdict
 from tests.harness.doubles import diverging
 
@@ -30,7 +32,7 @@ PASSING = (verdict("draft.ids"), verdict("draft.positions"), verdict("pool.owned
 @pytest.fixture
 def printed(capsys):
     def run(*verdicts: Verdict, verbose: bool = False, **more) -> list[str]:
-        show(report(*verdicts, **more), 1.0, "draftproof check", verbose=verbose)
+        show(report(*verdicts, **more), 1.0, "draftproof check", {}, verbose=verbose)
         return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -78,10 +80,17 @@ def test_a_failure_has_a_line_for_each_of_its_sides(printed):
     ]
 
 
+def test_a_failure_is_replayed_on_the_subject_that_it_was_found_with(capsys):
+    finding = CheckFinding(identity="x", verdict=Outcome.CRASH, scenario=3, case="case.json", detail="gone")
+    of_cases = UnderTest(SubjectChoice(name="mine:Mine"), "cpu", is_named=True).of_cases
+    show(report(outcome=Outcome.CRASH, findings=(finding,)), 1.0, "draftproof check", of_cases, verbose=False)
+    assert "draftproof replay case.json --subject mine:Mine\n" in capsys.readouterr().out
+
+
 def test_a_pass_by_the_text_alone_says_that_no_draft_was_seen(printed, capsys):
     told = "no draft was seen, so nothing is said of drafting"
     seen = msgspec.structs.replace(report(*PASSING, outcome=Outcome.PASS), level="text", unseen=(told,))
-    show(seen, 1.0, "draftproof check", verbose=False)
+    show(seen, 1.0, "draftproof check", {}, verbose=False)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"PASS at the level of text: {told}: 7 scenarios in 1.0 s. Again: draftproof check"
 
@@ -90,7 +99,7 @@ def test_scenarios_that_showed_nothing_are_told(capsys):
     short = verdict("runs", Outcome.INCONCLUSIVE, missing=("scenarios_shown >= 7",))
     told = "3 of 7 scenarios showed nothing"
     seen = msgspec.structs.replace(report(*PASSING, short, outcome=Outcome.INCONCLUSIVE), unseen=(told,))
-    show(seen, 1.0, "draftproof check", verbose=False)
+    show(seen, 1.0, "draftproof check", {}, verbose=False)
     assert capsys.readouterr().out.splitlines()[-2] == f"Nothing failed, but {told}."
 
 
@@ -98,7 +107,7 @@ def test_scenarios_that_showed_nothing_are_told(capsys):
 def test_inconclusive_is_said_to_be_no_failure(examples: int, told: str, capsys):
     short = [verdict(name, Outcome.INCONCLUSIVE, missing=("x >= 1",)) for name in ("runs", "draft.ids")]
     few = msgspec.structs.replace(report(*short, outcome=Outcome.INCONCLUSIVE), examples=examples)
-    show(few, 1.0, "draftproof check", verbose=False)
+    show(few, 1.0, "draftproof check", {}, verbose=False)
     line = capsys.readouterr().out.splitlines()[-2]
     assert line.startswith("This is not a failure: 2 verdicts rest on too little.")
     assert told in line

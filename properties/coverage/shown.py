@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from draftproof.properties.values.observed import BatchRow, TokenIds
@@ -18,14 +17,16 @@ OF_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verif
 
 def drafts_seen(trace: Trace) -> int:
     """Return how many drafts a trace shows at least; 0 if none, or if it declares no channel on which one shows."""
-    declared = tuple(one for one in trace.observations if one.channel in trace.channels)
-    trace = replace(trace, observations=declared)
-    seen = [sum(trace.typed(channel, int).values()) for channel in _NUMBERS]
-    seen += [sum(map(len, trace.typed(channel, TokenIds).values())) for channel in _TOKENS]
-    seen.append(sum(len(rows) - 1 for rows in trace.typed("accept.index", TokenIds).values()))
-    seen.append(sum(row.count for row in trace.typed("round.rows", BatchRow).values() if row.phase))
-    seen.append(sum(key.row > 0 and key.round > 0 for key in trace.channel("verify.ids")))
-    return max(seen)
+    declared = trace.channels
+    seen = [sum(trace.typed(channel, int).values()) for channel in _NUMBERS if channel in declared]
+    seen += [sum(map(len, trace.typed(channel, TokenIds).values())) for channel in _TOKENS if channel in declared]
+    if "accept.index" in declared:
+        seen.append(sum(len(rows) - 1 for rows in trace.typed("accept.index", TokenIds).values()))
+    if "round.rows" in declared:
+        seen.append(sum(row.count for row in trace.typed("round.rows", BatchRow).values() if row.phase))
+    if "verify.ids" in declared:
+        seen.append(sum(key.row > 0 and key.round > 0 for key in trace.channel("verify.ids")))
+    return max(seen, default=0)
 
 
 class Unseen(NamedTuple):

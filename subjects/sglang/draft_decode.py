@@ -121,12 +121,7 @@ class WorkerSteps(EagleDraft):
 
     def _set(self, steps: int) -> None:
         """Let the server's arguments be those of so many steps."""
-        self.source.settings.update(
-            speculative_num_steps=steps,
-            speculative_num_draft_tokens=steps + 1,
-            speculative_eagle_topk=1,
-            max_running_requests=self.context.config.most_rows,
-        )
+        self.source.set_steps(steps, self.context.config.most_rows)
 
     def _batch(self, batch: tuple[DecodeRow, ...], steps: int) -> Any:
         release, device = self.source, self.context.device

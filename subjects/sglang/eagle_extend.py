@@ -99,12 +99,7 @@ class WorkerExtends(EagleDraft):
 
     def _set(self, steps: int) -> None:
         """Let the server's arguments be those of so many steps."""
-        self.source.settings.update(
-            speculative_num_steps=steps,
-            speculative_num_draft_tokens=steps + 1,
-            speculative_eagle_topk=1,
-            max_running_requests=self.context.config.most_rows,
-        )
+        self.source.set_steps(steps, self.context.config.most_rows)
 
     def prefill(self, chunks: PromptChunks) -> None:
         """Let the worker write the entries of a chunk of each prompt, and propose."""

@@ -55,12 +55,7 @@ class WorkerExtend(MtpDraft):
     def __init__(self, model: Chain, context: DraftContext) -> None:
         super().__init__(model, context)
         layers, vocab = self._layers, context.target.vocab
-        self.source.settings.update(
-            speculative_num_steps=layers,
-            speculative_num_draft_tokens=layers + 1,
-            speculative_eagle_topk=1,
-            max_running_requests=context.config.most_rows,
-        )
+        self.source.set_steps(layers, context.config.most_rows)
         self._runners = []
         for layer in range(layers):
             run = partial(_run_layer, self, layer)

@@ -79,6 +79,15 @@ class SglangRelease:
         """Return the settings as the server's arguments, false wherever nothing was set."""
         return Loose(**self.settings)
 
+    def set_steps(self, steps: int, most_rows: int) -> None:
+        """Let the server's arguments be those of chains of so many draft steps."""
+        self.settings.update(
+            speculative_num_steps=steps,
+            speculative_num_draft_tokens=steps + 1,
+            speculative_eagle_topk=1,
+            max_running_requests=most_rows,
+        )
+
     def restart(self) -> None:
         """Forget what a server's process keeps of its graph runners, as if it began anew."""
         if pool := self.find("model_executor.input_buffers", "_forward_input_buffer_pool"):

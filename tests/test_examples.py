@@ -115,6 +115,26 @@ def test_wrong_proposals_fail(scenarios: list[draftproof.Scenario]):
     assert (first.contract, first.channel) == ("draft.proposed", "propose.tokens")
 
 
+COUNTS: dict[str, Any] = {
+    "always 0": lambda _right, _drafts: 0,
+    "one too low": lambda right, _drafts: max(0, right - 1),
+    "always all": lambda _right, drafts: drafts,
+}
+
+
+@pytest.mark.parametrize("told", COUNTS)
+def test_a_number_of_accepted_drafts_that_the_text_gives_the_lie_fails(told: str, scenarios: list[draftproof.Scenario]):
+    class Miscounts(own_engine.PromptLookup):  # type: ignore[name-defined,misc]
+        def decode(self, scenario: Any, *rest: Any) -> list[Any]:
+            rounds = super().decode(scenario, *rest)
+            return [one._replace(correct_len=COUNTS[told](one.correct_len, scenario.steps)) for one in rounds]
+
+    firsts = [judged(Miscounts(), one).results["accept.counted"] for one in scenarios]
+    found = next(one for one in firsts if one)
+    assert found.channel == "accept.correct_len"
+    assert "as the round emits" in found.expected
+
+
 @pytest.mark.parametrize("wrong", [DropsToken, EmitsOther, IgnoresStop])
 def test_a_wrong_engine_fails(wrong: Any, scenarios: list[draftproof.Scenario]):
     found = next((found for one in scenarios if (found := judged(wrong(), one).results[LOSSLESS])), None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from draftproof.properties.contracts.base import Differences, contract, equals
+from collections.abc import Iterator
+
+from draftproof.properties.contracts.base import Differences, contract, equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.tolerances import CLOSE_EXPERTS, is_right_token
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.relations import ChoiceOf, NotGreedy, Resized
+from draftproof.properties.values.relations import ChoiceOf, Missing, NotGreedy, Resized, Surplus, off_by
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Divergence
 
@@ -63,6 +65,26 @@ def _is_tied_by_experts(evidence: Evidence, request: int) -> bool:
     return any(at[0] == request and gap < CLOSE_EXPERTS for at, gap in evidence.reference.gaps.items())
 
 
+def _miscounted(evidence: Evidence) -> Iterator[Mismatch]:
+    """Yield numbers of accepted drafts that do not go with the tokens that the subject says the round emitted.
+
+    The end of a request may cut what a round emits, and never what acceptance found.
+    """
+    channel = "accept.correct_len"
+    emitted, told = evidence.subject.typed("accept.emitted", TokenIds), evidence.subject.typed(channel, int)
+    last = {key.request: key.round for key in sorted(emitted)}
+    for key in sorted(emitted.keys() | told.keys()):
+        got, implied = told.get(key), len(emitted.get(key, ())) - 1
+        expected = f"{implied}, as the round emits {implied + 1}"
+        if key not in emitted:
+            yield Mismatch(channel, key, None, got, Surplus())
+        elif got is None:
+            if key.round:  # a prompt's round verifies no drafts
+                yield Mismatch(channel, key, expected, None, Missing())
+        elif got < implied or (got > implied and key.round != last[key.request]):
+            yield Mismatch(channel, key, expected, got, off_by(implied, got))
+
+
 def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
     """Return the nearest verify row that a wrong bonus is the choice after."""
     right = evidence.reference.typed("accept.correct_len", int).get(key)
@@ -93,6 +115,15 @@ CONTRACTS = (
         reads=("round.drafts",),
         cites="S-ROUND-4, S-LIMIT-8, S-FOLLOW-1",
         minimum="rounds_with_drafts",
+    ),
+    listed(
+        "accept.counted",
+        _miscounted,
+        ("accept.correct_len",),
+        reads=("accept.emitted",),
+        by_round=False,
+        cites="S-ROUND-4, S-LIMIT-12",
+        minimum="scenarios decode_rounds",
     ),
     equals("commit.kv", cites="S-ROUND-5", minimum=f"{_PARTIAL} page_crossings"),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import SubjectCrashedError, evidence, solved
+from draftproof.properties.contracts.registry import find
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.limits import Limits
@@ -64,6 +67,16 @@ def test_the_length_after_the_last_round_is_what_is_declared() -> None:
         of = evidence(IdealSubject(finish), SNAPSHOT)  # type: ignore[arg-type]
         assert of.reference.channel("commit.length")[last_round(of)] == last.context + committed
         assert of.reference.channel("accept.emitted")[last_round(of)] == last.emitted
+
+
+@pytest.mark.parametrize(("more", "fails"), [(2, False), (0, False), (-1, True)])
+def test_the_round_that_is_cut_accepts_as_much_as_it_emits_or_more(more: int, *, fails: bool) -> None:
+    of = evidence(IdealSubject(), SNAPSHOT)
+    at, implied = last_round(of), len(of.script.requests[0].rounds[-1].emitted) - 1
+    changed = dataclasses.replace(of.subject)
+    told = {**of.subject.typed("accept.correct_len", int), at: implied + more}
+    vars(changed)["index"] = {**of.subject.index, "accept.correct_len": told}
+    assert bool(find("accept.counted").check(dataclasses.replace(of, subject=changed))) == fails
 
 
 @pytest.mark.parametrize(("does", "says", "sign"), [("uncut", "cut", 1), ("cut", "uncut", -1)])

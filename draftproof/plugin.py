@@ -52,7 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--draftproof-python", metavar="ENV/bin/python", help="the interpreter that it runs in")
     group.addoption("--draftproof-url", metavar="URL", help="the address of its server")
     group.addoption("--draftproof-set", metavar="NAME=VALUE", action="append", help="an argument of its own")
-    group.addoption("--draftproof-model", metavar="DIR", help="scenarios of this checkpoint, not of probes")
+    group.addoption(
+        "--draftproof-model",
+        metavar="DIR",
+        help="scenarios of this checkpoint, not of probes; with --draftproof-case: where its target is",
+    )
     group.addoption("--draftproof-draft", metavar="NAME", help="scenarios of this draft only")
     group.addoption("--draftproof-draft-model", metavar="DIR", help="with --draftproof-model: the draft's checkpoint")
     group.addoption("--draftproof-seed", type=int, help="where scenarios come from (0)")
@@ -94,7 +98,7 @@ def _check_options(config: pytest.Config) -> None:
         if value < least:
             raise pytest.UsageError(f"invalid --draftproof-{name} {value}: expected {least} or more")
     if (case := _option(config, "case")) is not None:
-        _check_case(case)
+        _check_case(case, _option(config, "model", ""), _option(config, "draft-model", ""))
     if _option(config, "device") == "cuda" and not _devices():
         raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
     if has_options(config):
@@ -129,12 +133,16 @@ def _choice(config: pytest.Config) -> SubjectChoice:
     return SubjectChoice(name=name, python=python, settings=settings)
 
 
-def _check_case(path: str) -> None:
+def _check_case(path: str, model: str, draft_model: str) -> None:
+    from draftproof.errors import CheckpointError
     from draftproof.properties.values.case import read_case
+    from draftproof.properties.values.located import located, require_folders
     from draftproof.properties.values.validate import InvalidScenarioError
 
     try:
-        read_case(Path(path))
+        require_folders(located(read_case(Path(path))[0], model, draft_model), path, "--draftproof-")
+    except CheckpointError as error:
+        raise pytest.UsageError(f"invalid --draftproof-case: {error}") from None
     except InvalidScenarioError as error:
         raise pytest.UsageError(
             f"invalid --draftproof-case {path!r}: expected a case file or a scenario; {error}"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from draftproof.errors import CheckpointError
 from draftproof.harness.check import MOST_CASES, RUNS
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, Level, fingerprint
@@ -20,12 +21,13 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts, total
 from draftproof.properties.coverage.shown import unseen
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.fit import fit, fit_generated
+from draftproof.properties.fit import UnfitError, fit, fit_generated
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
-from draftproof.properties.values.case import Case, encode, read_case
+from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
@@ -61,7 +63,7 @@ class ProfileScenarios:
 
     def __iter__(self) -> Iterator[Scenario]:
         if self.case is not None:
-            return iter([read_case(Path(self.case))[0]])
+            return iter([located(read_case(Path(self.case))[0], self.model or "", self.draft_model or "")])
         if self.count:
             return iter(self._drawn(self.seed, self.count)[self.share[0] :: self.share[1]])
         return self._campaign()
@@ -128,14 +130,22 @@ class Check:
         """Hold a subject to every contract, or to the named ones, on the profile's scenarios, or on given ones.
 
         Raises ContractError with a case file for each kind of failure; and where no contract could be judged at all,
-        or, if `strict`, any of them could not be judged for lack of what it needs.
+        or, if `strict`, any of them could not be judged for lack of what it needs. Raises UnfitError or CheckpointError
+        for scenarios that the subject, or this machine, cannot run.
         """
         __tracebackhide__ = True
         held = subject if subject is not None else self.subject()
         wanted = named_contracts(contracts)
         drawn, to_fit = (self.scenarios, fit_generated) if scenarios is None else (scenarios, fit)
         choice = self.choice if subject is None else BUILT_IN
-        judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
+        try:
+            judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
+        except (UnfitError, CheckpointError) as error:
+            # What cannot be run is told in a sentence; where in here it was noticed says nothing.
+            told = (
+                str(error) if scenarios is not None else str(error).replace("with --model", "with --draftproof-model")
+            )
+            raise type(error)(told) from None
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
         checked = Checked(ran, (*_not_seen(judged, counted), *summarise(judged, counted, wanted)))
@@ -247,7 +257,7 @@ def _kept(found: Failure, scenario: Scenario, cases: Path, choice: SubjectChoice
     if isinstance(scenario.model, Checkpoint):
         draft = f"{draft}-{fingerprint(scenario.model)}-{fingerprint(scenario.draft)}"
     path = cases / f"{found.identity.slug}-{draft}.json"
-    write_whole(path, encode(case) + "\n")
+    write_whole(path, case_text(case))
     inside = path.resolve().is_relative_to(Path.cwd())
     return found._replace(case=str(path.resolve().relative_to(Path.cwd()) if inside else path))
 

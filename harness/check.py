@@ -31,7 +31,7 @@ from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import COMMON, Judgement, by_draft, summarise
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import Case, encode
+from draftproof.properties.values.case import Case, case_text
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.files import write_whole
 from draftproof.properties.values.scenario import ProbeModel, Scenario
@@ -229,7 +229,7 @@ class Checker:
         case = Case(scenario=scenario, script=script, origin=origin, subject=self.choice)
         # Another model or draft has other scenarios under the same seed and number.
         path = self.cases / f"seed{seed}-{answer.number}-{slug(label.split(':')[0])}-{fingerprint(scenario)}.json"
-        write_whole(path, encode(case) + "\n")
+        write_whole(path, case_text(case))
         tally.findings[identity] = CheckFinding(
             identity=label,
             verdict=answer.outcome,

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from draftproof.plugin import plain
+from draftproof.properties.fit import UnfitError
 from draftproof.properties.values.case import case_subject, read_case
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -209,3 +211,19 @@ def test_a_scenario_that_shows_nothing_is_told(tmp_path):
     assert "runs" in str(recorded[LACKING]).split()
     with pytest.raises(AssertionError, match=r"not enough was exercised to judge runs \(scenarios_shown >= 2\)"):
         check(contracts=["output.lossless"], strict=True)
+
+
+class OfCheckpoints(Hiding):
+    """It runs no probes."""
+
+    limits = Limits(models=("checkpoint",))
+
+
+def test_what_a_subject_cannot_run_is_told_in_a_sentence(tmp_path):
+    check = Check(OfCheckpoints, HIDDEN, tmp_path)
+    with pytest.raises(
+        UnfitError, match="expected checkpoint, for this subject; name one with --draftproof-model"
+    ) as at:
+        check()
+    assert len(at.traceback) == 2  # the test, and the check that it calls
+    assert at.value.__suppress_context__

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import inputs, screen, subjects
+from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.report.commands import command
 from draftproof.report.text import block
 
@@ -51,6 +51,7 @@ def history(
     from draftproof.fuzz.bisect.history import bisect_history
     from draftproof.fuzz.bisect.revision import Search
 
+    cases.read([case])
     search = Search(
         repository=str(repo),
         good=good,

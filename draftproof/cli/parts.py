@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from draftproof.cli import inputs, screen, subjects
+from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.report.commands import command
 from draftproof.report.text import block
@@ -14,30 +14,28 @@ if TYPE_CHECKING:
     from draftproof.fuzz.bisect.search import Bisection
 
 
-@taking(under_test=subjects.chosen)
+@taking(case=cases.given, under_test=subjects.chosen)
 def parts(
-    case: subjects.CaseFile,
+    case: cases.GivenCase,
     under_test: subjects.UnderTest,
     workers: subjects.Workers = subjects.WORKERS,
     json: inputs.Json = None,
 ) -> None:
     """Find the smallest set of engine parts (graphs, paging, chunks, kernels) that must be on for a case to fail."""
     from draftproof.fuzz.bisect.search import bisect_parts
-    from draftproof.properties.values.case import read_case
 
-    scenario, _ = read_case(case)
-    subjects.require_whose(case, under_test)
+    subjects.require_whose(case.path, under_test)
     limits, _ = subjects.limits_of(under_test)
     with under_test.patched() as spec:
-        report = bisect_parts(scenario, str(case), spec, workers, limits)
+        report = bisect_parts(case.scenario, str(case.path), spec, workers, limits)
     if report.found is not None:
         _show(report.found)
-        again = command("bisect", "parts", case, **under_test.arguments)
+        again = command("bisect", "parts", case.path, **case.where, **under_test.arguments)
         screen.line(f"{report.verdict}. Again: {again}", "bold")
     elif report.flaky:
-        screen.line(f"{case} is FLAKY: it failed once and then not again, so its parts cannot be bisected.", "bold")
+        screen.line(f"{case.path} is FLAKY: it failed once and then not again, so it cannot be bisected.", "bold")
     else:
-        screen.line(f"{case} does not fail: {report.verdict}. There is nothing to bisect.", "bold")
+        screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to bisect.", "bold")
     inputs.finish(json, report, report.verdict)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from draftproof.cli import cases as kept
 from draftproof.cli import drafts, inputs, screen, subjects
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from draftproof.fuzz.releases.bisect import ReleaseBisection, ReleaseResult
     from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
     from draftproof.fuzz.releases.trial import Releases
-    from draftproof.properties.values.scenario import Scenario
 
 TIMEOUT = 300.0
 EXAMPLES = 8
@@ -98,7 +98,7 @@ def releases(
         with _watched(them) as seen:
             report = parted_table(seen, wanted, plan, _tell_row)
     else:
-        scenarios = _read(cases) if cases else drafts.scenarios(options, seed, examples)
+        scenarios = kept.read(cases) if cases else drafts.scenarios(options, seed, examples)
         with _watched(them) as seen:
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
@@ -127,7 +127,7 @@ def bisect(
     from draftproof.fuzz.releases import index
     from draftproof.fuzz.releases.bisect import bisect_releases
 
-    (scenario,) = _read([case])
+    (scenario,) = kept.read([case])
     from draftproof.properties.values.case import case_subject
 
     told = case_subject(case)
@@ -214,12 +214,6 @@ def _given(
         "wheels": wheels,
         "timeout": f"{timeout:g}" if timeout != TIMEOUT else None,
     }
-
-
-def _read(cases: list[Path]) -> list[Scenario]:
-    from draftproof.properties.values.case import read_case
-
-    return [read_case(case)[0] for case in cases]
 
 
 def _tell_row(row: ReleaseRow) -> None:

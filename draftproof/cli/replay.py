@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from draftproof.cli import inputs, screen, subjects
+from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.report.commands import command
 from draftproof.report.text import block, line
@@ -14,21 +14,20 @@ if TYPE_CHECKING:
     from draftproof.harness.replay import Replayed
 
 
-@taking(under_test=subjects.chosen)
-def replay(case: subjects.CaseFile, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
+@taking(case=cases.given, under_test=subjects.chosen)
+def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.Json = None) -> None:
     """Run one case again and show its first divergence.
 
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
     from draftproof.harness import replay as replays
-    from draftproof.properties.values.case import read_case
 
-    known = replays.solve_again(*read_case(case), str(case))
-    subjects.require_whose(case, under_test)
+    subjects.require_whose(case.path, under_test)
+    known = replays.solve_again(case.scenario, case.script, str(case.path))
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
-        done = replays.replay(made, known, str(case))
+        done = replays.replay(made, known, str(case.path))
     _show(done)
-    again = command("replay", case, **under_test.arguments)
+    again = command("replay", case.path, **case.where, **under_test.arguments)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")
     inputs.finish(json, done.report, done.report.verdict)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draftproof.cli import inputs, screen, subjects
+from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
@@ -27,9 +27,9 @@ Time = Annotated[str, typer.Option("--time", help="Most time to spend, e.g. 60s 
 Out = Annotated[Path | None, typer.Option("--out", help="The file for the smaller case (default: CASE.shrunk.json).")]
 
 
-@taking(under_test=subjects.chosen)
+@taking(case=cases.given, under_test=subjects.chosen)
 def shrink_(
-    case: subjects.CaseFile,
+    case: cases.GivenCase,
     under_test: subjects.UnderTest,
     time: Time = "60s",
     workers: subjects.Workers = subjects.WORKERS,
@@ -39,13 +39,11 @@ def shrink_(
     """Make a failing case smaller while it fails in the same way. Run the same command again to resume."""
     from draftproof.fuzz.shrinking.shrink_case import shrink_case
     from draftproof.harness.workers.pool import Pool
-    from draftproof.properties.values.case import read_case
 
     budget = parse_duration(time, "--time")
-    scenario, _ = read_case(case)
-    subjects.require_whose(case, under_test)
-    path = out or case.with_suffix(".shrunk.json")
-    if path.resolve() == case.resolve():
+    subjects.require_whose(case.path, under_test)
+    path = out or case.path.with_suffix(".shrunk.json")
+    if path.resolve() == case.path.resolve():
         raise inputs.InputError(f"invalid --out '{path}': expected another file than the case")
     with (
         under_test.patched() as spec,
@@ -55,8 +53,8 @@ def shrink_(
     ):
         try:
             report = shrink_case(
-                scenario,
-                case,
+                case.scenario,
+                case.path,
                 path,
                 subjects.runner(pool),
                 budget=budget,
@@ -71,7 +69,7 @@ def shrink_(
         except OSError as error:
             raise inputs.InputError(f"invalid --out '{path}': it cannot be written: {error.strerror}") from None
     if report.answer is None:
-        screen.line(f"{case} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
+        screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
     else:
         _show(report, path, command("replay", path, **under_test.arguments))
     inputs.finish(json, report, report.verdict)

@@ -15,6 +15,7 @@ from draftproof.harness.identity import Identity
 from draftproof.harness.signals import handled
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import read_case
+from draftproof.properties.values.located import located
 from draftproof.properties.values.verdict import Outcome
 
 _FIRST_BAD = re.compile(r"^# (?:possible )?first bad commit: \[([0-9a-f]+)\]", re.MULTILINE)
@@ -55,7 +56,8 @@ def bisect_history(search: Search, case: Path, progress: Progress = lambda _: No
     InvalidScenarioError for a case that cannot be read, and RuntimeError where something of ours fails; whatever
     happens, the worktree is removed.
     """
-    scenario, _ = read_case(case)
+    # Commits are tried in folders of their own.
+    scenario = located(read_case(case)[0])
     repository = Path(search.repository)
     good, bad = _ends(repository, search)
     # SIGTERM is an interrupt, too, so that what was made is removed.

@@ -21,7 +21,7 @@ from draftproof.fuzz.shrinking.shrink import shrink
 from draftproof.harness.identity import Level
 from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
-from draftproof.properties.values.case import Case, encode, read_case
+from draftproof.properties.values.case import Case, case_text, encode, read_case
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError
@@ -251,7 +251,7 @@ class Findings:
             self.trouble(f"findings/{finding.slug}: the reference cannot solve it: {type(error).__name__}: {error}")
             return
         origin = f"{self.origin}, scenario {finding.first}: {finding.identity}"
-        save(path, encode(Case(scenario=scenario, script=script, origin=origin, subject=self.choice)) + "\n")
+        save(path, case_text(Case(scenario=scenario, script=script, origin=origin, subject=self.choice)))
 
 
 def _read(path: Path) -> Scenario | None:

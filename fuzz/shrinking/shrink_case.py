@@ -10,8 +10,9 @@ from draftproof.harness.identity import Identity
 from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
-from draftproof.properties.values.case import Case, encode, read_case
+from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError
@@ -74,7 +75,7 @@ def shrink_case(
         progress(smaller)
         script = solved(smaller).script
         made = Case(scenario=smaller, script=script, origin=f"shrunk from {case}", subject=choice)
-        write_whole(out, encode(made) + "\n")
+        write_whole(out, case_text(made))
 
     keep(scenario)
     found = shrink(scenario, answer, run, budget=budget, width=width, saved=keep)
@@ -86,7 +87,7 @@ def _resumed(
 ) -> tuple[Scenario, Answer]:
     """Return the scenario in `out` if it still fails alike, else the one of the case."""
     try:
-        earlier, _ = read_case(out)
+        earlier = _where(scenario, read_case(out)[0])
     except InvalidScenarioError as error:
         note(f"{out} is replaced, as it cannot be read: {error}")
         return scenario, answer
@@ -96,6 +97,13 @@ def _resumed(
         return scenario, answer
     note(f"Resumes from {out}.")
     return earlier, found
+
+
+def _where(known: Scenario, scenario: Scenario) -> Scenario:
+    """Return a scenario with its checkpoints where those of another are."""
+    at = folders(known)
+    options = {name: at[name] for name in folders(scenario) if name in at}
+    return located(scenario, options.get(TARGET, ""), options.get(DRAFT, ""))
 
 
 def _report(found: Shrunk, case: Path, out: Path, confirmed: int) -> ShrinkReport:

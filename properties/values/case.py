@@ -11,6 +11,7 @@ import msgspec
 import msgspec.inspect
 
 from draftproof.properties.values.base import Value, explain
+from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import VERSION, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
@@ -32,6 +33,11 @@ class Case(Value, frozen=True, kw_only=True):
 def encode(value: Value) -> str:
     """Return indented JSON with fields in declaration order; the same value always gives the same text."""
     return json.dumps(msgspec.to_builtins(value), indent=1)
+
+
+def case_text(case: Case) -> str:
+    """Return what a case file holds; it names checkpoints by their absolute paths, wherever it is read."""
+    return encode(msgspec.structs.replace(case, scenario=located(case.scenario))) + "\n"
 
 
 def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:

@@ -142,9 +142,9 @@ class Check:
             judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)
         except (UnfitError, CheckpointError) as error:
             # What cannot be run is told in a sentence; where in here it was noticed says nothing.
-            told = (
-                str(error) if scenarios is not None else str(error).replace("with --model", "with --draftproof-model")
-            )
+            told = str(error)
+            if scenarios is None:
+                told = told.replace("with --model", "with --draftproof-model")
             raise type(error)(told) from None
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))

@@ -15,6 +15,9 @@ Shapes: `B` texts of a batch, `n` tokens of each, `D` hidden size, `V` vocabular
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -24,11 +27,21 @@ import typer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss
-from transformers import LlamaConfig, LlamaForCausalLM
+
+from draftproof.faults.lacking import lacking
+
+try:
+    from transformers import LlamaConfig, LlamaForCausalLM
+except ImportError as error:
+    if __name__ == "__main__":
+        sys.exit(lacking(error))
+    raise
 
 VOCAB, LAG, NOISE = 64, 12, 0.03
 BRANCHES = range(0, VOCAB, 5)
 BATCH, LENGTH = 32, 72
+PAUSE = 10.0
+"""Seconds between two lines of progress."""
 SIZES = {"vocab_size": VOCAB, "hidden_size": 96, "intermediate_size": 192, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024}
 
@@ -82,7 +95,7 @@ def train_target(text: Text, steps: int) -> LlamaForCausalLM:
     target = LlamaForCausalLM(LlamaConfig(**_fields()))
     # Which side of the final norm a state is from shows.
     nn.init.uniform_(target.model.norm.weight, 0.2, 3.0)
-    for tokens in _steps(target, text, steps):
+    for tokens in _steps("target", target, text, steps):
         logits = target(tokens[:, :-1]).logits
         cross_entropy(logits[:, LAG:].flatten(0, 1), tokens[:, LAG + 1 :].flatten()).backward()
     return target.eval()
@@ -91,7 +104,7 @@ def train_target(text: Text, steps: int) -> LlamaForCausalLM:
 def train_head(target: LlamaForCausalLM, text: Text, steps: int) -> Head:
     """Return a head that was trained on the target's states, and on its own: as its draft steps see them."""
     head = Head(target)
-    for tokens in _steps(head, text, steps):
+    for tokens in _steps("head", head, text, steps):
         with torch.no_grad():
             hidden = target.model(tokens).last_hidden_state
             choices = target.lm_head(hidden).argmax(-1)
@@ -105,11 +118,16 @@ def train_head(target: LlamaForCausalLM, text: Text, steps: int) -> Head:
     return head.eval()
 
 
-def _steps(model: nn.Module, text: Text, steps: int):
-    """Yield a batch of texts a step; what its user adds to the gradients moves the model."""
+def _steps(name: str, model: nn.Module, text: Text, steps: int):
+    """Yield a batch of texts a step; what its user adds to the gradients moves the model. Print how far it is."""
+    told = time.monotonic()
+    print(f"training the {name}: {steps} steps", flush=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=max(steps, 2))
-    for _ in range(steps):
+    for step in range(steps):
+        if time.monotonic() - told > PAUSE:
+            told = time.monotonic()
+            print(f"training the {name}: {step} of {steps} steps", flush=True)
         optimizer.zero_grad()
         yield text.draw(BATCH, LENGTH)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -146,6 +164,9 @@ def write(
     write_head(train_head(target.requires_grad_(False), text, head_steps), directory / "target", directory / "head")
     lines = [json.dumps({"prompt": tokens}) for tokens in text.draw(prompts, 2 * LAG).tolist()]
     (directory / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    paths = {"--model": "target", "--draft-model": "head", "--prompts": "prompts.jsonl"}
+    options = [word for option, name in paths.items() for word in (option, str(directory / name))]
+    print(f"wrote {directory}. Next: {shlex.join(['draftproof', 'audit', '--draft', 'eagle', *options, '--mistakes'])}")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,19 @@ EAGLE-3 head for `qwen3` of a width, an embedding and a vocabulary of its own.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from draftproof.faults import tiny_checkpoints as tiny
+from draftproof.faults.lacking import lacking
 from draftproof.harness.head_files import write_head
+
+try:
+    from draftproof.faults import tiny_checkpoints as tiny
+except ImportError as error:
+    if __name__ == "__main__":
+        sys.exit(lacking(error))
+    raise
 
 WIDTH = 192
 SIZES: dict[str, Any] = {"hidden_size": WIDTH, "head_dim": 32}

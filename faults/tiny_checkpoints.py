@@ -35,14 +35,23 @@ import argparse
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
+
+from draftproof.faults.lacking import lacking
+
+try:
+    import transformers
+    from transformers import PreTrainedModel
+except ImportError as error:
+    if __name__ == "__main__":
+        sys.exit(lacking(error))
+    raise
 
 VOCAB = 67
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 2900.0}

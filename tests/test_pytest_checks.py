@@ -221,9 +221,7 @@ class OfCheckpoints(Hiding):
 
 def test_what_a_subject_cannot_run_is_told_in_a_sentence(tmp_path):
     check = Check(OfCheckpoints, HIDDEN, tmp_path)
-    with pytest.raises(
-        UnfitError, match="expected checkpoint, for this subject; name one with --draftproof-model"
-    ) as at:
+    with pytest.raises(UnfitError, match=r"expected checkpoint, .*; name one with --draftproof-model") as at:
         check()
     assert len(at.traceback) == 2  # the test, and the check that it calls
     assert at.value.__suppress_context__

@@ -20,7 +20,11 @@ FILE = Path(__file__).resolve().parent.parent / "examples/train_tiny.py"
 
 def test_it_writes_a_pair_that_loads(tmp_path: Path):
     steps = ["--target-steps", "2", "--head-steps", "2", "--prompts", "3"]
-    subprocess.run([sys.executable, "-P", str(FILE), str(tmp_path), *steps], check=True, timeout=300)
+    command = [sys.executable, "-P", str(FILE), str(tmp_path), *steps]
+    ran = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    started, _, told = ran.stdout.splitlines()
+    assert started == "training the target: 2 steps"
+    assert told.startswith(f"wrote {tmp_path}. Next: draftproof audit --draft eagle --model {tmp_path}/target")
     prompts = [json.loads(line)["prompt"] for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert len(prompts) == 3
     model, draft = Checkpoint(path=str(tmp_path / "target"), vocab=64), CheckpointDraft(path=str(tmp_path / "head"))

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftproof.pytest_apart import has_options, pytest_cmdline_main, pytest_sessionfinish, pytest_sessionstart
+from draftproof.pytest_options import check_case, choice, option
 from draftproof.pytest_summary import summary, workflow_commands
 
 __all__ = ["pytest_cmdline_main", "pytest_sessionfinish", "pytest_sessionstart"]
 if TYPE_CHECKING:
     from draftproof.properties.values.drafts import Algorithm
     from draftproof.properties.values.subject import Subject
-    from draftproof.properties.values.subject_choice import SubjectChoice
     from draftproof.pytest_checks import ProfileScenarios
 
 PROFILES = {"ci": 60, "nightly": 1000, "campaign": 0}
@@ -75,18 +75,13 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _option(config: pytest.Config, name: str, default: Any = None) -> Any:
-    given = config.getoption(f"--draftproof-{name}")
-    return default if given is None else given
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     for name, what in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {what} (Draftproof)")
     _check_options(config)
     wanted = config.getoption("--hypothesis-profile", None) or ""
-    profile = _option(config, "profile")
+    profile = option(config, "profile")
     if profile or wanted.startswith("draftproof-"):
         _register_profiles(None if wanted else profile)
 
@@ -94,59 +89,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def _check_options(config: pytest.Config) -> None:
     """Raise UsageError naming the option, its value and what was expected."""
     for name, least in (("seed", 0), ("examples", 1)):
-        value = _option(config, name, least)
+        value = option(config, name, least)
         if value < least:
             raise pytest.UsageError(f"invalid --draftproof-{name} {value}: expected {least} or more")
-    if (case := _option(config, "case")) is not None:
-        _check_case(case, _option(config, "model", ""), _option(config, "draft-model", ""))
-    if _option(config, "device") == "cuda" and not _devices():
+    if (case := option(config, "case")) is not None:
+        check_case(case, option(config, "model", ""), option(config, "draft-model", ""))
+    if option(config, "device") == "cuda" and not _devices():
         raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
     if has_options(config):
-        _choice(config)
-    if (draft := _option(config, "draft")) is not None:
+        choice(config)
+    if (draft := option(config, "draft")) is not None:
         from draftproof.properties.values.drafts import ALGORITHMS
 
         if draft not in ALGORITHMS:
             raise pytest.UsageError(f"invalid --draftproof-draft {draft!r}: expected {', '.join(ALGORITHMS)}")
-    if _option(config, "draft-model") is not None and _option(config, "model") is None:
+    if option(config, "draft-model") is not None and option(config, "model") is None:
         raise pytest.UsageError("invalid --draftproof-draft-model: expected only together with --draftproof-model")
-
-
-def _choice(config: pytest.Config) -> SubjectChoice:
-    """Return the subject that the options name. Raises UsageError."""
-    from draftproof.properties.values.subject_choice import SubjectChoice
-    from draftproof.subjects.making import SubjectNameError, resolved
-
-    name, python, url = (_option(config, one, "") for one in ("subject", "python", "url"))
-    given = _option(config, "set", [])
-    pairs = [one.partition("=") for one in given]
-    if wrong := next((one for one in pairs if not (one[0].isidentifier() and one[1])), None):
-        raise pytest.UsageError(f"invalid --draftproof-set {''.join(wrong)!r}: expected NAME=VALUE")
-    if not name and (python or url or given):
-        raise pytest.UsageError("invalid --draftproof-python, -url or -set: expected with --draftproof-subject")
-    try:
-        if name and not python:
-            resolved(name)
-    except SubjectNameError as error:
-        raise pytest.UsageError(str(error).replace("invalid subject", "invalid --draftproof-subject", 1)) from None
-    settings = {**({"url": url} if url else {}), **{key: value for key, _, value in pairs}}
-    return SubjectChoice(name=name, python=python, settings=settings)
-
-
-def _check_case(path: str, model: str, draft_model: str) -> None:
-    from draftproof.errors import CheckpointError
-    from draftproof.properties.values.case import read_case
-    from draftproof.properties.values.located import located, require_folders
-    from draftproof.properties.values.validate import InvalidScenarioError
-
-    try:
-        require_folders(located(read_case(Path(path))[0], model, draft_model), path, "--draftproof-")
-    except CheckpointError as error:
-        raise pytest.UsageError(f"invalid --draftproof-case: {error}") from None
-    except InvalidScenarioError as error:
-        raise pytest.UsageError(
-            f"invalid --draftproof-case {path!r}: expected a case file or a scenario; {error}"
-        ) from None
 
 
 def _register_profiles(load: str | None) -> None:
@@ -178,7 +136,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not (every or any(name.startswith("draftproof_") for name in getattr(item, "fixturenames", ()))):
             continue
-        if item.get_closest_marker("slow") and _option(config, "profile", "ci") == "ci":
+        if item.get_closest_marker("slow") and option(config, "profile", "ci") == "ci":
             item.add_marker(pytest.mark.skip(reason=MARKERS["slow"]))
         needed = 2 if item.get_closest_marker("multigpu") else 1 if item.get_closest_marker("gpu") else 0
         if needed and devices is None:
@@ -197,7 +155,7 @@ def _devices() -> int:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """With pytest-xdist a check is as many tests as there are workers, each with its share of the scenarios."""
     workers = int(getattr(metafunc.config, "workerinput", {}).get("workercount", 1))
-    shared = "draftproof_share" in metafunc.fixturenames and _option(metafunc.config, "case") is None
+    shared = "draftproof_share" in metafunc.fixturenames and option(metafunc.config, "case") is None
     if shared and workers > 1:
         shares = [(number, workers) for number in range(workers)]
         names = [f"share{number + 1}of{workers}" for number in range(workers)]
@@ -215,7 +173,7 @@ def draftproof_drafts(pytestconfig: pytest.Config) -> tuple[Algorithm, ...]:
     """Return the drafts whose scenarios are run; define this fixture yourself if your subject has only some of them."""
     from draftproof.properties.values.drafts import ALGORITHMS
 
-    named = _option(pytestconfig, "draft")
+    named = option(pytestconfig, "draft")
     return ALGORITHMS if named is None else (named,)
 
 
@@ -226,17 +184,17 @@ def draftproof_scenarios(
     """Return the profile's scenarios, this worker's share of them; they are generated while you iterate."""
     from draftproof.pytest_checks import ProfileScenarios
 
-    profile = _option(pytestconfig, "profile", "ci")
-    count = _option(pytestconfig, "examples", PROFILES[profile])
+    profile = option(pytestconfig, "profile", "ci")
+    count = option(pytestconfig, "examples", PROFILES[profile])
     return ProfileScenarios(
-        seed=_option(pytestconfig, "seed", 0),
+        seed=option(pytestconfig, "seed", 0),
         count=count,
-        seconds=0.0 if count else _option(pytestconfig, "time", 600.0),
+        seconds=0.0 if count else option(pytestconfig, "time", 600.0),
         drafts=tuple(draftproof_drafts),
         share=draftproof_share,
-        case=_option(pytestconfig, "case"),
-        model=_option(pytestconfig, "model"),
-        draft_model=_option(pytestconfig, "draft-model"),
+        case=option(pytestconfig, "case"),
+        model=option(pytestconfig, "model"),
+        draft_model=option(pytestconfig, "draft-model"),
     )
 
 
@@ -247,7 +205,7 @@ def draftproof_subject(pytestconfig: pytest.Config) -> Generator[Subject]:
 
     try:
         search = os.environ.get("PYTHONPATH", "")
-        subject = make_subject(_choice(pytestconfig), _option(pytestconfig, "device", "cpu"), search)
+        subject = make_subject(choice(pytestconfig), option(pytestconfig, "device", "cpu"), search)
     except ValueError as error:
         pytest.fail(str(error), pytrace=False)
     with contextlib.closing(subject):
@@ -265,8 +223,8 @@ def draftproof_check(request: pytest.FixtureRequest, draftproof_scenarios: Profi
         scenarios=draftproof_scenarios,
         cases=config.rootpath / ".draftproof" / "cases",
         test=plain(item.nodeid),
-        device=_option(config, "device", "cpu"),
-        choice=_choice(config),
+        device=option(config, "device", "cpu"),
+        choice=choice(config),
         share=draftproof_scenarios.share,
         record=item.user_properties.append,
     )

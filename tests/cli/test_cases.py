@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import draftproof
-from draftproof import plugin
+from draftproof import pytest_options
 from draftproof.cli.app import run
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, case_text, read_case
@@ -51,11 +51,11 @@ def test_a_checkpoint_that_has_moved_is_named(of_checkpoint, tmp_path, monkeypat
         told = f"error: {case}: there is no checkpoint at /nowhere/llama: expected its target there, or --model"
         assert capsys.readouterr().err == f"{told} with its folder\n"
     with pytest.raises(pytest.UsageError, match="expected its target there, or --draftproof-model with its folder"):
-        plugin._check_case(str(case), "", "")
+        pytest_options.check_case(str(case), "", "")
     shutil.copytree(of_checkpoint[0] / "llama", tmp_path / "moved")
     assert run(["replay", str(case), "--model", str(tmp_path / "moved")]) in (0, 125)
     assert f"--model {tmp_path / 'moved'}" in capsys.readouterr().out
-    plugin._check_case(str(case), str(tmp_path / "moved"), "")
+    pytest_options.check_case(str(case), str(tmp_path / "moved"), "")
 
 
 def test_a_folder_that_no_case_needs_is_refused(tmp_path, capsys):

@@ -1,0 +1,55 @@
+"""Options of the pytest plugin that need more than a look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from draftproof.properties.values.subject_choice import SubjectChoice
+
+
+def option(config: pytest.Config, name: str, default: Any = None) -> Any:
+    """Return what --draftproof-NAME says, or a default."""
+    given = config.getoption(f"--draftproof-{name}")
+    return default if given is None else given
+
+
+def choice(config: pytest.Config) -> SubjectChoice:
+    """Return the subject that the options name. Raises UsageError."""
+    from draftproof.properties.values.subject_choice import SubjectChoice
+    from draftproof.subjects.making import SubjectNameError, resolved
+
+    name, python, url = (option(config, one, "") for one in ("subject", "python", "url"))
+    given = option(config, "set", [])
+    pairs = [one.partition("=") for one in given]
+    if wrong := next((one for one in pairs if not (one[0].isidentifier() and one[1])), None):
+        raise pytest.UsageError(f"invalid --draftproof-set {''.join(wrong)!r}: expected NAME=VALUE")
+    if not name and (python or url or given):
+        raise pytest.UsageError("invalid --draftproof-python, -url or -set: expected with --draftproof-subject")
+    try:
+        if name and not python:
+            resolved(name)
+    except SubjectNameError as error:
+        raise pytest.UsageError(str(error).replace("invalid subject", "invalid --draftproof-subject", 1)) from None
+    settings = {**({"url": url} if url else {}), **{key: value for key, _, value in pairs}}
+    return SubjectChoice(name=name, python=python, settings=settings)
+
+
+def check_case(path: str, model: str, draft_model: str) -> None:
+    """Raise UsageError for a case that cannot be read, or whose checkpoints are not there."""
+    from draftproof.errors import CheckpointError
+    from draftproof.properties.values.case import read_case
+    from draftproof.properties.values.located import located, require_folders
+    from draftproof.properties.values.validate import InvalidScenarioError
+
+    try:
+        require_folders(located(read_case(Path(path))[0], model, draft_model), path, "--draftproof-")
+    except CheckpointError as error:
+        raise pytest.UsageError(f"invalid --draftproof-case: {error}") from None
+    except InvalidScenarioError as error:
+        raise pytest.UsageError(
+            f"invalid --draftproof-case {path!r}: expected a case file or a scenario; {error}"
+        ) from None

@@ -67,7 +67,7 @@ _HYBRID = (
 _ADAPTIVE = Profile("adaptive", requests=2, graphs=True, pattern="falling", adaptive=True)
 _DYNAMIC = (
     _ADAPTIVE._replace(name="adaptive_rising", pattern="rising", hybrid=True, share=2),
-    _ADAPTIVE,
+    _ADAPTIVE._replace(share=2),
     _ADAPTIVE._replace(name="adaptive_falling", hybrid=True),
     _ADAPTIVE._replace(
         name="adaptive_oversized", pattern="rising", hybrid=True, requests=3, together=True, shape="oversized", share=2

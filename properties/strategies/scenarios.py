@@ -210,7 +210,8 @@ def _adaptive(draw: Draw, profile: Profile, size: Size, is_by_batch: bool) -> Ad
         alpha=draw(sampled((0.5, 0.25, 0.75))),
         interval=draw(sampled((1, 1, 2))),
         warmup=draw(integers(0, 2)),
-        down=draw(sampled((0.0, -0.25, 0.25))),
+        # At half an average that falls to the next lower step count meets its threshold exactly.
+        down=draw(sampled((0.0, -0.25, 0.25, 0.5))),
         # Far below zero an average rises past two candidates at once.
         up=draw(sampled((0.0, -0.25, 0.25, -1.5))),
     )

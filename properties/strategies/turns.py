@@ -32,7 +32,7 @@ EQUAL: tuple[Alike, ...] = (
     frozenset({"states", "widths"}),
 )
 ALIKE: tuple[Alike, ...] = (frozenset(),) * (4 * len(EQUAL)) + EQUAL
-BY_BATCH = (True, False)
+BY_BATCH = (True, False, True)
 """Whether a controller has step counts by batch size, or one list."""
 SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""

@@ -18,6 +18,8 @@ from draftproof.properties.kernels.case import Buffer
 _HEADS = ((1, 2), (1, 3), (1, 4), (2, 4), (3, 6), (1, 1), (2, 2), (3, 3))
 # The least width of launches with many tokens.
 LONG = 9
+# Half of the slots that do not exist are what pads a launch.
+_PADDING = (-1, -1, -1)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def launch_sizes(draw: Draw, large: bool = False, convs: tuple[int, ...] = ()) -
 
 def targets(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to write, each at most once, slot 0 among them, and some that do not exist."""
-    wild = st.sampled_from((*bf.WILD, size))
+    wild = _absent(size)
     free = draw(st.permutations(range(size)))[:count]
     slots = [bf.mostly(draw, st.just(slot), wild) for slot in free]
     return slots + [draw(wild) for _ in range(count - len(slots))]
@@ -92,7 +94,11 @@ def targets(draw: Draw, count: int, size: int) -> list[int]:
 def sources(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to read only, so that rows may share one, and some that do not exist."""
     live = st.integers(0, size - 1)
-    return [bf.mostly(draw, live, st.sampled_from((*bf.WILD, size))) for _ in range(count)]
+    return [bf.mostly(draw, live, _absent(size)) for _ in range(count)]
+
+
+def _absent(size: int) -> st.SearchStrategy[int]:
+    return st.sampled_from((*_PADDING, *bf.WILD, size))
 
 
 def existing(slots: Sequence[int], size: int) -> list[int]:

@@ -17,7 +17,7 @@ from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
-from draftproof.properties.values.trace import Key, MalformedTraceError, Observation
+from draftproof.properties.values.trace import MalformedTraceError
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
 
 # A real model may differ at this many exact-looking ties in a thousand tokens before nothing can be concluded.
@@ -98,7 +98,7 @@ def _results(evidence: Evidence, contracts: tuple[Contract, ...]) -> dict[str, D
     results: dict[str, Divergence | None] = {}
     for contract in contracts:
         if contract.applies(evidence):
-            found = min(contract.check(evidence), key=_order, default=None)
+            found = min(contract.check(evidence), key=lambda one: evidence.order(one.channel, one.key), default=None)
             results[contract.name] = found and replace(found, output_changed=evidence.output_changed)
     return results
 
@@ -183,10 +183,6 @@ def by_draft(
     return tuple(verdicts)
 
 
-def _order(found: Divergence) -> tuple[int, ...]:
-    return Observation(found.channel, found.key, 0).order
-
-
 def _first(evidence: Evidence, failed: list[Divergence]) -> Divergence | None:
     """Return the earliest of all: by engine step, then as in the channel table.
 
@@ -210,21 +206,8 @@ def _causal(evidence: Evidence, found: Divergence) -> tuple[int, ...]:
 
     A variant's divergence names the pair, not the cause: it comes after any contract with the reference.
     """
-    key = found.key
-    phase, *rest = _order(found)[1:]
+    at, phase, *rest = evidence.order(found.channel, found.key)
     if found.channel == "commit.written":
-        launch = evidence.subject.typed("graph.replay", LaunchRecord).get(key)
+        launch = evidence.subject.typed("graph.replay", LaunchRecord).get(found.key)
         phase = PHASES.index(_WRITES.get(launch.kind if launch else LaunchKind.VERIFY, "plan"))
-    return (int(found.contract.startswith("variant.")), _engine_step(evidence, found.channel, key), phase, *rest)
-
-
-def _engine_step(evidence: Evidence, channel: str, key: Key) -> int:
-    """Return when a round ran; a round that never did, and a counter, count after all that ran."""
-    if channel.startswith("total."):
-        return evidence.schedule.last_step + 1
-    if key.request < 0:
-        return key.round
-    steps = [row.step for row in evidence.schedule.rows if (row.request, row.round) == (key.request, key.round)]
-    if steps:
-        return min(steps)
-    return evidence.schedule.spans[key.request][1] + 1 if key.request in evidence.schedule.spans else key.round
+    return (int(found.contract.startswith("variant.")), at, phase, *rest)

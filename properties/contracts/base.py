@@ -100,7 +100,7 @@ def listed(
     """Return a contract that reports the first of its mismatches, with the number of all; `rest` as in `contract`."""
 
     def differences(evidence: Evidence) -> Differences:
-        yield first_of(name, mismatches(evidence))
+        yield first_of(name, mismatches(evidence), evidence.order)
 
     return contract(name, differences, needs, **rest)
 
@@ -114,7 +114,8 @@ def equals(name: str, *channels: str, minimum: str = "", explain: Explain | None
 
     def differences(evidence: Evidence) -> Differences:
         for channel in channels:
-            yield first_divergence(name, channel, *evidence.pair(channel), near=evidence.near(channel))
+            near = evidence.near(channel)
+            yield first_divergence(name, channel, *evidence.pair(channel), near=near, order=evidence.order)
 
     made = contract(name, differences, channels, minimum=f"scenarios {minimum}", **rest)
     return explained(made, explain) if explain else made

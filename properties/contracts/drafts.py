@@ -25,7 +25,7 @@ def _chained(name: str, channel: str, *, cites: str, minimum: str) -> Contract:
     def differences(evidence: Evidence) -> Differences:
         pair = evidence.pair(channel)
         expected, got = ({key: value for key, value in values.items() if key.layer > 0} for values in pair)
-        yield first_divergence(name, channel, expected, got, near=evidence.near(channel))
+        yield first_divergence(name, channel, expected, got, near=evidence.near(channel), order=evidence.order)
 
     def is_chain(evidence: Evidence) -> bool:
         return evidence.form.proposes == "chain" and evidence.form.layers > 1
@@ -105,7 +105,7 @@ def _verified(evidence: Evidence) -> Differences:
     # What it says of itself is the same on every continuation, but for what is forced where.
     kept = partial(comparison.before_ties, ties=evidence.ties) if tells else evidence.comparable
     expected, got = kept("round.drafts", asked), kept("round.drafts", got)
-    yield first_divergence("draft.verified", "round.drafts", expected, got)
+    yield first_divergence("draft.verified", "round.drafts", expected, got, order=evidence.order)
 
 
 _BLOCKS, _PARTIAL = "blocks blocks_cut", "decode_rounds accept_partial"

@@ -35,6 +35,7 @@ def _slots(evidence: Evidence) -> Differences:
             f"{stage}.slots",
             expected,
             got,
+            order=evidence.order,
             position_of_slot=lambda key, slot: evidence.tables.position(key.request, key.round, slot),
         )
 
@@ -63,7 +64,7 @@ def outside(contract: str, evidence: Evidence, ranges: Mapping[str, tuple[int, i
             for key, value in evidence.subject.channel(channel).items()
             if not all(low <= item <= high for item in numbers(value))
         )
-        yield first_of(contract, wrong)
+        yield first_of(contract, wrong, evidence.order)
 
 
 def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:

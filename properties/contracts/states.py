@@ -40,7 +40,7 @@ def _equals(name: str, channels: tuple[str, ...], evidence: Evidence) -> Differe
     for channel in channels:
         expected, got = evidence.pair(channel)
         near = evidence.near(channel)
-        found = first_divergence(name, channel, expected, got, near=near)
+        found = first_divergence(name, channel, expected, got, near=near, order=evidence.order)
         if found and channel in _BY_ROW:
             found = _explained(evidence, found, differing(expected, got, near))
         yield found

@@ -18,8 +18,15 @@ from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
 
 Values = Mapping[Key, Datum]
+Order = Callable[[str, Key], tuple[int, ...]]
+"""What comes first: order(channel, key)."""
 # Pools are poisoned with the first two, the private memory of graphs with the third.
 POISON_WORDS = frozenset({b"\xff" * 8, b"\x5a" * 8, b"\xa5" * 8})
+
+
+def in_table(channel: str, key: Key) -> tuple[int, ...]:
+    """Return the order of the channel table, round by round of each request."""
+    return Observation(channel, key, 0).order
 
 
 def first_divergence(
@@ -29,6 +36,7 @@ def first_divergence(
     got: Values,
     *,
     near: Near = exactly,
+    order: Order = in_table,
     position_of_slot: Callable[[Key, int], int | None] | None = None,
 ) -> Divergence | None:
     """Return the first place where `got` differs, lacks something or has too much; None if there is none.
@@ -38,7 +46,7 @@ def first_divergence(
     keys = differing(expected, got, near)
     if not keys:
         return None
-    key = min(keys, key=lambda place: Observation(channel, place, 0).order)
+    key = min(keys, key=lambda place: order(channel, place))
     found = mismatch(channel, key, expected, got)
     if position_of_slot and isinstance(found.got, int):
         position = position_of_slot(key, found.got)
@@ -98,9 +106,9 @@ def mismatch(channel: str, key: Key, expected: Values, got: Values) -> Mismatch:
     return Mismatch(channel, key, expected.get(key), got.get(key), classify(channel, key, expected, got))
 
 
-def first_of(contract: str, mismatches: Iterable[Mismatch]) -> Divergence | None:
-    """Return the first by the order of the channel table, with the number of all."""
-    found = sorted(mismatches, key=lambda one: Observation(one.channel, one.key, 0).order)
+def first_of(contract: str, mismatches: Iterable[Mismatch], order: Order = in_table) -> Divergence | None:
+    """Return the first in an order, with the number of all."""
+    found = sorted(mismatches, key=lambda one: order(one.channel, one.key))
     return found[0].divergence(contract, count=len(found)) if found else None
 
 

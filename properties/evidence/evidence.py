@@ -9,6 +9,7 @@ from typing import cast
 
 from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.forms import Form, form_of
+from draftproof.properties.evidence.order import RunOrder
 from draftproof.properties.evidence.plans import DraftPlans
 from draftproof.properties.evidence.schedule import ObservedSchedule
 from draftproof.properties.evidence.tables import ObservedTables
@@ -154,6 +155,11 @@ class Evidence:
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
         return ObservedSchedule(self.subject)
+
+    @cached_property
+    def order(self) -> RunOrder:
+        """What comes before what in the subject's run."""
+        return RunOrder(self.schedule)
 
     @cached_property
     def tables(self) -> ObservedTables:

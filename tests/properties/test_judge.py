@@ -14,9 +14,9 @@ from draftproof.properties.coverage.counts import HYBRID, NAMES, counts, total
 from draftproof.properties.judge import Judgement, judge, summarise
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord, MemoryRegion, WrittenPlace
 from draftproof.properties.values.relations import OffBy, Zero
-from draftproof.properties.values.scenario import Checkpoint
+from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.run import ReferenceSubject
 from tests.properties.evidence import SCENARIOS, STATIC, Evidence, evidence, with_observations
@@ -73,6 +73,49 @@ def test_a_write_into_another_request_comes_before_what_was_read_there() -> None
     judgement = judge(with_observations(one, map(wrong, one.subject.observations)))
     assert judgement.results["verify.hidden"].relation == Zero()  # type: ignore[union-attr]
     assert judgement.first.contract == "memory.written"  # type: ignore[union-attr]
+
+
+def test_what_ran_first_is_told_first_whatever_the_number_of_its_round() -> None:
+    """Request `early` is in a later round of its own than `late` when both run; a cause there comes before effects."""
+    one = evidence()
+    steps = {at: step for at, step in one.schedule.decode_steps.items() if at[1] > 1}
+    cause = min(steps, key=lambda at: (steps[at], at))
+    effect = (cause[0], cause[1] + 1)
+    late = next(
+        at
+        for at, step in one.schedule.decode_steps.items()
+        if at[0] != cause[0] and at[1] == 1 and step > steps[effect]
+    )
+    assert steps[cause] < steps[effect]
+
+    def wrong(o: Observation) -> Observation:
+        at = o.key[:2]
+        is_wrong = (o.channel == "verify.positions" and at in (cause, late)) or (
+            o.channel == "commit.length" and at == effect
+        )
+        return o._replace(value=o.value + 1) if is_wrong else o  # type: ignore[operator]
+
+    judgement = judge(with_observations(one, map(wrong, one.subject.observations)))
+    assert judgement.first is not None
+    assert (judgement.first.channel, judgement.first.key[:2]) == ("verify.positions", cause)
+
+
+def test_an_entry_of_a_prompt_is_of_the_step_of_its_chunk() -> None:
+    one = next(of for of in map(evidence_of_scenario, SCENARIOS) if has_chunks(of))
+    starts = {at: start for at, start in one.schedule.chunk_starts.items() if at[2] > 0}
+    (request, number, chunk), start = next(iter(starts.items()))
+    ran = {row.chunk: row.step for row in one.schedule.rows if row[:2] == (request, number) and not row.phase}
+    for position, of_chunk in ((start, chunk), (start - 1, chunk - 1)):
+        assert one.order.step("extend.kv", Key(request, number, layer=0, row=position)) == ran[of_chunk]
+    assert ran[chunk] > ran[chunk - 1]
+
+
+def evidence_of_scenario(scenario: Scenario) -> Evidence:
+    return evidence(scenario=scenario)
+
+
+def has_chunks(of: Evidence) -> bool:
+    return any(chunk > 0 for _, _, chunk in of.schedule.chunk_starts)
 
 
 def test_zero_counts_are_inconclusive() -> None:

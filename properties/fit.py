@@ -11,7 +11,7 @@ from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
-from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import (
     Checkpoint,
     Graphs,
@@ -21,7 +21,7 @@ from draftproof.properties.values.scenario import (
     Schedule,
     pages_needed,
 )
-from draftproof.properties.values.validate import validate
+from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 
 class UnfitError(DraftproofError, ValueError):
@@ -37,6 +37,14 @@ def fit(scenario: Scenario, limits: Limits) -> Scenario:
     for change in _CHANGES:
         scenario = change(scenario, limits)
     return validate(scenario)
+
+
+def within(scenario: Scenario, limits: Limits) -> Scenario | None:
+    """Return a valid scenario, fitted; None if no change makes it runnable."""
+    try:
+        return scenario if limits == NO_LIMITS else fit(scenario, limits)
+    except (UnfitError, InvalidScenarioError):
+        return None
 
 
 def fit_generated(scenario: Scenario, limits: Limits) -> Scenario:

@@ -45,6 +45,7 @@ def shrink_(
     path = out or case.path.with_suffix(".shrunk.json")
     if path.resolve() == case.path.resolve():
         raise inputs.InputError(f"invalid --out '{path}': expected another file than the case")
+    limits, _ = subjects.limits_of(under_test)
     with (
         under_test.patched() as spec,
         tempfile.TemporaryDirectory(prefix="draftproof-") as journals,
@@ -62,6 +63,7 @@ def shrink_(
                 note=screen.line,
                 progress=progress,
                 choice=under_test.choice,
+                limits=limits,
             )
         except KeyboardInterrupt:
             screen.line(f"Interrupted. The smallest case so far is {path}.")

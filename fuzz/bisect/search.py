@@ -15,7 +15,7 @@ from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer, Order, SubjectSpec
 from draftproof.harness.workers.pool import Pool
 from draftproof.properties.contracts.registry import BY_NAME
-from draftproof.properties.fit import UnfitError, fit
+from draftproof.properties.fit import within
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.channels import CHANNELS, TAPPED
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -129,7 +129,8 @@ class _Bisect:
         self._fixed = _fixed(answer)
         self._answers: dict[Parts, Answer] = {}
         parts = present(scenario, engine_parts(self._lone()))
-        self._fixed |= {part.name: _NO_OTHER for part in parts if not _can_run(part.off(scenario), limits)}
+        others = {part.name: part.off(scenario) for part in parts}
+        self._fixed |= {name: _NO_OTHER for name, off in others.items() if within(off, limits) != off}
         self._parts = tuple(part for part in parts if part.name not in self._fixed)
         self._names = tuple(part.name for part in self._parts)
         self._needs = self._dependencies(device)
@@ -222,14 +223,6 @@ def _effect(answer: Answer, identity: Identity) -> Alone:
     if answer.failing:
         return Alone.OTHER
     return Alone.GONE if answer.outcome.value == "PASS" else Alone.BROKEN
-
-
-def _can_run(scenario: Scenario, limits: Limits) -> bool:
-    """Return whether a subject runs a scenario as it is."""
-    try:
-        return fit(scenario, limits) == scenario
-    except UnfitError:
-        return False
 
 
 def _fixed(answer: Answer) -> dict[str, str]:

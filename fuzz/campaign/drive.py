@@ -26,6 +26,7 @@ from draftproof.fuzz.campaign.store import Store
 from draftproof.fuzz.campaign.verdicts import verdicts
 from draftproof.harness.signals import handled
 from draftproof.properties.coverage.covered import Level, level_of
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
 _PROGRESS, _SHOW = 5.0, 0.25
@@ -67,6 +68,7 @@ class Campaign:
         possible: Sequence[str],
         width: int,
         versions: str = "",
+        subject_limits: Limits = NO_LIMITS,
         watch: Callable[[CampaignStatus], None] = lambda _status: None,
     ) -> None:
         self._settings, self._limits, self._pool, self._width, self._watch = settings, limits, pool, width, watch
@@ -86,6 +88,7 @@ class Campaign:
             width=width,
             deadline=lambda: pool.deadline,
             choice=settings.subject,
+            limits=subject_limits,
         )
         self._versions, self._working = versions, 0.0
         self._told = self._shown = 0.0

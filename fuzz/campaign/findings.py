@@ -22,6 +22,7 @@ from draftproof.harness.identity import Level
 from draftproof.harness.lockstep import solved
 from draftproof.harness.workers.messages import Answer, Order
 from draftproof.properties.values.case import Case, case_text, encode, read_case
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.validate import InvalidScenarioError
@@ -43,8 +44,8 @@ class Findings:
     """The findings of a campaign, from their first hit to their smallest case.
 
     `run` runs orders in the workers and returns their answers in the same order; `origin` begins what case files say of
-    where they came from; `width` is how many workers there are, `deadline` the seconds that a hang takes. Methods that
-    write raise DiskError.
+    where they came from; `width` is how many workers there are, `deadline` the seconds that a hang takes, `limits` what
+    the subject can run. Methods that write raise DiskError.
     """
 
     directory: RunDir
@@ -55,6 +56,7 @@ class Findings:
     width: int
     deadline: Callable[[], float]
     choice: SubjectChoice = BUILT_IN
+    limits: Limits = NO_LIMITS
 
     def check(self) -> Iterator[str]:
         """After a restart: yield which files are damaged, and let their findings be worked out again."""
@@ -142,6 +144,7 @@ class Findings:
             budget=budget,
             width=self.width,
             saved=lambda smaller: save(best, encode(smaller) + "\n"),
+            limits=self.limits,
         )
         if not _hits(done.answer, finding):
             # Shrinking keeps contract and channel; the relation of the smallest case is what the finding is.

@@ -67,6 +67,7 @@ def run_campaign(
                 possible=possible,
                 width=count,
                 versions=versions,
+                subject_limits=subject_limits,
                 watch=watch,
             )
             return settings, campaign.go()

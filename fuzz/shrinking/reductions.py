@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from draftproof.fuzz.shrinking import of_engine, of_requests
 from draftproof.fuzz.shrinking.size import size
+from draftproof.properties.fit import within
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Scenario, pages_needed
 from draftproof.properties.values.validate import is_valid
@@ -18,13 +20,15 @@ from draftproof.properties.values.validate import is_valid
 Pass = Callable[[Scenario], Iterable[Scenario]]
 
 
-def of_pass(one: Pass, scenario: Scenario) -> Iterator[Scenario]:
-    """Return what a pass yields, as far as it is valid and smaller."""
+def of_pass(one: Pass, scenario: Scenario, limits: Limits = NO_LIMITS) -> Iterator[Scenario]:
+    """Return what a pass yields, changed to what the subject can run, as far as it is valid and still smaller."""
     limit = size(scenario)
     for made in one(scenario):
         fitted = _fitted(made)
         if size(fitted) < limit and is_valid(fitted):
-            yield fitted
+            runnable = within(fitted, limits)
+            if runnable is not None and size(runnable) < limit:
+                yield runnable
 
 
 def _fitted(scenario: Scenario) -> Scenario:

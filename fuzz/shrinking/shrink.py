@@ -11,6 +11,7 @@ from draftproof.fuzz.shrinking.size import size
 from draftproof.harness.identity import Identity, Level
 from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Scenario
 
 Run = Callable[[Sequence[Scenario]], Sequence[Answer]]
@@ -42,10 +43,11 @@ def shrink(
     budget: float,
     width: int = 2,
     saved: Callable[[Scenario], None] = lambda _scenario: None,
+    limits: Limits = NO_LIMITS,
 ) -> Shrunk:
     """Make a failing scenario smaller for at most `budget` seconds, `width` candidates at a time.
 
-    `saved` is told of every one that is better.
+    `saved` is told of every one that is better; `limits` say what the subject can run: nothing else is tried.
 
     What is returned if the budget suffices is minimal: no candidate of it fails alike. The budget is looked at between
     runs, each of which ends. Raises ValueError for an answer that is no failure and for a width below one.
@@ -54,7 +56,7 @@ def shrink(
         raise ValueError(f"invalid outcome {answer.outcome}: expected FAIL, CRASH or HANG")
     if width < 1:
         raise ValueError(f"invalid width {width}: expected 1 or more")
-    search = _Search(scenario, answer, answer.identity)
+    search = _Search(scenario, answer, answer.identity, limits)
     while time.monotonic() - search.started < budget:
         tried = list(islice(search.candidates, width))
         if not tried:
@@ -71,7 +73,8 @@ class _Search:
     use. It is over when every pass has been of none for one and the same scenario.
     """
 
-    def __init__(self, scenario: Scenario, answer: Answer, original: Identity) -> None:
+    def __init__(self, scenario: Scenario, answer: Answer, original: Identity, limits: Limits) -> None:
+        self._limits = limits
         self.scenario, self.answer, self.original = scenario, answer, original
         self.started = time.monotonic()
         self._tried = 0
@@ -83,7 +86,7 @@ class _Search:
         """Return what has not been tried of every pass, `first` first."""
         for number in range(first, first + len(PASSES)):
             place = number % len(PASSES)
-            for candidate in of_pass(PASSES[place], self.scenario):
+            for candidate in of_pass(PASSES[place], self.scenario, self._limits):
                 if candidate not in self._seen:
                     self._seen.add(candidate)
                     self._pass_of[candidate] = place

@@ -12,6 +12,7 @@ from draftproof.harness.workers.messages import Answer
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.case import Case, case_text, read_case
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.located import DRAFT, TARGET, folders, located
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
@@ -55,12 +56,14 @@ def shrink_case(
     note: Callable[[str], None] = lambda _text: None,
     progress: Callable[[Scenario], None] = lambda _scenario: None,
     choice: SubjectChoice = BUILT_IN,
+    limits: Limits = NO_LIMITS,
 ) -> ShrinkReport:
     """Shrink a scenario, read from `case`, for at most `budget` seconds, and keep the smallest one in `out`.
 
     `width` candidates run at a time. If `out` holds a smaller case of the same failure already, shrinking resumes from
-    it. `choice` is what runs it; `note` is told in words where shrinking starts, `progress` is given every smaller
-    scenario. Raises OSError for a file that cannot be written, and RuntimeError if the case could not be judged.
+    it. `choice` is what runs it, within its `limits`; `note` is told in words where shrinking starts, `progress` is
+    given every smaller scenario. Raises OSError for a file that cannot be written, and RuntimeError if the case could
+    not be judged.
     """
     answer = run([scenario])[0]
     identity = answer.identity
@@ -78,7 +81,7 @@ def shrink_case(
         write_whole(out, case_text(made))
 
     keep(scenario)
-    found = shrink(scenario, answer, run, budget=budget, width=width, saved=keep)
+    found = shrink(scenario, answer, run, budget=budget, width=width, saved=keep, limits=limits)
     return _report(found, case, out, confirm(found.scenario, identity, run, TIMES))
 
 

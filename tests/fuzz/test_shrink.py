@@ -13,8 +13,10 @@ from draftproof.fuzz.shrinking.shrink import ALIKE, confirm, shrink
 from draftproof.fuzz.shrinking.size import rounds, size, tokens_of
 from draftproof.harness.identity import Identity
 from draftproof.harness.workers.messages import Answer, Place
+from draftproof.properties.fit import fit
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Mtp
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.relations import OffBy, Relation, Stale
 from draftproof.properties.values.scenario import Checkpoint, Request, RoundPlan, Scenario
@@ -135,6 +137,16 @@ def test_nothing_is_run_twice_and_saved_ones_get_smaller():
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == len(sizes)
     assert saved[-1] == found.scenario
+
+
+def test_only_what_the_subject_can_run_is_tried():
+    limits = Limits(page_sizes=(16, 32), variants=(), arrivals="serial", controllers=False, allocation="ahead")
+    log: list[Scenario] = []
+    start = fit(LARGE, limits)
+    found = shrink(start, FAILS, failing(lambda s: s.steps > 1, log), budget=60.0, limits=limits)
+    assert size(found.scenario) < size(start)
+    assert all(fit(one, limits) == one for one in log)
+    assert found.scenario.memory.page_size == 16
 
 
 def test_another_failure_is_not_followed():

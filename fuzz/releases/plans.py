@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 
 from msgspec.structs import replace
 
 from draftproof.fuzz.releases.packages import PackagePart
-from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.scenarios import generated
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.limits import Limits
@@ -33,12 +34,12 @@ class Plan(Value, frozen=True, kw_only=True):
 @lru_cache(maxsize=16)
 def _drawn(seed: int, count: int, drafts: tuple[Algorithm, ...], linear: bool, control: str) -> tuple[Scenario, ...]:
     if not linear and not control:
-        return tuple(generate(seed_=seed, count=count, drafts=drafts))
-    drawn = generate(seed_=seed, count=_DRAWN * count, drafts=drafts)
+        return tuple(generated(seed, count, drafts))
+    drawn = generated(seed, _DRAWN * count, drafts)
     fitting = (one for one in drawn if (not linear or _linear(one)) and (not control or control in _controls(one)))
     if control == "slots":
         fitting = (_never_none(one) for one in drawn if isinstance(one.adaptive, AdaptiveByBatch))
-    return tuple(one for one, _ in zip(fitting, range(count), strict=False))
+    return tuple(islice(fitting, count))
 
 
 def _linear(scenario: Scenario) -> bool:

@@ -10,7 +10,7 @@ accept in a padded replay, and so on. What a scenario is to be is its turn (turn
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -59,11 +59,18 @@ def generate(
     Nothing is read from a database or from sources. A longer list begins with the shorter one.
     Raises ValueError for a negative count, for no draft, and for one that is unknown or named twice.
     """
+    return list(generated(seed_, count, drafts, sizes))
+
+
+def generated(
+    seed_: int, count: int, drafts: Sequence[Algorithm] = ALGORITHMS[:1], sizes: Sequence[Size] = SIZES
+) -> Iterator[Scenario]:
+    """Yield what `generate` returns, each drawn when it is asked for. Raises at once what `generate` raises."""
     if count < 0:
         raise ValueError(f"invalid count {count}: expected 0 or more")
     if not drafts or len(set(drafts)) < len(drafts) or not set(drafts) <= set(ALGORITHMS):
         raise ValueError(f"invalid drafts {list(drafts)}: expected some of {', '.join(ALGORITHMS)}, each once")
-    return [_example(seed_, turn) for turn in turns(seed_, count, drafts, sizes)]
+    return (_example(seed_, turn) for turn in turns(seed_, count, drafts, sizes))
 
 
 def _example(seed_: int, turn: Turn) -> Scenario:

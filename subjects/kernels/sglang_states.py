@@ -128,10 +128,22 @@ def causal_conv1d_fn(
     out[first:last] = made.transpose(0, 1)[first:last]
 
 
+def _takes(kernel: Any, argument: str) -> bool:
+    return argument in vars(sys.modules[kernel.__module__])["fused_sigmoid_gating_delta_rule_update_kernel"].arg_names
+
+
 def _packed(kernel: Any, stride: str, tensor: Tensor) -> Tensor:
     """Return a tensor as the kernel takes it: without gaps, unless it asks for their stride."""
-    launched = vars(sys.modules[kernel.__module__])["fused_sigmoid_gating_delta_rule_update_kernel"]
-    return tensor if stride in launched.arg_names else tensor.contiguous()
+    return tensor if _takes(kernel, stride) else tensor.contiguous()
+
+
+def _pool(kernel: Any, ssm: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the states as the kernel takes them, and the same memory as ours lie."""
+    if not _takes(kernel, "intermediate_states_buffer"):  # those before it verifies are key size by value size
+        packed = ssm.contiguous()
+        return packed, packed
+    pool = _packed(kernel, "stride_h0_source", ssm.transpose(2, 3))
+    return pool, pool.transpose(2, 3)
 
 
 _GATES = {"a": "01", "b": "01", "a_log": "0", "dt_bias": "0", "state_slots": "0"}
@@ -190,8 +202,8 @@ def fused_sigmoid_gating_verify(
     int32=("state_slots", "cu_seqlens"),
     given=no_checkpoints,
     undefined=lambda *arguments: of_no_slot(arguments[0], arguments[8], arguments[9]),
-    cannot="states lie as value size by key size; in older releases without gaps, for which the binding copies"
-    " them, and gates, too;"
+    cannot="states lie as value size by key size, the other way in 0.5.9; in older releases without gaps, for which"
+    " the binding copies them, and gates, too;"
     " checkpoints; outputs of sequences without a slot stay undefined",
 )
 def fused_sigmoid_gating_update(
@@ -210,7 +222,7 @@ def fused_sigmoid_gating_update(
     checkpoint_steps: Tensor,
 ) -> None:
     q, k, v = heads_of(qkv, a.shape[1], *ssm.shape[2:])
-    pool = _packed(kernel, "stride_h0_source", ssm.transpose(2, 3))
+    pool, states = _pool(kernel, ssm)
     made = kernel(
         A_log=a_log, a=_packed(kernel, "stride_a", a), dt_bias=dt_bias, softplus_beta=1.0, softplus_threshold=20.0,
         q=q, k=k, v=v, b=_packed(kernel, "stride_b", b), initial_state_source=pool, initial_state_indices=state_slots,
@@ -218,4 +230,4 @@ def fused_sigmoid_gating_update(
     )  # fmt: skip
     first, last = int(cu_seqlens[0]), int(cu_seqlens[-1])
     out[first:last] = made.reshape(out.shape)[first:last]
-    ssm.copy_(pool.transpose(2, 3))
+    ssm.copy_(states)

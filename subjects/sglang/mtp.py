@@ -173,8 +173,9 @@ class WorkerExtend(MtpDraft):
             self.context.probes.before_launch("extend")
             for name in VALUES:
                 taps.record(f"extend.{name}", self._merged(own, name, layer, runner.given, accepted, last), layer)
-            front = self._width(layer) - self._layers - 1
-            ends = torch.arange(len(last)) * self._width(layer) + front + accepted.correct_len
+            taken = self._width(layer, len(last))
+            front = taken - self._layers - 1
+            ends = torch.arange(len(last)) * taken + front + accepted.correct_len
             taps.record("extend.proposal", proposals[:, layer].contiguous(), layer)
             taps.record_margin("extend.margin", runner.logits[ends], layer)
             self.context.probes.on_launch(Launch("extend", 0, len(last), 0, width, layer))
@@ -184,11 +185,12 @@ class WorkerExtend(MtpDraft):
         for runner in self._runners:
             runner.table.fill()
 
-    def _width(self, layer: int) -> int:
-        """Return T: some releases' graphs begin a position earlier with every layer."""
-        graphs = self._worker.cuda_graph_runner_for_draft_extend
-        captured = vars(graphs.runners[layer]) if graphs is not None else {}
-        return int(captured.get("num_tokens_per_bs", self._layers + 1))
+    def _width(self, layer: int, rows: int) -> int:
+        """Return T: some releases' graphs begin a position earlier with every layer; batches too large run eagerly."""
+        graphs, eager = self._worker.cuda_graph_runner_for_draft_extend, self._layers + 1
+        if graphs is None or len(self._runners[layer].given["ids"]) == rows * eager:
+            return eager
+        return int(vars(graphs.runners[layer]).get("num_tokens_per_bs", eager))
 
     def _own(self, accepted: Accepted) -> tuple[Tapped, Tensor]:
         """Return what the engine's own layers are given, and the column of each request's last entry."""
@@ -204,7 +206,7 @@ class WorkerExtend(MtpDraft):
         self, own: Tapped, name: str, layer: int, given: Mapping[str, Tensor], accepted: Accepted, last: Tensor
     ) -> Tensor:
         """Return the engine's values with the worker's in place of those in its window."""
-        rows, merged, width = len(last), own[f"extend.{name}", layer].clone(), self._width(layer)
+        rows, merged, width = len(last), own[f"extend.{name}", layer].clone(), self._width(layer, len(last))
         front = width - self._layers - 1
         flat = merged.view(rows, merged.shape[0] // rows, -1)
         worker = given[name][: rows * width].view(rows, width, -1)

@@ -50,7 +50,10 @@ def test_a_table_of_wheels_says_what_failed_what_is_absent_and_what_is_no_wheel(
     assert first["channel"] == "draft.step.positions"
     assert verdicts["1.1"]["draft decode, v1 worker", "runs"] == "ABSENT"
     text = page.read_text()
+    assert "| draft decode | FAIL | PASS |  |" in text
+    assert "| draft decode, v1 worker | ABSENT | ABSENT |  |" in text
     assert "| draft decode | `draft.positions` | FAIL | PASS |  |" in text
+    assert "`draft.verified`" not in text
     assert "one ahead" in text
 
 

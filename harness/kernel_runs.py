@@ -32,10 +32,10 @@ def cases(op: str, seed_: int, count: int) -> tuple[KernelCase, ...]:
 
     They are a function of the arguments and of whether Triton is interpreted in this process.
     """
-    usual = examples(CASES[op](), seed_, count)
+    usual = examples(CASES[op](), seed_, count, varied=False)
     if not OPS[op].has_large:
         return tuple(usual)
-    large = examples(CASES[op](large=True), seed_, -(-count // _LARGE_IN))
+    large = examples(CASES[op](large=True), seed_, -(-count // _LARGE_IN), varied=False)
     for number, case in enumerate(large):
         usual.insert(number * _LARGE_IN + _LARGE_IN - 1, case)
     return tuple(usual[:count])

@@ -203,7 +203,8 @@ def _simulator(
 
     from draftproof.properties.values.checkpoint_config import read_config
     from draftproof.properties.values.round_log import check_vocabulary, read_prompts
-    from draftproof.reference.audit.fast import FastSimulator, load_fast
+    from draftproof.reference.audit.fast import FastSimulator
+    from draftproof.reference.audit.fast_pair import load_fast
     from draftproof.reference.audit.pair import load_pair
     from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
 
@@ -217,8 +218,8 @@ def _simulator(
         return FastSimulator(fast, given, seen.log or (), steps=passes.steps, budget=passes.tokens)
     if passes.device != "cpu":
         raise inputs.InputError(
-            f"invalid --device {passes.device}: expected cpu, as only a Llama or Qwen3 with an EAGLE, EAGLE-3 or n-gram"
-            " draft has a fast pass"
+            f"invalid --device {passes.device}: expected cpu, as a model with linear attention has no fast pass, and"
+            " --slow is none"
         )
     pair = load_pair(str(model), spec)
     return (

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from draftproof.reference.audit.batched import BatchedTarget, attend, heads
+from draftproof.reference.audit.batched import BatchedTarget
+from draftproof.reference.audit.batched_attention import attend
 from draftproof.reference.audit.batched_heads import BatchedHead
 from draftproof.reference.audit.rules import EntryRules
 from draftproof.reference.models.target import TargetPass
@@ -27,8 +28,23 @@ class Window(NamedTuple):
     seen: Tensor
 
 
+class EntryDraft(NamedTuple):
+    """A head on a target."""
+
+    head: BatchedHead
+    target: BatchedTarget
+
+    def kept(self, layers: int) -> set[int]:
+        """See `BatchedDraft`."""
+        return self.head.kept(layers)
+
+    def player(self, whole: TargetPass, tokens: Tensor, prompts: Tensor, rules: EntryRules) -> BatchedEntries:
+        """See `BatchedDraft`."""
+        return BatchedEntries(self.head, self.target, whole, tokens, prompts, rules)
+
+
 class BatchedEntries:
-    """A draft at work on all texts, round after round."""
+    """A draft at work on all texts, round after round; see `BatchedPlayer`."""
 
     def __init__(
         self,
@@ -148,20 +164,20 @@ class BatchedEntries:
 
         Return its state and choice [R].
         """
-        x, added = self._head.inputs(token[:, None], state[:, None], self._rules)
-        made = heads(x, self._head.layer, self._head.config, position[:, None])
+        x, added = self._head.inputs(token[:, None], state[:, None], self._rules, position[:, None])
+        made = self._head.heads(x, position[:, None])
         window = written(made.k, made.v)
         known = self._places < last[:, None]
         visible = torch.cat((known, window.seen), dim=1)[:, None]
         attended = attend(made.q, torch.cat((self._k, window.k), dim=1), torch.cat((self._v, window.v), dim=1), visible)
-        g, logits = self._head.outputs(added, attended, self._rules)
+        g, logits = self._head.outputs(x, added, attended, self._rules)
         choice = logits[:, 0].argmax(dim=-1)
         mapped = self._head.ids is not None and self._rules.mapped
         return g[:, 0], self._head.ids[choice] if mapped and self._head.ids is not None else choice
 
     def _entries(self, tokens: Tensor, states: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        x, _ = self._head.inputs(tokens, states, self._rules)
-        made = heads(x, self._head.layer, self._head.config, positions)
+        x, _ = self._head.inputs(tokens, states, self._rules, positions)
+        made = self._head.heads(x, positions)
         return made.k, made.v
 
     def _change_last(self, context: Tensor, end: Tensor, drafts: Tensor, counts: Tensor, accepted: Tensor) -> None:

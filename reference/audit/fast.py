@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.round_log import LoggedText, Prompt
 from draftproof.reference.audit.accepting import emits
-from draftproof.reference.audit.batched import BatchedTarget, padded
-from draftproof.reference.audit.batched_entries import BatchedEntries
-from draftproof.reference.audit.batched_heads import BatchedEagle, BatchedEagle3, BatchedHead
+from draftproof.reference.audit.batched import padded
+from draftproof.reference.audit.fast_pair import FastPair
 from draftproof.reference.audit.mistakes import Mistake
 from draftproof.reference.audit.others import LookupPlayer
 from draftproof.reference.audit.pair import others, own_choices
 from draftproof.reference.audit.play import Late, Played, Text, drafts_due, follow, is_idle, judged, play
-from draftproof.reference.audit.rules import EntryRules, LookupRules
-from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
-from draftproof.reference.models.eagle_head import ReferenceEagleHead
-from draftproof.reference.models.llama import ReferenceLlama
-from draftproof.reference.models.registry import load_target
+from draftproof.reference.audit.rules import LookupRules
 from draftproof.reference.models.target import TargetPass
-
-
-class FastPair(NamedTuple):
-    """A target on a device, and its draft: a head there, or an n-gram draft."""
-
-    target: BatchedTarget
-    draft: BatchedHead | Ngram
-
-
-def load_fast(
-    path: str, draft: CheckpointDraft | Ngram, device: torch.device, dtype: torch.dtype = torch.float32
-) -> FastPair | None:
-    """Read both onto a device; None for what only the slow simulator runs. Raises CheckpointError."""
-    if not isinstance(draft, Ngram) and (draft.built_in or draft.algorithm not in ("eagle", "eagle3")):
-        return None
-    target = load_target(path, dtype)
-    if type(target) is not ReferenceLlama:
-        return None
-    if isinstance(draft, Ngram):
-        return FastPair(BatchedTarget(target, device), draft)
-    head: BatchedHead
-    if draft.algorithm == "eagle":
-        head = BatchedEagle(ReferenceEagleHead.load(target, draft.path), device)
-    else:
-        head = BatchedEagle3(ReferenceEagle3Head.load(target, draft.path), device)
-    return FastPair(BatchedTarget(target, device), head)
 
 
 class FastSimulator:
@@ -89,9 +57,8 @@ class FastSimulator:
         """Return the rounds of every text."""
         if isinstance(self._pair.draft, Ngram):
             return self._look_up(self._pair.draft, mistake)
-        assert isinstance(mistake.rules, EntryRules)
         prompts = torch.tensor(self._lengths, device=self._tokens.device)
-        player = BatchedEntries(self._pair.draft, self._pair.target, self._whole, self._tokens, prompts, mistake.rules)
+        player = self._pair.draft.player(self._whole, self._tokens, prompts, mistake.rules)
         contexts, rounds = list(self._lengths), [list[Played]() for _ in self._texts]
         late = [Late(mistake) for _ in self._texts]
         while going := [self._goes_on(at, contexts[at], len(rounds[at])) for at in range(len(contexts))]:

@@ -94,14 +94,19 @@ def _dflash(target: Model, path: str, draft: CheckpointDraft) -> MakePlayer:
     return lambda text, rules: BlockPlayer(model, text, rules)
 
 
-def _standalone(target: Model, path: str, draft: CheckpointDraft) -> MakePlayer:
-    config = read_config(draft.path)
+def load_standalone(target: Model, path: str) -> Model:
+    """Read a smaller language model that drafts for a target. Raises CheckpointError, also where it does not fit."""
+    config = read_config(path)
     if config.has_states:
         expected = "a standalone draft without linear attention"
-        raise invalid(draft.path, "architectures", list(config.architectures), expected)
+        raise invalid(path, "architectures", list(config.architectures), expected)
     if config.vocab_size != target.config.vocab_size:
-        raise invalid(draft.path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
-    model = load_target(draft.path)
+        raise invalid(path, "vocab_size", config.vocab_size, f"{target.config.vocab_size}, that of the target")
+    return load_target(path, target.dtype)
+
+
+def _standalone(target: Model, path: str, draft: CheckpointDraft) -> MakePlayer:
+    model = load_standalone(target, draft.path)
     return lambda text, rules: LanguagePlayer(model, text, rules)
 
 

@@ -56,7 +56,7 @@ class MtpLayer:
         check_inputs(tokens, hidden, target.config.hidden_size)
         embedded = look_up(tensors.get("embed_tokens.weight", target.embedding), tokens)
         if self.form.masks_first:
-            embedded[0] = 0
+            embedded[torch.arange(len(tokens)) == 0 if places is None else places.positions == 0] = 0
         parts = [target.norm(embedded, tensors["enorm.weight"]), target.norm(hidden, tensors["hnorm.weight"])]
         joined = torch.cat(parts[::-1] if self.form.hidden_first else parts, dim=-1)
         x, entry, gap = target.run_layer(joined @ tensors["eh_proj.weight"].T, tensors, places)

@@ -10,7 +10,8 @@ from draftproof.properties.values.audit import AuditReport
 from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.verdict import Outcome
-from draftproof.reference.audit.fast import FastPair, FastSimulator, load_fast
+from draftproof.reference.audit.fast import FastSimulator
+from draftproof.reference.audit.fast_pair import FastPair, load_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from tests.checkpoints import VOCAB, tiny_head, tiny_llama
 

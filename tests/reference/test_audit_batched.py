@@ -6,17 +6,30 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 import torch
 
+from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
-from draftproof.reference.audit.fast import FastPair, FastSimulator, load_fast
+from draftproof.reference.audit.fast import FastSimulator
+from draftproof.reference.audit.fast_pair import FastPair, load_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.pair import AuditedPair, load_pair
 from draftproof.reference.audit.play import Played
 from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
-from tests.checkpoints import VOCAB, tiny_eagle3, tiny_glm4_moe, tiny_head, tiny_llama, tiny_qwen3
+from tests.checkpoints import (
+    VOCAB,
+    tiny_deepseek_v3,
+    tiny_dflash,
+    tiny_eagle3,
+    tiny_glm4_moe,
+    tiny_head,
+    tiny_llama,
+    tiny_qwen3,
+    tiny_qwen3_next,
+)
 
 STEPS, BUDGET = 3, 9
 PROMPTS = tuple(
@@ -26,23 +39,59 @@ PROMPTS = tuple(
 
 
 class Case(NamedTuple):
+    """A target, the directory of a draft, if it has one, the draft, and what is decoded."""
+
     target: Callable[[Path], Path]
     head: Callable[[Path, Path], Path] | None
     draft: CheckpointDraft | Ngram
+    prompts: tuple[Prompt, ...] = PROMPTS
 
 
+def mimo(path: Path) -> Path:
+    """Write a MiMo with two MTP layers."""
+    shared = tiny.shared_tensors(2)
+    tiny.add_mtp_of_mimo(tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), path, shared), shared, 2)
+    return path
+
+
+def step(path: Path) -> Path:
+    """Write a Step-3.5 with three MTP layers."""
+    tiny.write_step(path, tiny.shared_tensors(2), 3)
+    return path
+
+
+FEW = tuple(
+    Prompt(prompt=tuple((5 * i + j * j + 1) % VOCAB for j in range(length)), max_tokens=6 + i)
+    for i, length in enumerate((5, 1, 8))
+)
+"""Where every pass is of experts, shorter texts; one is shorter than the chain is long."""
+MTP = CheckpointDraft(algorithm="mtp", built_in=True)
 CASES = {
     "eagle": Case(tiny_llama, lambda path, target: tiny_head(path, target, seed=3), CheckpointDraft()),
     "eagle3": Case(
         tiny_qwen3, lambda path, _: tiny_eagle3(path, "safeailab", seed=2), CheckpointDraft(algorithm="eagle3")
     ),
     "ngram": Case(tiny_llama, None, Ngram(max_n=2)),
+    "dflash": Case(tiny_llama, lambda path, _: tiny_dflash(path), CheckpointDraft(algorithm="dflash")),
+    "standalone": Case(
+        tiny_llama, lambda path, _: tiny_qwen3(path, seed=1), CheckpointDraft(algorithm="standalone"), FEW
+    ),
+    "mtp of mimo": Case(mimo, None, MTP, FEW),
+    "mtp of step3p5": Case(step, None, MTP, FEW),
+    "mtp of deepseek_v3": Case(lambda path: tiny_deepseek_v3(path, mtp=3), None, MTP, FEW),
+    "mtp of glm4_moe, unchained": Case(
+        lambda path: tiny_glm4_moe(path, mtp=2), None, msgspec.structs.replace(MTP, chain=False), FEW
+    ),
+    "eagle of a layer of mimo": Case(mimo, None, CheckpointDraft(built_in=True), FEW),
 }
 
 
 class Both(NamedTuple):
     slow: AuditedPair
     fast: FastPair
+    path: Path
+    draft: CheckpointDraft | Ngram
+    prompts: tuple[Prompt, ...]
     mistakes: tuple[Mistake, ...]
 
 
@@ -56,19 +105,19 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     fast = load_fast(str(path), draft, torch.device("cpu"), torch.float64)
     assert fast is not None
     name = algorithm(draft)
-    return Both(load_pair(str(path), draft), fast, (definition(name), *mistakes(name)))
+    return Both(load_pair(str(path), draft), fast, path, draft, case.prompts, (definition(name), *mistakes(name)))
 
 
 def test_prompts_are_played_alike(both: Both):
-    slow = SlowSimulator(both.slow, PROMPTS, STEPS, BUDGET)
-    fast = FastSimulator(both.fast, PROMPTS, steps=STEPS, budget=BUDGET)
+    slow = SlowSimulator(both.slow, both.prompts, STEPS, BUDGET)
+    fast = FastSimulator(both.fast, both.prompts, steps=STEPS, budget=BUDGET)
     for mistake in both.mistakes:
         assert fast.play(mistake) == slow.play(mistake), mistake.name
 
 
 def test_logs_are_followed_alike(both: Both):
     """Rounds in which everything, something and nothing is accepted, so that every mistake leaves something behind."""
-    slow = SlowSimulator(both.slow, PROMPTS, STEPS, BUDGET)
+    slow = SlowSimulator(both.slow, both.prompts, STEPS, BUDGET)
     log = [steered(text.prompt, text.tokens, at) for at, text in enumerate(slow._texts)]
     follower = SlowFollower(both.slow, log, STEPS)
     fast = FastSimulator(both.fast, log=log, steps=STEPS)
@@ -94,8 +143,17 @@ def steered(prompt: int, tokens: tuple[int, ...], at: int) -> LoggedText:
     return LoggedText(tokens[:prompt], tokens[prompt : prompt + 1], tuple(rounds))
 
 
+@pytest.mark.gpu
+def test_a_gpu_plays_them_alike(both: Both):
+    on_gpu = load_fast(str(both.path), both.draft, torch.device("cuda"), torch.float64)
+    assert on_gpu is not None
+    here, there = (FastSimulator(one, both.prompts, steps=STEPS, budget=BUDGET) for one in (both.fast, on_gpu))
+    for mistake in both.mistakes:
+        assert there.play(mistake) == here.play(mistake), mistake.name
+
+
 def test_other_tokens_than_the_targets_are_counted(both: Both):
-    text = SlowSimulator(both.slow, PROMPTS[:1], STEPS, BUDGET)._texts[0]
+    text = SlowSimulator(both.slow, both.prompts[:1], STEPS, BUDGET)._texts[0]
     wrong = (text.tokens[-1] + 1) % VOCAB
     log = [LoggedText(text.tokens[: text.prompt], (*text.tokens[text.prompt : -1], wrong), ())]
     assert (
@@ -106,6 +164,8 @@ def test_other_tokens_than_the_targets_are_counted(both: Both):
 
 
 def test_what_it_cannot_run_is_left_to_the_slow_one(tmp_path: Path):
-    other = tiny_glm4_moe(tmp_path / "glm", 1)
-    assert load_fast(str(other), Ngram(max_n=2), torch.device("cpu")) is None
-    assert load_fast(str(other), CheckpointDraft(algorithm="mtp", built_in=True), torch.device("cpu")) is None
+    hybrid, llama = tiny_qwen3_next(tmp_path / "hybrid"), tiny_llama(tmp_path / "llama")
+    assert load_fast(str(hybrid), Ngram(max_n=2), torch.device("cpu")) is None
+    assert load_fast(str(hybrid), MTP, torch.device("cpu")) is None
+    drafted_by_hybrid = CheckpointDraft(algorithm="standalone", path=str(hybrid))
+    assert load_fast(str(llama), drafted_by_hybrid, torch.device("cpu")) is None

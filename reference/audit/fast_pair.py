@@ -1,0 +1,114 @@
+"""A target and its draft on a device, whatever the draft is; what the fast pass runs, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+from draftproof.reference.audit.batched import BatchedTarget
+from draftproof.reference.audit.batched_attention import ATTENTION
+from draftproof.reference.audit.batched_blocks import BlockDraft
+from draftproof.reference.audit.batched_chain import ChainDraft
+from draftproof.reference.audit.batched_entries import EntryDraft
+from draftproof.reference.audit.batched_heads import BatchedEagle, BatchedEagle3, BatchedMtp
+from draftproof.reference.audit.batched_language import LanguageDraft
+from draftproof.reference.audit.heads import Model
+from draftproof.reference.audit.pair import load_standalone
+from draftproof.reference.models.dflash import ReferenceDFlashModel
+from draftproof.reference.models.eagle3_head import ReferenceEagle3Head
+from draftproof.reference.models.eagle_head import ReferenceEagleHead
+from draftproof.reference.models.registry import MODELS, load_target
+from draftproof.reference.models.target import TargetPass
+
+
+class BatchedPlayer(Protocol):
+    """A draft at work on all texts, round after round; it remembers what a mistake leaves behind."""
+
+    def propose(self, context: Tensor, counts: Tensor) -> Tensor:
+        """Return drafts [R, K] after t_0 .. t_n, n = `context` [R]; `counts` [R] of them are meant."""
+
+    def verified(self, context: Tensor, drafts: Tensor, counts: Tensor, accepted: Tensor) -> None:
+        """Say of a round which `drafts` [R, K] were verified, how many of them, and how many were right, each [R]."""
+
+
+class BatchedDraft(Protocol):
+    """A draft on a device."""
+
+    def kept(self, layers: int) -> set[int]:
+        """Return which layers' outputs it takes of a target of so many, with any mistake."""
+
+    def player(self, whole: TargetPass, tokens: Tensor, prompts: Tensor, rules: Any) -> BatchedPlayer:
+        """Return it at the beginning of texts [R, J], whose prompts are so long [R], by some rules."""
+
+
+class FastPair(NamedTuple):
+    """A target on a device, and its draft: a model there, or an n-gram draft."""
+
+    target: BatchedTarget
+    draft: BatchedDraft | Ngram
+
+
+def load_fast(
+    path: str, draft: CheckpointDraft | Ngram, device: torch.device, dtype: torch.dtype = torch.float32
+) -> FastPair | None:
+    """Read both onto a device; None for what only the slow simulator runs. Raises CheckpointError."""
+    standalone = draft.path if isinstance(draft, CheckpointDraft) and draft.algorithm == "standalone" else ""
+    if not all(is_batched(one) for one in (path, standalone) if one):
+        return None
+    target = load_target(path, dtype)
+    if isinstance(draft, Ngram):
+        return FastPair(BatchedTarget(target, device), draft)
+    # What does not fit is told before anything is on the device.
+    read = _READ[draft.algorithm](target, path, draft)
+    batched = BatchedTarget(target, device)
+    return FastPair(batched, read(batched))
+
+
+def is_batched(path: str) -> bool:
+    """Return whether the fast pass runs the architecture of a directory. Raises CheckpointError."""
+    return MODELS.get(read_config(path).architecture) in ATTENTION
+
+
+OnDevice = Callable[[BatchedTarget], BatchedDraft]
+
+
+def _eagle(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:
+    if draft.built_in:
+        (layer, *_) = target.mtp_layers(path)
+        return lambda on: EntryDraft(BatchedMtp(on, layer), on)  # type: ignore[arg-type]  # an MtpLayer
+    head = ReferenceEagleHead.load(target, draft.path)
+    return lambda on: EntryDraft(BatchedEagle(head, on.device), on)
+
+
+def _eagle3(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:
+    head = ReferenceEagle3Head.load(target, draft.path)
+    return lambda on: EntryDraft(BatchedEagle3(head, on.device), on)
+
+
+def _mtp(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:
+    layers = target.mtp_layers(path)
+    return lambda on: ChainDraft(tuple(BatchedMtp(on, one) for one in layers), draft.chain)  # type: ignore[arg-type]
+
+
+def _dflash(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:
+    model = ReferenceDFlashModel.load(target, draft.path)
+    return lambda on: BlockDraft(model, on)
+
+
+def _standalone(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:
+    model = load_standalone(target, draft.path)
+    return lambda on: LanguageDraft(BatchedTarget(model, on.device))
+
+
+_READ: dict[str, Callable[[Model, str, CheckpointDraft], OnDevice]] = {
+    "eagle": _eagle,
+    "eagle3": _eagle3,
+    "mtp": _mtp,
+    "dflash": _dflash,
+    "standalone": _standalone,
+}

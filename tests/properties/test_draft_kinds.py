@@ -20,7 +20,7 @@ OWN = ("properties/values/drafts.py", "engine/drafts/", "reference/drafts/", "re
 READERS = (
     "properties/values/checkpoint_config/eagle3.py",
     "engine/subject/checkpoints.py",
-    "reference/audit/fast.py",
+    "reference/audit/fast_pair.py",
     "reference/audit/pair.py",
     "reference/checkpoints.py",
     "faults/checkpoints.py",

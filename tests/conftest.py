@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before anything is frozen below: it looks for the owners of random generators, and sees no frozen ones.
@@ -10,6 +13,7 @@ import hypothesis  # noqa: F401
 import pytest
 
 from tests.layers import LAYERS, has, layer
+from tests.warm import Warm, spawn
 
 ROOT = Path(__file__).resolve().parent.parent
 gc.disable()
@@ -34,3 +38,18 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm() -> Iterator[Warm]:
+    """Workers are forked from an interpreter that has imported torch already; so is what tests run in it."""
+    with Warm() as started, pytest.MonkeyPatch.context() as patch:
+        if sys.platform == "linux":
+            patch.setattr(os, "posix_spawn", started.posix_spawn)
+        yield started
+
+
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are new interpreters, as they are for everybody else."""
+    monkeypatch.setattr(os, "posix_spawn", spawn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.warm import Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "DESIGN.md")] + sorted((ROOT / "docs").glob("*.md"))
@@ -33,16 +34,15 @@ MAKE = sorted({line for line in commands() if line.startswith("make ")})
 PYTHON = [(page.name, code) for page in PAGES for code in blocks("python", page)]
 
 
-def run(arguments: list[str], folder: Path, **named: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **named}
-    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-def cli(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def cli(line: str, folder: Path, warm: Warm) -> subprocess.CompletedProcess[str]:
     """Run a line that may begin with PYTHONPATH=FOLDER, a folder of this repository."""
     place, _, words = line.partition("draftproof ")
     path = {"PYTHONPATH": str(ROOT / place.strip().removeprefix("PYTHONPATH="))} if place else {}
-    return run([sys.executable, "-P", "-m", "draftproof.cli", *shlex.split(words)], folder, **path)
+    return warm.run([sys.executable, "-P", "-m", "draftproof.cli", *shlex.split(words)], folder, **path)
 
 
 def test_there_is_something_to_run():
@@ -52,8 +52,8 @@ def test_there_is_something_to_run():
 
 
 @pytest.mark.parametrize("line", CLI)
-def test_commands_end_without_a_failure(line: str, tmp_path: Path):
-    done = cli(line, tmp_path)
+def test_commands_end_without_a_failure(line: str, tmp_path: Path, warm: Warm):
+    done = cli(line, tmp_path, warm)
     small = "--examples" in line and "faults" not in line
     assert done.returncode in ((0, 125) if small else (0,)), done.stdout + done.stderr
     assert done.stdout.strip()
@@ -73,12 +73,12 @@ def test_python_runs(page: str, code: str, tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_failure_shown_is_the_one_that_is_printed(tmp_path: Path):
+def test_the_failure_shown_is_the_one_that_is_printed(tmp_path: Path, warm: Warm):
     shown = re.search(
         r'^```sh\nmake faults ARGS="([^"]+)"\n```\n\n```text\n(.*?)\n```', README, re.MULTILINE | re.DOTALL
     )
     assert shown is not None
-    done = cli(f"draftproof faults run {shown[1]}", tmp_path)
+    done = cli(f"draftproof faults run {shown[1]}", tmp_path, warm)
     assert " ".join(shown[2].split()) in " ".join(done.stdout.split()), done.stdout
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,14 +13,16 @@ from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.scenario import Checkpoint
 from draftproof.reference.checkpoints import load
 from draftproof.reference.memo import Memo
+from tests.warm import Warm
 
 FILE = Path(__file__).resolve().parent.parent / "examples/train_tiny.py"
 
 
-def test_it_writes_a_pair_that_loads(tmp_path: Path):
+def test_it_writes_a_pair_that_loads(warm: Warm, tmp_path: Path):
     steps = ["--target-steps", "2", "--head-steps", "2", "--prompts", "3"]
     command = [sys.executable, "-P", str(FILE), str(tmp_path), *steps]
-    ran = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+    ran = warm.run(command)
+    assert ran.returncode == 0, ran.stderr
     started, _, told = ran.stdout.splitlines()
     assert started == "training the target: 2 steps"
     assert told.startswith(f"wrote {tmp_path}. Next: draftproof audit --draft eagle --model {tmp_path}/target")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from draftproof import kernels
 from draftproof.engine.graphs.backend import GraphFunction
 from draftproof.engine.graphs.host import HostBackend, HostGraph
 from draftproof.engine.runner import GraphRunner
+from tests.warm import Warm
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 CHAIN = ("layer 0", "layer 1", "layer 2", "all layers", "extend round trip")
@@ -26,10 +26,10 @@ PARTS = {"glm mtp": CHAIN, "probe mtp": CHAIN, "glm dflash": BLOCK}
 REPEATS, WARM = 2, 3
 
 
-def test_it_measures_every_part(tmp_path: Path) -> None:
+def test_it_measures_every_part(warm: Warm, tmp_path: Path) -> None:
     arguments = ["--tiny", "--repeats", str(REPEATS), "--json", str(tmp_path / "extend.json")]
     command = [sys.executable, str(BENCHMARKS / "extend_speed.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm.run(command)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "extend.json").read_text())
     assert (result["device"], result["repeats"], result["steps"]) == ("cpu", REPEATS, 3)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from draftproof import kernels
+from tests.warm import Warm
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 OPS = (
@@ -28,13 +29,13 @@ OPS = (
 )
 
 
-def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+def benchmark(warm: Warm, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCHMARKS / "gdn_speed.py"), "--device", "cpu", "--tiny", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return warm.run(command)
 
 
-def test_it_measures_every_op_and_judges_every_goal(tmp_path: Path) -> None:
-    done = benchmark("--json", str(tmp_path / "gdn.json"))
+def test_it_measures_every_op_and_judges_every_goal(warm: Warm, tmp_path: Path) -> None:
+    done = benchmark(warm, "--json", str(tmp_path / "gdn.json"))
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "gdn.json").read_text())
     cases = [(row["batch"], row["tokens"], row["op"]) for row in result["rows"]]
@@ -51,8 +52,8 @@ def test_it_measures_every_op_and_judges_every_goal(tmp_path: Path) -> None:
     assert "fla fused_recurrent: left out: it runs on CUDA only" in done.stdout
 
 
-def test_chosen_sizes_are_not_judged() -> None:
-    done = benchmark("--batch", "2", "--tokens", "2")
+def test_chosen_sizes_are_not_judged(warm: Warm) -> None:
+    done = benchmark(warm, "--batch", "2", "--tokens", "2")
     assert done.returncode == 0, done.stderr
     assert "goals: not judged at chosen sizes" in done.stdout
 

@@ -98,6 +98,7 @@ def test_a_factory_that_leaves_is_an_error(case: Path, factory: str, raised: str
     assert f"error: invalid subject '{SUBJECTS}:{factory}': expected one that can be made, not {raised}" in line
 
 
+@pytest.mark.usefixtures("anew")
 def test_a_worker_of_a_factory_that_leaves_does_not_start(tmp_path: Path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     spec = SubjectSpec(subject=SubjectChoice(name=f"{SUBJECTS}:exits"))

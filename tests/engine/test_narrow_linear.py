@@ -1,8 +1,6 @@
 """The narrow linear kernels against their twins. `T` tokens, `I` inputs, `O` outputs."""
 
 import itertools
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import torch
 from draftproof import kernels
 from draftproof.kernels.registry import implementation  # noqa: F401 - the interpreted program's
 from draftproof.reference import ops as twins
+from tests.warm import Warm
 
 NAMES = ("narrow_linear", "norm_linear", "norm_gate_up", "linear_add")
 SIZES = ((1, 5, 24), (3, 8, 64), (4, 7, 40), (1, 1, 1), (2, 130, 8))
@@ -63,7 +62,7 @@ def test_eager_equals_twin(name: str, dtype: torch.dtype) -> None:
         assert_equals_twin(name, size, dtype, "cpu")
 
 
-def test_interpreted_equals_twin() -> None:
+def test_interpreted_equals_twin(warm: Warm) -> None:
     program = (
         "from tests.engine.test_narrow_linear import *\n"
         "assert implementation('cpu') == 'interpreted'\n"
@@ -72,10 +71,7 @@ def test_interpreted_equals_twin() -> None:
         "        assert_equals_twin(name, size, torch.float32, 'cpu')\n"
         "print('compared', len(NAMES) * len(SIZES))\n"
     )
-    environment = {**os.environ, INTERPRETED: "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = warm.run([sys.executable, "-c", program], ROOT, **{INTERPRETED: "1"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "compared 20"
 

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from tests.fuzz.campaigns import campaign, known, only, rows, wrong_pages
 from tests.harness.doubles import BLOCK, POSSIBLE, Plain, Pool, Proposed, passing
+from tests.warm import Warm
 
 HERE = Path(__file__).parent
 
@@ -124,13 +124,13 @@ def test_a_campaign_that_is_stopped_anywhere_ends_like_one_that_never_was(tmp_pa
     assert (tmp_path / "stopped" / "findings" / end.findings[0].slug / "case.json").exists()
 
 
-def test_a_killed_process_loses_nothing(tmp_path: Path):
+def test_a_killed_process_loses_nothing(warm: Warm, tmp_path: Path):
     """Processes that run a campaign are killed at random; the last one is left to end."""
     script = (
         f"import sys; sys.path.append({str(HERE.parent.parent)!r}); from tests.harness import killing; killing.main()"
     )
     command = [sys.executable, "-P", "-c", script, str(tmp_path / "killed"), "8", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = warm.run(command)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["kills"] == 8

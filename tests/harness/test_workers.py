@@ -218,6 +218,7 @@ def test_an_answer_that_is_none_is_a_crash(ran: Run) -> None:
     assert ran("garbles").error == "garbled answer"
 
 
+@pytest.mark.usefixtures("anew")
 def test_a_patched_copy_runs_in_a_calibrated_pool(tmp_path: Path) -> None:
     hunks = catalogue()["draft-positions-advanced-early"].hunks()
     copy = write_copy(tmp_path / "copy", read_sources(), hunks)
@@ -228,6 +229,7 @@ def test_a_patched_copy_runs_in_a_calibrated_pool(tmp_path: Path) -> None:
     assert {answer.first.channel for answer in answers if answer.first} == {"draft.step.positions"}
 
 
+@pytest.mark.usefixtures("anew")
 def test_workers_that_cannot_start_end_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -240,6 +242,7 @@ def test_workers_that_cannot_start_end_the_pool(tmp_path: Path, monkeypatch: pyt
         pool.run([Order(number=1, scenario=generate(3, 1)[0])])
 
 
+@pytest.mark.usefixtures("anew")
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
 def test_no_worker_outlives_its_pool(tmp_path: Path, raised: type[BaseException]) -> None:
     pids: list[int] = []

@@ -4,8 +4,6 @@ float32, float16 and the ring: the interpreter computes bfloat16 on its bit patt
 """
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from draftproof import kernels
 from draftproof.properties.kernels.table import OPS
+from tests.warm import Warm
 
 LANE = Path(__file__).with_name("lane.py")
 KERNELS = Path(kernels.__file__).parent
@@ -35,12 +34,11 @@ def test_every_triton_source_is_of_an_op():
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_every_contract_holds(share: int):
+def test_every_contract_holds(share: int, warm: Warm):
     """Also where a kernel splits into blocks. A launcher that led to the eager function would pass, too."""
     ops = tuple(OPS)[share::SHARES]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(LANE), str(EXAMPLES), *ops]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = warm.run(command, TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stderr
     lane = json.loads(done.stdout)
     assert lane["implementation"] == "interpreted"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,18 +12,14 @@ from draftproof.harness.kernel_runs import divergence
 from draftproof.properties.kernels.contract import Difference
 from draftproof.properties.kernels.reads import WatchedReads
 from draftproof.report.relations import phrase
+from tests.warm import Warm
 
 READING = Path(__file__).with_name("reading.py")
 
 
-def test_a_stray_read_is_seen_wherever_it_goes() -> None:
-    done = subprocess.run(
-        [sys.executable, str(READING)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def test_a_stray_read_is_seen_wherever_it_goes(warm: Warm) -> None:
+    done = warm.run([sys.executable, str(READING)], TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "a row": None,
         "of 16 bits": None,

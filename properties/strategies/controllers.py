@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.examples import composed, integers, sampled
 from draftproof.properties.values.scenario import AdaptiveByBatch, AdaptiveSlot
 
 _Table = tuple[tuple[int, tuple[int, ...]], ...]
@@ -24,7 +24,7 @@ _INITIAL = (0, 6, 0, 3, 0, 6)
 _THRESHOLDS = (False, True)
 
 
-@st.composite
+@composed
 def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
     """Draw a controller by batch size; `initial` is a candidate of some slots, and 0 is probed at once."""
     (table, roundings), is_exact = draw(sampled(_TABLES)), draw(sampled(_THRESHOLDS))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.internal.cache import LRUCache
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.conjecture.engine import ConjectureRunner
 from hypothesis.strategies import SearchStrategy
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def examples(strategy: SearchStrategy[T], seed_: int, count: int, *, varied: bool = True) -> list[T]:
@@ -41,7 +43,12 @@ def examples(strategy: SearchStrategy[T], seed_: int, count: int, *, varied: boo
     return found
 
 
-# Hypothesis looks over every new strategy, which takes longer than the draw: a scenario is a third cheaper with these.
+# Hypothesis looks over every new strategy, which takes longer than the draw: a scenario is half as dear with these.
+def composed(function: Callable[Concatenate[st.DrawFn, P], T]) -> Callable[P, SearchStrategy[T]]:
+    """Make a composite strategy of a function whose arguments are hashable, the same object for the same arguments."""
+    return cast(Callable[P, SearchStrategy[T]], lru_cache(maxsize=4096, typed=True)(st.composite(function)))
+
+
 @lru_cache(maxsize=4096)
 def integers(low: int, high: int) -> SearchStrategy[int]:
     """Return the strategy that draws one of low..high, the same object for the same limits."""
@@ -71,15 +78,17 @@ def _each_by_itself() -> Iterator[None]:
         ConjectureRunner.generate_mutations_from = original  # type: ignore[method-assign]
 
 
+_PERMITTED = LRUCache[Any, Any](4096)
+"""What `_no_constants_of_sources` leaves of Hypothesis' own constants, by what is drawn."""
+
+
 @contextmanager
 def _no_constants_of_sources() -> Iterator[None]:
     """Keep Hypothesis from drawing constants that it reads in the sources a process happens to have imported."""
-    known = providers._get_local_constants
+    known, permitted = providers._get_local_constants, providers.CONSTANTS_CACHE
     none = providers.Constants()
-    providers.CONSTANTS_CACHE.cache.clear()
-    providers._get_local_constants = lambda: none
+    providers._get_local_constants, providers.CONSTANTS_CACHE = lambda: none, _PERMITTED
     try:
         yield
     finally:
-        providers._get_local_constants = known
-        providers.CONSTANTS_CACHE.cache.clear()
+        providers._get_local_constants, providers.CONSTANTS_CACHE = known, permitted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.examples import composed, integers, sampled
 from draftproof.properties.strategies.turns import Alike
 from draftproof.properties.values.drafts import Eagle, StateOf
 from draftproof.properties.values.scenario import LayerType, Linear, ProbeModel
@@ -33,7 +33,7 @@ def _distinct(draw: Draw, low: int, high: int, taken: set[int]) -> int:
     return size
 
 
-@st.composite
+@composed
 def models(draw: Draw, hybrid: bool, alike: Alike = frozenset(), layers: int = 4) -> tuple[ProbeModel, Eagle]:
     """Draw head sizes and widths of target and head, pairwise distinct but for those that are to be alike.
 
@@ -84,7 +84,7 @@ def models(draw: Draw, hybrid: bool, alike: Alike = frozenset(), layers: int = 4
     return model, head
 
 
-@st.composite
+@composed
 def _linear(draw: Draw, square: bool) -> Linear:
     """Draw K and V sizes; half have value heads that share a key head, half a start that is not zero."""
     key_heads, value_heads = draw(sampled(((1, 2), (1, 1), (2, 2), (2, 4))))

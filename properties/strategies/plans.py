@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.examples import composed, integers, sampled
 from draftproof.properties.values.scenario import WRONG, RoundPlan
 
 Draw = st.DrawFn
@@ -16,7 +16,7 @@ _MORE = ("", "own", "", "all", "", "own")
 _ANY = ("all", "none", "partial", "alternating", "switching", "uneven", "unforced")
 
 
-@st.composite
+@composed
 def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw one request's plans by an accept pattern, and for each what the first draft is that is not right."""
     rounds = draw(_rounds(pattern, steps))
@@ -28,7 +28,7 @@ def plans(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     return tuple(replace(plan, wrong=draw(sampled(WRONG))) for plan in rounds)
 
 
-@st.composite
+@composed
 def _rounds(draw: Draw, pattern: str, steps: int) -> tuple[RoundPlan, ...]:
     """Draw plans by an accept pattern; "rising" and "falling" last long enough to move a controller."""
     if pattern == "any":
@@ -65,7 +65,7 @@ def _least(steps: int) -> int:
     return steps // 2 if steps >= _MANY else 0
 
 
-@st.composite
+@composed
 def _plan(draw: Draw, pattern: str, steps: int) -> RoundPlan:
     if pattern == "unforced":
         return RoundPlan(num_drafts=draw(integers(1, steps)), num_correct=-1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.examples import composed, integers, sampled
 from draftproof.properties.strategies.plans import plans
 from draftproof.properties.strategies.profiles import Profile, Size
 from draftproof.properties.values.scenario import Request, RoundPlan
@@ -31,7 +31,7 @@ class Fit(NamedTuple):
     chunk: int
 
 
-@st.composite
+@composed
 def requests(draw: Draw, profile: Profile, size: Size, fit: Fit, count: int) -> tuple[Request, ...]:
     """Draw requests, sometimes alike in all but tokens, so that all end, or all go without drafts, in one step."""
     drawn = tuple(draw(_request(profile, size, fit, index)) for index in range(count))
@@ -66,7 +66,7 @@ def _forced(plan: RoundPlan) -> RoundPlan:
     return replace(plan, num_correct=plan.num_drafts // 2) if plan.num_correct < 0 else plan
 
 
-@st.composite
+@composed
 def _request(draw: Draw, profile: Profile, size: Size, fit: Fit, index: int) -> Request:
     """Draw a request; with `together` the first runs alone, in a graph, and long enough for the others to join it."""
     prompt = _prompt(draw, profile, size, fit, index)

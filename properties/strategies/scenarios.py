@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
-from draftproof.properties.strategies.examples import examples, integers, sampled
+from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
@@ -201,7 +201,7 @@ _RISING = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5))
 _CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 
 
-@st.composite
+@composed
 def _adaptive(draw: Draw, profile: Profile, size: Size, is_by_batch: bool) -> Adaptive | AdaptiveByBatch:
     """Draw a controller that moves within a few rounds."""
     if is_by_batch and not size.controllers:
@@ -224,7 +224,7 @@ def _adaptive(draw: Draw, profile: Profile, size: Size, is_by_batch: bool) -> Ad
     )
 
 
-@st.composite
+@composed
 def _schedule(draw: Draw, profile: Profile, size: Size, count: int, chunk: int) -> Schedule:
     """Draw batches of all requests or of some; of few of them if larger ones get no drafts."""
     few = max(2 if count > 1 else 1, count // 2 if size.captured else 0)

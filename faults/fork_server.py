@@ -40,6 +40,13 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.subjects.process import die_with_parent
 
 OURS = ("draftproof.engine", "draftproof.kernels")
+_IMPORTED = (
+    "torch",
+    "torch.overrides",
+    "torch.utils._python_dispatch",
+    "draftproof.harness.execute",
+    "draftproof.properties.values.probe",
+)
 _TICK = 0.05
 Report = Callable[[TaskResult], None]
 
@@ -197,7 +204,7 @@ def _forked(control: socket.socket, connection: socket.socket) -> int:
 
 def main() -> None:
     """Serve until standard input ends."""
-    for name in ("torch", "torch.overrides", "torch.utils._python_dispatch", "draftproof.properties.values.probe"):
+    for name in _IMPORTED:
         importlib.import_module(name)
     gc.freeze()
     control, running = socket.socket(fileno=0), set[int]()

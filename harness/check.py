@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
-from draftproof.harness.kernel_runs import KernelCalls, kernel_verdict
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.side_by_side import SideBySide
 from draftproof.harness.subject_report import versions_of
@@ -38,6 +37,9 @@ from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.properties.values.subject import Subject, SubjectDeclarationError, require_subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict, worst
+
+if TYPE_CHECKING:
+    from draftproof.harness.kernel_runs import KernelCalls
 
 CASES = Path(".draftproof/cases")
 RUNS = "runs"
@@ -293,6 +295,9 @@ def whole_check(
     of_traces: Checker, scenarios: Iterable[Scenario], calls: KernelCalls, seed: int, device: str, progress: Progress
 ) -> CheckReport:
     """Check scenarios and calls of kernels; without scenarios only kernels."""
+    # It imports torch, which a subject of somebody else may do without.
+    from draftproof.harness.kernel_runs import kernel_verdict
+
     report = of_traces.check(scenarios, seed, progress)
     of_kernels = (kernel_verdict(op, of_op, device) for op, of_op in calls.items())
     contracts = (*(report.contracts if report.examples else ()), *of_kernels)

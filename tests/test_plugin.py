@@ -130,11 +130,13 @@ def properties(path: Path) -> dict[str, str]:
 
 SHARED = """
 import pathlib
+import sys
 from draftproof.properties.values.case import encode, read_case
 
 def test_which(draftproof_scenarios, draftproof_share):
     for number, one in enumerate(draftproof_scenarios):
         pathlib.Path(f"{draftproof_share[0]}-{number}.json").write_text(encode(one))
+    assert "torch" not in sys.modules, "whose subject has none is checked without it"
 """
 
 

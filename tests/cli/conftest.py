@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
-from draftproof.harness import check, kernel_runs
+from draftproof.harness import kernel_runs
 from draftproof.properties.kernels.case import KernelCase
 from draftproof.properties.values.verdict import Verdict
 
 
 @pytest.fixture(autouse=True, scope="session")
 def kernel_calls_judged_once() -> Iterator[None]:
-    drawn, judge, verdicts = cache(kernel_runs.cases), check.kernel_verdict, dict[tuple[str, int, str], Verdict]()
+    drawn, judge, verdicts = cache(kernel_runs.cases), kernel_runs.kernel_verdict, dict[tuple[str, int, str], Verdict]()
 
     def judged(op: str, calls: tuple[KernelCase, ...], device: str) -> Verdict:
         key = (op, id(calls), device)
@@ -24,5 +24,5 @@ def kernel_calls_judged_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel_runs, "cases", drawn)
-        patch.setattr(check, "kernel_verdict", judged)
+        patch.setattr(kernel_runs, "kernel_verdict", judged)
         yield

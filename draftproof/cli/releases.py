@@ -256,7 +256,8 @@ def _show_table(report: ReleaseTable) -> None:
         (part, name, *(str(found[version].verdict) if version in found else "" for version in shown))
         for (part, name), found in cells.items()
     ]
-    screen.show(("part", "contract", *shown), rows)
+    if rows:
+        screen.show(("part", "contract", *shown), rows)
     for row in report.releases:
         for one in row.contracts:
             if one.first is not None:

@@ -136,12 +136,15 @@ class UnderTest(NamedTuple):
         from draftproof.harness.subjects import make_from
         from draftproof.properties.values.subject import require_subject
         from draftproof.subjects.making import EngineMissingError
+        from draftproof.subjects.wheels.modules import WheelImportError
 
         wanted = spec or self.spec()
         if self.choice == BUILT_IN and not wanted.folder:
             return inputs.engine(wanted.device)
         try:
             subject = make_from(wanted)
+        except WheelImportError as error:
+            raise inputs.InputError(f"invalid --subject {self.choice.name!r}: {error}") from error
         except (ImportError, AttributeError) as error:
             if self.choice == BUILT_IN:
                 raise

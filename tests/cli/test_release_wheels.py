@@ -10,6 +10,7 @@ import pytest
 
 import draftproof
 from draftproof.cli.app import run
+from draftproof.subjects.sglang.release import SglangRelease
 from tests.subjects.tiny_sglang import tiny_wheel
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
@@ -77,6 +78,16 @@ def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
 def test_bad_input_is_said(wheels, words, said, capsys):
     assert run(["releases", "--package", "sglang", "--wheels", str(wheels), *words]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_release_whose_module_cannot_be_imported_is_said_in_a_sentence(tmp_path, capsys):
+    wheel = tiny_wheel(tmp_path, "1.0", {WORKER: ("import torch\n", "raise OSError('no device')\n")})
+    try:
+        assert run(["check", "--subject", "sglang-draft", "--set", f"wheel={wheel}", "--draft", "eagle"]) == 2
+    finally:
+        SglangRelease.close_open()
+    why = "sglang.srt.speculative.eagle_worker_v2 cannot be imported whole: OSError: no device"
+    assert capsys.readouterr().err.split() == ["error:", *f"invalid --subject 'sglang-draft': {why}".split()]
 
 
 def test_environments_that_cannot_be_kept_are_2_and_named(tmp_path, capsys):

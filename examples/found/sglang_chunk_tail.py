@@ -1,4 +1,4 @@
-"""SGLang 0.5.14 to 0.5.23: at the end of a prompt's chunk chained layers embed a sampled token.
+"""SGLang 0.5.13 to 0.5.23: at the end of a prompt's chunk chained layers embed a sampled token.
 
 python sglang_chunk_tail.py UNPACKED_WHEEL
 """

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,11 @@ from draftproof.fuzz.releases.table import parted_table
 from draftproof.fuzz.releases.trial import Releases
 from draftproof.fuzz.releases.wheels import unpacked_wheel
 from draftproof.harness.lockstep import evidence
+from draftproof.harness.remote import RemoteSubject
 from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.subject_choice import SubjectChoice
 from draftproof.subjects.sglang.draft_decode import DraftDecode
 from draftproof.subjects.sglang.release import SglangRelease
 from draftproof.subjects.wheels.modules import WheelImportError
@@ -61,12 +65,10 @@ def worker_with(folder: Path, old: str, new: str) -> str:
 
 def test_a_mistake_is_found(tmp_path):
     place = worker_with(tmp_path, "forward_batch.positions.add_(1)", "forward_batch.positions.add_(2)")
-    try:
-        subject = DraftDecode(place)
+    choice = SubjectChoice(name="sglang-draft", python=sys.executable, settings={"wheel": place})
+    with closing(RemoteSubject(choice)) as subject:
         scenarios = fitted(generate(seed_=21, count=3, drafts=("eagle",)), subject.limits)
         firsts = [judge(evidence(subject, scenario)).first for scenario in scenarios]
-    finally:
-        SglangRelease.close_open()
     assert "draft.positions" in [first.contract for first in firsts if first]
 
 

@@ -110,11 +110,14 @@ class _CheckTally:
     broken: list[Answer] = field(default_factory=list)
     drafts: set[str] = field(default_factory=set)
     bins: Counter[str] = field(default_factory=Counter)
+    silent: list[int] = field(default_factory=list)
 
     def add(self, seen: _Examined) -> None:
         for judged, counted, reached in seen.ended:
             self.judgements.append(judged)
             self.counts.append(counted)
+            if not counted.get("scenarios_shown"):
+                self.silent.append(seen.answer.number)
             self.bins.update(reached)
         if seen.answer.outcome not in (Outcome.PASS, Outcome.FAIL):
             self.broken.append(seen.answer)
@@ -168,7 +171,7 @@ class Checker:
         # What was judged: a subject that is asked again may answer otherwise.
         each = [one.channels for one in tally.judgements] or self._declared(listed)
         channels = frozenset().union(*each)
-        not_seen = unseen(total(tally.counts), channels)
+        not_seen = unseen(total(tally.counts), channels, tally.silent)
         runs = _runs(tally, self.work, not_seen)
         drafts = [name for name in ALGORITHMS if name in tally.drafts]
         if self.each is not None:

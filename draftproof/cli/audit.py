@@ -12,7 +12,7 @@ from draftproof.cli import counted, inputs, screen, subjects
 from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
 from draftproof.properties.values.subject_choice import BUILT_IN
-from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen, Simulator
@@ -53,12 +53,8 @@ Metrics = Annotated[
         dir_okay=False,
     ),
 ]
-Page = Annotated[
-    Path | None, typer.Option("--html", help="Write the audit as an HTML file, with a plot.", dir_okay=False)
-]
-SaveLog = Annotated[
-    Path | None, typer.Option("--save-log", help="Write what the subject did as a log.", dir_okay=False)
-]
+Page = Annotated[Path | None, inputs.output("--html", "Write the audit as an HTML file, with a plot.")]
+SaveLog = Annotated[Path | None, inputs.output("--save-log", "Write what the subject did as a log.")]
 Steps = Annotated[
     int | None, typer.Option("--steps", help="Drafts of a round (default: as many as observed, or 4).", min=1, max=64)
 ]
@@ -149,15 +145,12 @@ def audit(
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
     _show(report)
+    pages = list[tuple[str, Path, str]]()
     if html is not None:
         from draftproof.report.html.audit import audit_page
 
-        title = f"{name} draft of {model.resolve().name}"
-        inputs.write_text("--html", html, audit_page(title, report))
-    if report.verdict is None:
-        inputs.write_json(json, report)
-        raise inputs.Ended(EXIT_CODES[Outcome.PASS])
-    inputs.finish(json, report, report.verdict)
+        pages.append(("--html", html, audit_page(f"{name} draft of {model.resolve().name}", report)))
+    inputs.finish(json, report, report.verdict or Outcome.PASS, *pages)
 
 
 def _budgets(prompts: Path, tokens: int) -> list[int]:

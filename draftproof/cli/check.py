@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draftproof.cli import drafts, inputs, screen, subjects
+from draftproof.cli.advice import advice
 from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import NO_LIMITS
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
-ENOUGH = 100
-"""What is advised where fewer generated scenarios were INCONCLUSIVE."""
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
 
@@ -135,9 +134,10 @@ def _inconclusive(report: CheckReport) -> Iterator[str]:
     if report.unseen:
         yield f"Nothing failed, but {'; '.join(report.unseen)}."
     short = [one for one in report.contracts if one.verdict is Outcome.INCONCLUSIVE]
-    if not report.unseen or any(one.name != RUNS for one in short):
-        more = f"use --examples {ENOUGH}" if report.examples < ENOUGH else "try more --examples or another --seed"
-        yield f"This is not a failure: {plural(len(short), 'verdict')} rest on too little. For a conclusion {more}."
+    if report.unseen:
+        short = [one for one in short if one.name != RUNS]
+    if short:
+        yield from advice(short, report.examples)
 
 
 def _lacking(report: CheckReport) -> list[Verdict]:

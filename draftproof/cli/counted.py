@@ -72,7 +72,7 @@ def check_fits(counts: ObservedCounts, path: str, budgets: Sequence[int]) -> Non
     longest = most + len(budgets) * len(counts.accepted)
     if rounds <= most and tokens <= longest:
         return
-    prompts = f"{len(budgets)} prompts of {most} tokens in all (--tokens)"
+    prompts = f"{len(budgets)} prompts with {most} tokens to decode in all, by --tokens,"
     raise inputs.InputError(
         f"{path}: invalid counts, {rounds} rounds with {accepted} accepted drafts, which emit {tokens} tokens: expected"
         f" those of --prompts, at most {most} rounds and {longest} tokens, as {prompts} have; was anything else served?"

@@ -168,8 +168,9 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
 
 
 def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool) -> None:
-    """Print a row for each draft: how much of it ran, what became of its drafts, and, if asked for, its own counts."""
-    columns = ("draft", "scenarios", "rounds", "own +/-", "forced +/-", *(["counted"] if with_counts else []))
+    """Print a row for each draft: how much of it ran, what its drafts were by the script, and its counts, if asked."""
+    by_script = ("own +/- by script", "forced +/- by script")
+    columns = ("draft", "scenarios", "rounds", *by_script, *(["counted"] if with_counts else []))
     rows = []
     for name, counts in drafts.items():
         accepted, rejected = counts["own_accepted"], counts["own_rejected"]

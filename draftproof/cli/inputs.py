@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar, cast
 
 import typer
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from draftproof.properties.values.base import Value
     from draftproof.properties.values.subject import Subject
 
+_UNWRITTEN = 2
+"""The exit code of a PASS whose files could not be written."""
 LISTED = 12
 """A message lists more names than this only if none of them is near."""
 Name = TypeVar("Name", bound=str)
@@ -39,17 +42,23 @@ class InputError(DraftproofError, ValueError):
     """The user's input cannot be used; the message names it and says what was expected."""
 
 
-def _writable(path: Path | None) -> Path | None:
-    """Validate now, before any work is done. Raises InputError."""
-    if path is not None and not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InputError(f"invalid --json '{path}': expected a file in an existing directory that can be written")
-    return path
+def output(option: str, what: str) -> Any:
+    """Return an option for a file that a command writes at its end: tried now, before any work is done."""
+
+    def tried(path: Path | None) -> Path | None:
+        from draftproof.properties.values.files import require_writable
+
+        try:
+            if path is not None:
+                require_writable(path)
+        except OSError as error:
+            raise InputError(f"invalid {option} '{path}': it cannot be written: {error.strerror}") from None
+        return path
+
+    return typer.Option(option, help=what, dir_okay=False, callback=tried)
 
 
-Json = Annotated[
-    Path | None,
-    typer.Option("--json", help="Also write the result to this file, as JSON.", dir_okay=False, callback=_writable),
-]
+Json = Annotated[Path | None, output("--json", "Also write the result to this file, as JSON.")]
 
 
 def factory_name(name: str) -> str:
@@ -130,10 +139,19 @@ class Ended(Exception):
         super().__init__(f"ended with exit code {code}")
 
 
-def finish(path: Path | None, report: Value, verdict: Outcome) -> NoReturn:
-    """Write a result as JSON if a file was named, and end with the code of the verdict. Raises InputError and Ended."""
-    write_json(path, report)
-    raise Ended(EXIT_CODES[verdict])
+def finish(path: Path | None, report: Value, verdict: Outcome, *more: tuple[str, Path, str]) -> NoReturn:
+    """Write a result as JSON if a file was named, and `more` (option, file, text); end with the code of the verdict.
+
+    Where a file cannot be written that is said, and only a PASS becomes wrong usage. Raises Ended.
+    """
+    code = EXIT_CODES[verdict]
+    for write in (*(partial(write_text, *one) for one in more), partial(write_json, path, report)):
+        try:
+            write()
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = code or _UNWRITTEN
+    raise Ended(code)
 
 
 def write_json(path: Path | None, report: Value) -> None:

@@ -60,7 +60,7 @@ Part = Annotated[
     list[str] | None,
     typer.Option("--part", help="Only this part of the package; may be repeated (default: all).", metavar="NAME"),
 ]
-Markdown = Annotated[Path | None, typer.Option("--md", help="Write the table as Markdown.", dir_okay=False)]
+Markdown = Annotated[Path | None, inputs.output("--md", "Write the table as Markdown.")]
 Examples = Annotated[int, typer.Option("--examples", min=1, help="With --model: scenarios of each draft.")]
 
 
@@ -111,12 +111,11 @@ def releases(
             report = table(seen, wanted, scenarios, _tell_row)
         arguments |= {} if cases else options.arguments
     _show_table(report)
-    if md is not None:
-        inputs.write_text("--md", md, markdown(report))
     given = _given(subject, settings, environments, timeout, wheels)
     again = command("releases", *(cases or ()), package=package, versions=",".join(wanted), **arguments, **given)
     screen.line(f"{report.verdict}. Again: {again}", "bold")
-    inputs.finish(json, report, report.verdict)
+    pages = [("--md", md, markdown(report))] if md is not None else []
+    inputs.finish(json, report, report.verdict, *pages)
 
 
 def bisect(

@@ -45,7 +45,7 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
         return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"
     if outcome is Outcome.INCONCLUSIVE and result.covered is not None:
         seen, played = result.covered
-        why = f"the counts are of {seen} tokens, and the prompts have {played}"
+        why = f"the engine counted {seen} tokens in its rounds, and a right one has {played} after these prompts"
         return f"{told}: as many as there should be, but {why}: other prompts, other --tokens, or rounds without drafts"
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{told}: no difference that {result.prompts} prompts could show, but {off}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from draftproof.properties.values.observed import BatchRow, TokenIds
 from draftproof.properties.values.trace import Trace
 
+_LISTED = 8
 _NUMBERS = ("accept.correct_len", "total.rounds", "total.drafts", "total.accepted")
 _TOKENS = ("round.drafts", "propose.tokens")
 OF_DRAFTS = frozenset({*_NUMBERS, *_TOKENS, "accept.index", "round.rows", "verify.ids"})
@@ -36,8 +37,11 @@ class Unseen(NamedTuple):
     told: tuple[str, ...] = ()
 
 
-def unseen(counted: Mapping[str, int], channels: frozenset[str]) -> Unseen:
-    """Return what was not seen of the scenarios that were counted, by a subject that reports these channels."""
+def unseen(counted: Mapping[str, int], channels: frozenset[str], silent_at: Sequence[int] = ()) -> Unseen:
+    """Return what was not seen of the scenarios that were counted, by a subject that reports these channels.
+
+    `silent_at` are the numbers of those that showed nothing.
+    """
     scenarios, drafts = counted.get("scenarios", 0), channels & OF_DRAFTS
     if not scenarios:
         return Unseen()
@@ -45,7 +49,7 @@ def unseen(counted: Mapping[str, int], channels: frozenset[str]) -> Unseen:
     silent, textless = (scenarios - counted.get(name, 0) for name in ("scenarios_shown", "texts_shown"))
     if silent:
         missing.append(f"scenarios_shown >= {scenarios}")
-        told.append(f"{silent} of {scenarios} scenarios showed nothing")
+        told.append(f"{silent} of {scenarios} scenarios showed nothing{_numbered(silent_at)}")
     elif 0 < textless < scenarios:
         missing.append(f"texts_shown >= {scenarios}")
         told.append(f"{textless} of {scenarios} scenarios showed no text, and others did")
@@ -53,6 +57,15 @@ def unseen(counted: Mapping[str, int], channels: frozenset[str]) -> Unseen:
         missing += ["drafts_seen >= 1"] * bool(drafts)
         told.append("no draft was seen, so nothing is said of drafting")
     return Unseen(tuple(missing), tuple(told))
+
+
+def _numbered(numbers: Sequence[int]) -> str:
+    """Return which scenarios showed nothing, and what can be done about it."""
+    if not numbers:
+        return ""
+    listed = ", ".join(map(str, numbers[:_LISTED])) + (", .." if len(numbers) > _LISTED else "")
+    which = f"{'number' if len(numbers) == 1 else 'numbers'} {listed}, from 0"
+    return f" ({which}): channels() has to name what run() reports there, and limits what it cannot run"
 
 
 def shown_in_part(each: Iterable[tuple[frozenset[str], frozenset[str]]]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -22,6 +23,18 @@ def write_whole(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def require_writable(path: Path) -> None:
+    """Raise OSError where a file could not be written now; leaves nothing behind, and no folder."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    folder = path.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    handle, name = tempfile.mkstemp(dir=folder, prefix=".draftproof-", suffix=".new")
+    os.close(handle)
+    Path(name).unlink()
 
 
 def _umask() -> int:

@@ -91,7 +91,7 @@ def test_counts_of_one_pass_over_the_prompts_are_asked_for(
     code, report = files.audit(*common, files.write("third.json", [third]))
     assert (code, report["verdict"], report["rounds"]) == (125, "INCONCLUSIVE", expected["rounds"])
     assert report["observed_rounds"] == third["drafts"]
-    assert f"the counts are of {third['drafts'] + sum(third['accepted'])} tokens, and the prompts" in report["says"]
+    assert f"the engine counted {third['drafts'] + sum(third['accepted'])} tokens in its rounds" in report["says"]
     shown = f"{expected['rounds']} rounds expected after 12 prompts; {third['drafts']} observed"
     assert shown in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from draftproof.cli.advice import advice
 from draftproof.cli.check import show
 from draftproof.cli.subjects import UnderTest
 from draftproof.harness.check import CheckFinding, CheckReport
@@ -103,11 +104,23 @@ def test_scenarios_that_showed_nothing_are_told(capsys):
     assert capsys.readouterr().out.splitlines()[-2] == f"Nothing failed, but {told}."
 
 
-@pytest.mark.parametrize(("examples", "told"), [(7, "use --examples 100"), (100, "try more --examples")])
-def test_inconclusive_is_said_to_be_no_failure(examples: int, told: str, capsys):
-    short = [verdict(name, Outcome.INCONCLUSIVE, missing=("x >= 1",)) for name in ("runs", "draft.ids")]
-    few = msgspec.structs.replace(report(*short, outcome=Outcome.INCONCLUSIVE), examples=examples)
+@pytest.mark.parametrize(("examples", "advised"), [(7, 30), (12, 50), (240, 730)])
+def test_inconclusive_says_what_was_lacking_and_how_many_scenarios_most_likely_have_it(
+    examples: int, advised: int, capsys
+):
+    names = ("runs", "draft.ids", "verify.ids")
+    short = [verdict(name, Outcome.INCONCLUSIVE, missing=("rare_thing >= 1",)) for name in names]
+    short = [msgspec.structs.replace(one, scenarios=examples) for one in short]
+    tied = verdict("output.lossless", Outcome.INCONCLUSIVE, missing=("token_ties <= 20 per 1000 tokens",))
+    few = msgspec.structs.replace(report(*short, tied, outcome=Outcome.INCONCLUSIVE), examples=examples)
     show(few, 1.0, "draftproof check", {}, verbose=False)
-    line = capsys.readouterr().out.splitlines()[-2]
-    assert line.startswith("This is not a failure: 2 verdicts rest on too little.")
-    assert told in line
+    *_, meaning, lacking, more, ties, _last = capsys.readouterr().out.splitlines()
+    assert meaning == "This is not a failure: 4 verdicts rest on too little."
+    assert lacking == f"None of {examples} scenarios had rare_thing (runs and 2 more)."
+    assert more.startswith(f"For a conclusion use --examples {advised}, which has each of these most likely")
+    assert ties == "More examples hardly help where token_ties <= 20 per 1000 tokens is asked for (output.lossless)."
+
+
+def test_what_few_scenarios_were_judged_for_takes_as_many_more():
+    one = msgspec.structs.replace(verdict("runs.mtp", Outcome.INCONCLUSIVE, missing=("accept_all >= 1",)), scenarios=2)
+    assert any("--examples 120," in told for told in advice([one], 20))

@@ -1,0 +1,50 @@
+"""What an INCONCLUSIVE check lacked, and how many scenarios would most likely show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from draftproof.properties.values.verdict import Verdict
+from draftproof.report.html.words import plural
+
+LISTED = 6
+"""Counts that are named; --verbose has all."""
+_AT_LEAST = re.compile(r"(\w+) >= \d+")
+
+
+def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
+    """Yield what these verdicts lack of so many scenarios, and what helps.
+
+    A count that no scenario had, of n that were judged, has a share of one in n + 2 (the rule of succession). Three
+    times n + 2 scenarios have one of that share in 95 of 100 checks.
+    """
+    lacking = dict[str, list[str]]()
+    others, needed = dict[str, list[str]](), examples
+    for one in short:
+        for missing in one.missing:
+            count = _AT_LEAST.fullmatch(missing)
+            (lacking if count else others).setdefault(count[1] if count else missing, []).append(one.name)
+            if count:
+                needed = max(needed, _needed(one.scenarios, examples))
+    yield f"This is not a failure: {plural(len(short), 'verdict')} rest on too little."
+    if lacking:
+        yield f"None of {plural(examples, 'scenario')} had {_listed(lacking)}."
+        more = -(-needed // 10) * 10
+        yield f"For a conclusion use --examples {more}, which has each of these most likely; a rare one may take more."
+    for missing, names in others.items():
+        yield f"More examples hardly help where {missing} is asked for ({', '.join(names[:LISTED])})."
+
+
+def _needed(judged: int, examples: int) -> int:
+    """Return how many scenarios of the check most likely show what none of those that were judged had."""
+    share = judged / examples if judged else 1.0
+    return round(3 * ((judged or examples) + 2) / share)
+
+
+def _listed(lacking: dict[str, list[str]]) -> str:
+    """Return counts, those that most verdicts lack first, each with one of them."""
+    ordered: Iterable[tuple[str, list[str]]] = sorted(lacking.items(), key=lambda one: -len(one[1]))
+    told = [f"{name} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})" for name, names in ordered]
+    more = len(told) - LISTED
+    return ", ".join(told[:LISTED]) + (f" or {more} more (--verbose has them)" if more > 0 else "")

@@ -68,8 +68,8 @@ def test_make_knows_the_targets(line: str):
 
 
 @pytest.mark.parametrize(("page", "code"), PYTHON)
-def test_python_runs(page: str, code: str, tmp_path: Path):
-    done = run([sys.executable, "-P", "-c", code], tmp_path)
+def test_python_runs(page: str, code: str, tmp_path: Path, warm: Warm):
+    done = warm.run([sys.executable, "-P", "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
 
 

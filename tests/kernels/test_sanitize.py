@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.warm import Warm
+
 HERE = Path(__file__).resolve().parent
 _SPEC = importlib.util.spec_from_file_location("draftproof_sanitize", HERE / "sanitize.py")
 assert _SPEC is not None
@@ -63,11 +65,10 @@ def test_only_what_is_listed_with_a_reason_is_explained(tmp_path):
     assert all(reason for reason in sanitize.explained().values())
 
 
-def test_contracts_run_and_a_missing_sanitizer_is_told(tmp_path):
-    def run(script: str, *words: str, path: str = "/nowhere") -> subprocess.CompletedProcess[str]:
+def test_contracts_run_and_a_missing_sanitizer_is_told(tmp_path, warm: Warm):
+    def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", str(HERE / script), *words]
-        environment = {"PATH": path, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+        return warm.run(command, PATH="/nowhere", PYTHONPATH=":".join(sys.path))
 
     done = run("sanitized.py", "--device", "cpu", "--examples", "2", "--only", "replay_commit")
     assert (done.returncode, done.stdout) == (0, "replay_commit: PASS\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from draftproof.harness.workers.journal import JournalEntry
-from draftproof.harness.workers.messages import Answer, AnyOrder, Place
+from draftproof.harness.workers.messages import Answer, AnyOrder, BoundOrder, Place
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.verdict import Outcome
 
@@ -34,10 +34,13 @@ class WorkerEnd(NamedTuple):
         """True if the worker got to its order at all: one whose device broke in the order before does not."""
         return self.entry is not None or self.how != f"exit {BROKEN_DEVICE}"
 
-    @property
-    def is_doubtful(self) -> bool:
-        """True if the order need not be what ended the worker: a second worker tells."""
-        return self.entry is None or self.how in OUTSIDE or (self.how == MEMORY and self.ran > 0)
+    def is_doubtful(self, order: AnyOrder) -> bool:
+        """Return whether the order need not be what ended the worker: a second worker tells.
+
+        A kernel may die of what another one wrote over in the same process.
+        """
+        of_before = self.ran > 0 and (self.how == MEMORY or isinstance(order, BoundOrder))
+        return self.entry is None or self.how in OUTSIDE or of_before
 
     def verdict(self, order: AnyOrder, *, again: bool) -> Answer:
         """Return what the end means for an order; `again`: it was tried before, with a like end.

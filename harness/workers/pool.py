@@ -294,7 +294,7 @@ class Pool:
         """Try an order again, or say what became of it."""
         if not end.is_begun:
             self._queue.appendleft(task)
-        elif end.is_doubtful and not task.fresh:
+        elif end.is_doubtful(task.order) and not task.fresh:
             self._queue.appendleft(_Task(task.ticket, task.order, fresh=True))
         else:
             answer = msgspec.structs.replace(end.verdict(task.order, again=task.fresh), worker=index)

@@ -188,6 +188,7 @@ def dflash_correct_drafts_and_bonus(
     "sglang.srt.mem_cache.memory_pool",
     layout={"k_pool": "012", "v_pool": "012", "src": "0", "dst": "0"},
     invalid={"src": None, "dst": None},
+    draws={"missing": False},
     cannot="every index must exist; rows of keys and of values are packed",
 )
 def copy_all_layer_kv_cache_tiled(kernel: Any, k_pool: Tensor, v_pool: Tensor, src: Tensor, dst: Tensor) -> None:

@@ -22,7 +22,7 @@ from draftproof.faults.patched_sources import write_copy
 from draftproof.harness.execute import kind_of
 from draftproof.harness.workers.ends import DEADLINE, WorkerEnd
 from draftproof.harness.workers.journal import SIZE, Journal, JournalEntry, read
-from draftproof.harness.workers.messages import Answer, Order, Place, SubjectSpec
+from draftproof.harness.workers.messages import Answer, BoundOrder, Order, Place, SubjectSpec
 from draftproof.harness.workers.pool import LEAST_DEADLINE, UNCALIBRATED, Pool
 from draftproof.harness.workers.worker import BROKEN_DEVICE, OWN_ERROR
 from draftproof.properties.values.observed import LaunchRecord
@@ -407,10 +407,14 @@ def test_what_an_end_means(scenario: Scenario) -> None:
     assert _end("SIGSEGV", "reference").verdict(order, again=False).outcome is Outcome.CRASH
     assert not _end(f"exit {BROKEN_DEVICE}", "").is_begun
     assert _end(f"exit {BROKEN_DEVICE}").is_begun
-    doubtful = [_end(how).is_doubtful for how in ("SIGKILL", "SIGTERM", "SIGSEGV", "memory")]
+    doubtful = [_end(how).is_doubtful(order) for how in ("SIGKILL", "SIGTERM", "SIGSEGV", "memory")]
     assert doubtful == [True, True, False, False]
-    assert _end("memory", ran=1).is_doubtful
-    assert _end("SIGSEGV", "").is_doubtful
+    assert _end("memory", ran=1).is_doubtful(order)
+    assert _end("SIGSEGV", "").is_doubtful(order)
+    # Of a kernel, what ran before in that process may have written over its memory.
+    kernel = BoundOrder(number=1, implementation="module:name")
+    doubtful = [_end("SIGABRT", ran=ran).is_doubtful(one) for one in (order, kernel) for ran in (0, 1)]
+    assert doubtful == [False, False, False, True]
 
 
 def test_a_pool_has_workers(tmp_path: Path) -> None:

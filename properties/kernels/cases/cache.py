@@ -34,14 +34,14 @@ def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
 
 
 @calls(ring_and_floats)
-def kv_move(draw: Draw, dtype: torch.dtype) -> Arguments:
-    """Draw sources and targets that overlap, and rows where either does not exist."""
+def kv_move(draw: Draw, dtype: torch.dtype, missing: bool = True) -> Arguments:
+    """Draw sources and targets that overlap, and with `missing` rows where either does not exist."""
     tokens, heads, *widths, extra = bf.distinct(draw, 5)
     k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
-    wild = st.sampled_from((*bf.WILD, size))
-    targets = [draw(st.one_of(st.just(t), st.just(t), wild)) for t in draw(st.permutations(range(size)))[:tokens]]
-    sources = [draw(st.one_of(st.integers(0, size - 1), st.integers(0, size - 1), wild)) for _ in range(tokens)]
+    wild = (st.sampled_from((*bf.WILD, size)),) if missing else ()
+    targets = [draw(st.one_of(st.just(t), st.just(t), *wild)) for t in draw(st.permutations(range(size)))[:tokens]]
+    sources = [draw(st.one_of(st.integers(0, size - 1), st.integers(0, size - 1), *wild)) for _ in range(tokens)]
     return {
         "k_pool": bf.given(draw, (size, heads, k_width), dtype),
         "v_pool": bf.given(draw, (size, heads, v_width), dtype),

@@ -103,11 +103,12 @@ lint: .venv/lint types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-# mypy cannot follow the folder mapping of an editable installation, so it reads a regular one.
+# mypy cannot follow the folder mapping of an editable installation, so it reads a regular one. That is made anew each
+# time, with whatever mypy would have kept.
 types: .venv/lint
 	rm -rf build/types build/lib build/bdist.*
 	$(PIP_INSTALL) --no-deps --no-build-isolation --target build/types .
-	cd build/types && ../../.venv/bin/mypy --config-file ../../pyproject.toml -p draftproof
+	cd build/types && ../../.venv/bin/mypy --cache-dir=/dev/null --config-file ../../pyproject.toml -p draftproof
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x .venv/bin/python || $(PYTHON) -m venv .venv

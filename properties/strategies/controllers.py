@@ -34,7 +34,7 @@ def by_batch(draw: st.DrawFn) -> AdaptiveByBatch:
             candidates=candidates,
             down=0.0 if is_exact else draw(sampled((0.0, -0.25, 0.5))),
             up=0.0 if is_exact else draw(sampled((0.0, -0.25, 0.25))),
-            ceiling=draw(sampled((0.5, 0.0, 0.5, 1.0, 0.5))),
+            ceiling=draw(sampled((0.5, 0.0, 0.5, 0.5, 1.0, 0.5))),
         )
         for batch, candidates in table
     )

@@ -72,7 +72,9 @@ _DYNAMIC = (
     _ADAPTIVE._replace(
         name="adaptive_oversized", pattern="rising", hybrid=True, requests=3, together=True, shape="oversized", share=2
     ),
-    _ADAPTIVE._replace(name="adaptive_draft_batch", pattern="rising", draft_batch=True),
+    _ADAPTIVE._replace(
+        name="adaptive_draft_batch", requests=3, pattern="rising", together=True, draft_batch=True, share=2
+    ),
     _ADAPTIVE._replace(name="adaptive_limits", pattern="rising", hybrid=True, limits=True),
     Profile(
         "draft_batch", requests=3, steps=2, graphs=True, pattern="partial", together=True, hybrid=True, draft_batch=True

@@ -61,7 +61,7 @@ mutation: $(READY)
 	$(BIN) -m draftproof.faults.tiny_checkpoints .draftproof/tiny --mtp-layers 2 >/dev/null
 	$(BIN) -m draftproof.faults.mutation --json .draftproof/mutation.json --md docs/mutation.md \
 		$(foreach name,llama qwen3 qwen3-next qwen3.5-moe glm4-moe deepseek-v3 deepseek-lite mimo step3p5,--model .draftproof/tiny/$(name)) \
-		$(foreach name,dflash eagle3 eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
+		$(foreach name,dflash eagle3 eagle3-unlisted eagle3-speculators,--draft-model .draftproof/tiny/$(name)) $(ARGS)
 
 # The adapter of vLLM on a release of it, in an environment that is made once (on a CPU, ten minutes and 3 GB).
 VLLM ?= 0.32.0

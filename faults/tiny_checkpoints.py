@@ -11,13 +11,14 @@
 | deepseek-v3 | DeepseekV3ForCausalLM | 2 |
 | deepseek-lite | DeepseekV3ForCausalLM, whose queries have no latent and whose projections have biases | none |
 | qwen3-next | Qwen3NextForCausalLM | 1, as `mtp.*` |
-| qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are stored as one tensor | 1, as `mtp.*` |
+| qwen3.5-moe | Qwen3_5MoeForCausalLM, whose experts are one tensor, those of `mtp.*` apart | 1, as `mtp.*` |
 | mimo | MiMoForCausalLM, a Qwen2 model | 2, as `model.mtp_layers.*` |
 | step3p5 | Step3p5ForCausalLM, of full attention | 3, with an embedding and a head of their own |
 | qwen3 | Qwen3ForCausalLM | none |
 | llama | LlamaForCausalLM of llama3's RoPE, with half of the others' layers: a standalone draft | none |
 | dflash | MuseGlimmerAssistantModel, a DFlash draft | |
 | eagle3 | an EAGLE-3 head as SafeAILab writes it, of a width, an embedding and a vocabulary of its own | |
+| eagle3-unlisted | the same, but that its config.json lists no layers of the target | |
 | eagle3-speculators | an EAGLE-3 head as `speculators` writes it: a Qwen3 layer, with all sizes of the target | |
 
 Every draft goes with every target, but for dflash and EAGLE-3 with llama, which has no third layer. All targets share
@@ -147,6 +148,8 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
         ("qwen3.5-moe", "Qwen3_5MoeForCausalLM", QWEN3_5_MOE),
     ):
         target = write(model(architecture, fields), directory / name, shared)
+        if fields is QWEN3_5_MOE:
+            stack_experts(target)
         one = model(architecture, fields, num_hidden_layers=1, layer_types=["full_attention"])
         add_mtp_of_qwen(target, one, shared)
     add_mtp_of_mimo(write(model("Qwen2ForCausalLM", SIZES), directory / "mimo", shared), shared, 2)
@@ -156,7 +159,9 @@ def write_all(directory: Path, seed: int, mtp_layers: int) -> None:
     write(model("MuseGlimmerAssistantModel", DFLASH), directory / "dflash", shared)
     head = {"draft_vocab_size": EAGLE3_VOCAB, "target_hidden_size": SIZES["hidden_size"]}
     ours = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 0]}, "hidden_size": EAGLE3_WIDTH}
-    write_eagle3({"architectures": ["LlamaForCausalLM"], **EAGLE3, **head, **ours}, directory / "eagle3", shared)
+    plain = {"architectures": ["LlamaForCausalLM"], **EAGLE3, **head}
+    write_eagle3({**plain, **ours}, directory / "eagle3", shared)
+    write_eagle3({**plain, "hidden_size": EAGLE3_WIDTH}, directory / "eagle3-unlisted", shared)
     layer = {**EAGLE3, "hidden_size": SIZES["hidden_size"], "model_type": "qwen3"}
     theirs = {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "norm_before_residual": True}
     theirs |= {"eagle_aux_hidden_state_layer_ids": [3, 1], "transformer_layer_config": layer}
@@ -203,6 +208,25 @@ def add_mtp_of_qwen(directory: Path, layer: PreTrainedModel, shared: dict[str, T
     names = [f"mtp.{name}.weight" for name in ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")]
     joint = _joint(names, shared["model.norm.weight"])
     _add(directory, {**tensors, **{name: x - 1 if x.dim() == 1 else x for name, x in joint.items()}})
+
+
+def stack_experts(directory: Path) -> None:
+    """Store the experts of each layer as one tensor, gates above ups, as they are published."""
+    stored = load_file(directory / "model.safetensors")
+    of_expert = re.compile(r"(.*\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
+    parts: dict[str, dict[str, dict[int, Tensor]]] = {}
+    kept: dict[str, Tensor] = {}
+    for name, x in stored.items():
+        if found := of_expert.fullmatch(name):
+            parts.setdefault(found[1], {}).setdefault(found[3], {})[int(found[2])] = x
+        else:
+            kept[name] = x.clone()
+    for prefix, by_part in parts.items():
+        gate, up, down = (
+            torch.stack([by_part[part][i] for i in sorted(by_part[part])]) for part in ("gate", "up", "down")
+        )
+        kept |= {f"{prefix}.gate_up_proj": torch.cat((gate, up), dim=1), f"{prefix}.down_proj": down}
+    save_file(kept, directory / "model.safetensors", metadata={"format": "pt"})
 
 
 def add_mtp_of_mimo(directory: Path, shared: dict[str, Tensor], count: int, sizes: dict[str, Any] = SIZES) -> None:

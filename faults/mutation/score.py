@@ -98,7 +98,8 @@ def phases_of(path: str) -> tuple[str, ...]:
     if path.startswith("kernels/triton"):
         return ("interpreted",)
     if path.startswith("kernels/"):
-        return ("kernels", "probes", "models")
+        others = ("kernels", "probes", "models")
+        return others if path.startswith("kernels/eager") else ("interpreted", *others)
     return ("probes", "models") if path.startswith(("engine/models/", "engine/drafts/")) else ("probes",)
 
 

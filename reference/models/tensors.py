@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from draftproof.errors import CheckpointError
 from draftproof.properties.values.checkpoint_config import read_object
+from draftproof.reference.models.stacked import stacked_shapes, unstacked
 
 Shapes = dict[str, tuple[int, ...]]
 SINGLE = "model.safetensors"
@@ -37,10 +38,11 @@ def read_tensors(
 
     `optional` ones may be absent; any other tensor in the files that is not `ignored` and has none of the
     `ignored_prefixes` is an error, since a weight that nobody reads (a bias, a further layer) means that the model is
-    not the one computed.
+    not the one computed. Experts that are stored as one tensor are named, and returned, one by one.
     """
     location = _locate(Path(directory))
-    expected = {**shapes, **(optional or {})}
+    shapes, optional = stacked_shapes(shapes, location), stacked_shapes(optional or {}, location)
+    expected = {**shapes, **optional}
     missing = sorted(shapes.keys() - location.keys())
     if missing:
         raise CheckpointError(f"{directory}: tensor {missing[0]} is missing ({len(missing)} missing in all)")
@@ -54,7 +56,7 @@ def read_tensors(
     tensors: dict[str, torch.Tensor] = {}
     for path in sorted(set(wanted.values())):
         tensors |= _read_file(path, [name for name, where in wanted.items() if where == path], expected)
-    return {name: tensor if name in _WHOLE else tensor.to(dtype) for name, tensor in tensors.items()}
+    return unstacked({name: tensor if name in _WHOLE else tensor.to(dtype) for name, tensor in tensors.items()})
 
 
 def tensor_names(directory: str | Path) -> frozenset[str]:

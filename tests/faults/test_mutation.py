@@ -208,6 +208,8 @@ def test_kernels_are_held_to_the_contracts_of_what_is_in_their_file():
     assert ops_of("kernels/triton_cache.py", sources) == ("kv_move", "kv_write")
     assert len(ops_of("kernels/triton_common.py", sources)) > 20
     assert phases_of("kernels/triton_cache.py") == ("interpreted",)
+    assert phases_of("kernels/registry.py")[0] == "interpreted"
+    assert "interpreted" not in phases_of("kernels/eager_cache.py")
 
 
 def test_mutants_are_noticed_and_survive(server: ForkServer):

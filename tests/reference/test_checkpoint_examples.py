@@ -32,7 +32,8 @@ LAYERS = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny")
     write_all(path, 2, 3)
-    assert {entry.name for entry in path.iterdir()} == {*LAYERS, "dflash", "eagle3", "eagle3-speculators"}
+    heads = {"dflash", "eagle3", "eagle3-speculators", "eagle3-unlisted"}
+    assert {entry.name for entry in path.iterdir()} == {*LAYERS, *heads}
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from draftproof.properties.values.base import Value
@@ -35,7 +36,7 @@ EXIT_CODES = {
 _SEVERITY = tuple(Outcome)
 
 
-def worst(outcomes: list[Outcome]) -> Outcome:
+def worst(outcomes: Sequence[Outcome]) -> Outcome:
     """Return the worst of them; neutral ones count only if there is nothing else, and then nothing was checked."""
     judged = [outcome for outcome in outcomes if outcome not in (Outcome.SKIP, Outcome.ABSENT)]
     return min(judged, key=_SEVERITY.index) if judged else Outcome.INCONCLUSIVE

@@ -1,7 +1,7 @@
 """Experts that a checkpoint stores as one tensor for all, under the names that they have one by one.
 
-`X` experts of width `F`, hidden size `D`: `experts.gate_up_proj` is [X, 2F, D], gates above ups, and
-`experts.down_proj` [X, D, F], as transformers' Qwen3.5 has them (its `Qwen3_5MoeExperts`).
+The tensor `experts.gate_up_proj` is [X, 2F, D], gates above ups, and `experts.down_proj` [X, D, F], as transformers'
+Qwen3.5 has them (its `Qwen3_5MoeExperts`). Shapes: `X` experts, `F` intermediate width, `D` hidden size.
 """
 
 from __future__ import annotations

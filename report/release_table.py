@@ -45,8 +45,8 @@ def _of(found: Mapping[str, Sequence[Held]], versions: Sequence[str]) -> list[st
     said = []
     for version in versions:
         verdicts = [one.verdict for one in found.get(version, ())]
-        judged = [one for one in verdicts if one not in (Outcome.SKIP, Outcome.ABSENT)]
-        said.append(str(worst(judged) if judged else verdicts[0]) if verdicts else "")
+        judged = any(one not in (Outcome.SKIP, Outcome.ABSENT) for one in verdicts)
+        said.append(str(worst(verdicts) if judged else verdicts[0]) if verdicts else "")
     return said
 
 

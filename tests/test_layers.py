@@ -38,6 +38,8 @@ def test_the_layers_together_are_all_tests():
 def test_ci_runs_all_of_them():
     commands = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
     assert {"make test", "make test-slow"} <= set(commands)
+    assert "make vllm" in (ROOT / ".ci/vllm").read_text(encoding="utf-8").splitlines()
+    assert any("make vllm" in command for command in commands)
 
 
 @cache

@@ -29,7 +29,7 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
                 needed = max(needed, _needed(one.scenarios, examples))
     yield f"This is not a failure: {plural(len(short), 'verdict')} rest on too little."
     if lacking:
-        yield f"None of {plural(examples, 'scenario')} had {_listed(lacking)}."
+        yield f"Of {plural(examples, 'scenario')} none that they judge had {_listed(lacking)}."
         more = -(-needed // 10) * 10
         yield f"For a conclusion use --examples {more}, which has each of these most likely; a rare one may take more."
     for missing, names in others.items():

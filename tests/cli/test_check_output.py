@@ -116,7 +116,7 @@ def test_inconclusive_says_what_was_lacking_and_how_many_scenarios_most_likely_h
     show(few, 1.0, "draftproof check", {}, verbose=False)
     *_, meaning, lacking, more, ties, _last = capsys.readouterr().out.splitlines()
     assert meaning == "This is not a failure: 4 verdicts rest on too little."
-    assert lacking == f"None of {examples} scenarios had rare_thing (runs and 2 more)."
+    assert lacking == f"Of {examples} scenarios none that they judge had rare_thing (runs and 2 more)."
     assert more.startswith(f"For a conclusion use --examples {advised}, which has each of these most likely")
     assert ties == "More examples hardly help where token_ties <= 20 per 1000 tokens is asked for (output.lossless)."
 

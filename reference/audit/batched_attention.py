@@ -49,7 +49,11 @@ def heads(x: Tensor, weights: Weights, config: Any, positions: Tensor) -> Heads:
     """Return what grouped-query attention is made of."""
     size = head_size(config)
     q, k, v = (project_heads(x, weights, name, size, config.rms_norm_eps) for name in "qkv")
-    return Heads(*(turned_first(part, config.rope_parameters, positions) for part in (q, k)), v)
+    return Heads(*_both_turned(q, k, config.rope_parameters, positions), v)
+
+
+def _both_turned(q: Tensor, k: Tensor, rope: RopeParameters, positions: Tensor) -> tuple[Tensor, Tensor]:
+    return turned_first(q, rope, positions), turned_first(k, rope, positions)
 
 
 def turned_first(x: Tensor, rope: RopeParameters, positions: Tensor) -> Tensor:
@@ -102,7 +106,7 @@ def _gated_heads(x: Tensor, weights: Weights, config: Any, positions: Tensor) ->
     q, k, v = (project(x, weights, f"{name}_proj").unflatten(-1, (-1, config.head_dim)) for name in "qkv")
     norms = (1 + weights[f"self_attn.{name}_norm.weight"] for name in "qk")
     q, k = (rms_norm(part, norm, config.rms_norm_eps) for part, norm in zip((q, k), norms, strict=True))
-    return Heads(*(turned_first(part, config.rope_parameters, positions) for part in (q, k)), v)
+    return Heads(*_both_turned(q, k, config.rope_parameters, positions), v)
 
 
 def _out(attended: Tensor, _x: Tensor, weights: Weights) -> Tensor:

@@ -8,6 +8,7 @@ A row of a longer float pass can differ in its last bit from that of a shorter o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,9 @@ class RememberingTarget:
 
 
 def load(
-    model: Checkpoint, draft: Draft, memo: Memo, dtype: torch.dtype = torch.float64
+    model: Checkpoint, draft: Draft, memo: Memo, dtype: torch.dtype = torch.float64, nudge: int = 0
 ) -> tuple[RememberingTarget, ReferenceDraft]:
-    """Read both, to compute in `dtype`.
+    """Read both, to compute in `dtype`; with a `nudge`, from 1 up, the target rounds otherwise for each.
 
     Raises CheckpointError, and ValueError if the scenario's vocabulary is not the model's.
     """
@@ -89,12 +90,22 @@ def load(
             f"invalid model.vocab {model.vocab}: expected {target.config.vocab_size}, that of {model.path}"
         )
     if isinstance(draft, Ngram):
-        return RememberingTarget(target, model, memo), ngram.probe(draft, model, memo)
+        return RememberingTarget(_nudged(target, nudge), model, memo), ngram.probe(draft, model, memo)
     if not isinstance(draft, CheckpointDraft):
         kind = draft.__struct_config__.tag
         raise ValueError(f"invalid draft.kind {kind!r}: expected checkpoint or ngram, since the model is a checkpoint")
     made, kept = _BUILD[draft.algorithm](target, model, draft, memo)
-    return RememberingTarget(target, model, memo, kept), made
+    return RememberingTarget(_nudged(target, nudge), model, memo, kept), made
+
+
+def _nudged(target: Model, seed: int) -> Model:
+    """Return the target with each element of its embedding changed by up to one rounding."""
+    if not seed:
+        return target
+    made, table = copy(target), target.embedding
+    noise = 2 * torch.rand(table.shape, generator=torch.Generator().manual_seed(seed), dtype=table.dtype) - 1
+    made.embedding = table * (1 + torch.finfo(table.dtype).eps * noise)
+    return made
 
 
 # A draft, and the layers of the target whose outputs it is fed with.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import msgspec
 
@@ -13,12 +14,14 @@ from draftproof.properties.values.trace import Key, Trace
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import Models, trace
 
+_AGAIN = 4
+
 
 def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finish) -> Trace:
     """Return the reference's trace of a scenario with its run in float32, if the model is a real one.
 
     That verifies what `exact` verified, and emits its text. Where a draft chooses another token nothing is known of
-    what follows.
+    what follows. On demand it is run again, from embeddings of which each element is nudged by a rounding.
     """
     if not isinstance(scenario.model, Checkpoint):
         return exact
@@ -26,9 +29,15 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
 
     from draftproof.reference.checkpoints import load
 
-    memo = Memo()
-    models = Models(*load(scenario.model, scenario.draft, memo, torch.float32), scenario.states, finish, memo)
-    return replace(exact, rounded=trace(scenario, _given(script, exact), models))
+    given = _given(script, exact)
+
+    def rounded(nudge: int) -> Trace:
+        memo = Memo()
+        models = load(scenario.model, scenario.draft, memo, torch.float32, nudge)
+        return trace(scenario, given, Models(*models, scenario.states, finish, memo))
+
+    again = cache(lambda: tuple(map(rounded, range(1, 1 + _AGAIN))))
+    return replace(exact, rounded=rounded(0), rounded_again=again)
 
 
 def _given(script: Script, exact: Trace) -> Script:

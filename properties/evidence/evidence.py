@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 from draftproof.properties.evidence import comparison
@@ -101,22 +101,16 @@ class Evidence:
 
     def near(self, channel: str) -> Near:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
-        return (
-            exactly
-            if self.exact
-            else near(self.scenario, channel, self.reference.channel(channel), self._rounded(channel))
-        )
+        if self.exact:
+            return exactly
+        of, exact = partial(self._rounded, channel), self.reference.channel(channel)
+        first = of(self.reference.rounded) if self.reference.rounded else {}
+        return near(self.scenario, channel, exact, first, lambda: [of(one) for one in self.reference.rounded_again()])
 
-    def _rounded(self, channel: str) -> Mapping[Key, Datum]:
-        """Return a channel of the reference's run in float32, as far as it is of the same tokens as that in float64."""
-        if self.reference.rounded is None:
-            return {}
-        return comparison.before_ties(channel, self.reference.rounded.channel(channel), self._rounded_ties)
-
-    @cached_property
-    def _rounded_ties(self) -> comparison.Ties:
-        rounded = self.reference.rounded
-        return comparison.find_other_choices(self.reference, rounded) if rounded else {}
+    def _rounded(self, channel: str, rounded: Trace) -> Mapping[Key, Datum]:
+        """Return a channel of a run of the reference in float32, as far as it is of the same tokens as in float64."""
+        ties = comparison.find_other_choices(self.reference, rounded)
+        return comparison.before_ties(channel, rounded.channel(channel), ties)
 
     @cached_property
     def ties(self) -> comparison.Ties:

@@ -53,6 +53,9 @@ LOGIT_SCALE = 16.0
 
 CARRIED = 8.0
 """How many times as far from float64 a subject may be as the reference is in float32 (S-TRACE-10)."""
+LUCK = 16.0
+"""What is beyond its bound by less is compared with further runs in float32: one direction of an ill-conditioned vector
+makes all of its error, and the error of a single run in it is near zero every so often."""
 CLOSE_EXPERTS = 16 * EPSILON["float32"]
 """A choice of experts with less than this between chosen and left out may be another in float32."""
 
@@ -67,25 +70,40 @@ def limit(bound: Bound, dtype: str, tokens: int, scale: float) -> float:
     return bound.units * (1 + bound.growth * float(np.log(max(tokens, 1)))) * EPSILON[dtype] * scale
 
 
-def near(scenario: Scenario, channel: str, exact: Values, rounded: Values) -> Near:
+def near(
+    scenario: Scenario,
+    channel: str,
+    exact: Values,
+    rounded: Values,
+    again: Callable[[], Sequence[Values]] = tuple,
+) -> Near:
     """Return the comparison of float vectors of a channel; NaN is never near.
 
-    `exact` are the reference's vectors, `rounded` those of its run in float32, as far as they are of the same tokens.
+    `exact` are the reference's vectors, `rounded` those of its run in float32, as far as they are of the same tokens;
+    `again` makes more of these, for a vector that is off by so little that the first may have been near by luck.
     """
     bound = MODELS[channel] if channel in MODELS else MODELS["logits"]
     dtype = _dtype(scenario)
     carried = CARRIED * EPSILON[dtype] / EPSILON["float32"]
-    distances = [_distance(exact.get(key), other) for key, other in rounded.items()]
-    # One vector may be near its float64 by luck.
-    usual = float(np.sqrt(np.mean(np.square(distances)))) if distances else 0.0
+    usual = _usual(exact, rounded)
 
     def within(key: Key, expected: np.ndarray, got: np.ndarray) -> bool:
         scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
         tokens = max(key.row, 0) + 1 if channel in ("commit.kv", "extend.kv") else scenario.memory.max_len
         own = max(usual, _distance(expected, rounded.get(key)))
-        return bool((np.abs(expected - got) <= max(limit(bound, dtype, tokens, scale), carried * own)).all())
+        off, allowed = np.abs(expected - got), max(limit(bound, dtype, tokens, scale), carried * own)
+        if (off <= allowed).all() or not (off <= LUCK * allowed).all():
+            return bool((off <= allowed).all())
+        others = [max(_usual(exact, other), _distance(expected, other.get(key))) for other in again()]
+        return bool((off <= carried * max(others, default=0.0)).all())
 
     return within
+
+
+def _usual(exact: Values, rounded: Values) -> float:
+    """Return the root mean square of the distances of a channel's vectors: one may be near its float64 by luck."""
+    distances = [_distance(exact.get(key), other) for key, other in rounded.items()]
+    return float(np.sqrt(np.mean(np.square(distances)))) if distances else 0.0
 
 
 def _distance(one: Datum | None, other: Datum | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
@@ -62,8 +62,9 @@ class Trace:
     """What a subject reported, as it came; the index is built on demand. `channels` are those the subject declares.
 
     Only the reference of a real model has the others: `gaps` are by (request, round) the least that an expert which was
-    chosen somewhere had over one that was not, `rounded` is the same run in float32, and `token_gaps` are, by request,
-    those of a subject's text that is not the reference's (reference/text.py). `near` are, by (channel, key), the
+    chosen somewhere had over one that was not, `rounded` is the same run in float32, `rounded_again` makes some more
+    that round otherwise, and `token_gaps` are, by request, those of a subject's text that is not the reference's
+    (reference/text.py). `near` are, by (channel, key), the
     tokens that come near a choice, and how far each is below the best.
     """
 
@@ -72,6 +73,7 @@ class Trace:
     observations: tuple[Observation, ...]
     gaps: Mapping[tuple[int, int], float] = field(default_factory=dict)
     rounded: Trace | None = None
+    rounded_again: Callable[[], tuple[Trace, ...]] = tuple
     token_gaps: Mapping[int, tuple[TokenGap, ...]] = field(default_factory=dict)
     near: Mapping[tuple[str, Key], tuple[tuple[int, float], ...]] = field(default_factory=dict)
 

@@ -54,6 +54,25 @@ def test_a_vector_that_is_near_by_luck_has_the_bound_of_the_run(scenario: Scenar
     assert not near(scenario, "commit.kv", {}, rounded)(keys[0], RIGHT, RIGHT + 1000 * EPS)
 
 
+@pytest.mark.parametrize(
+    ("off", "of_others", "asked", "expected"),
+    [(7.9, (0.0,), 0, True), (100, (9.0, 13.0), 1, True), (100, (9.0, 12.0), 1, False), (130, (100.0,), 0, False)],
+    ids=["within", "one of the others is as far", "none is", "too far to be luck"],
+)
+def test_what_is_little_beyond_is_held_to_more_runs(scenario: Scenario, off, of_others, asked, expected):
+    """Off by so many times what the first run is off; the others are off by `of_others` times that."""
+    unit, calls = 1000 * EPS, []
+
+    def again():
+        calls.append(1)
+        return [{KEY: RIGHT + times * unit} for times in of_others]
+
+    within = near(scenario, "commit.kv", {KEY: RIGHT}, {KEY: RIGHT + unit}, again)
+    assert within(KEY, RIGHT, RIGHT + off * unit) == expected
+    assert len(calls) == asked
+    assert not within(KEY, RIGHT, RIGHT * np.nan)
+
+
 def test_a_float64_subject_gets_bounds_of_its_own_epsilon(scenario: Scenario):
     model = replace(scenario.model, dtype="float64")
     within = near(replace(scenario, model=model), "commit.kv", {KEY: RIGHT}, {KEY: RIGHT + 1000 * EPS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,10 @@ def test_it_is_of_the_same_tokens_and_a_little_off(folder: Path, draft):
         if isinstance(value, np.ndarray) and isinstance(other, np.ndarray)
     ]
     assert 0 < max(distances) < 1e-4
+    others = [rounded, *exact.rounded_again()]
+    hidden = [np.concatenate([*one.channel("verify.hidden").values()]) for one in others]
+    assert len(others) == 5
+    assert all(0 < np.abs(one - other).max() < 1e-4 for one, other in itertools.combinations(hidden, 2))
 
 
 def test_every_round_of_a_model_with_experts_has_a_gap(folder: Path):

@@ -25,7 +25,8 @@ from tests.report.report_run import finding, make
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return next(one for one in generate(7, 8, ("eagle",)) if one.variant == "none")
+    drawn = generate(11, 8, ("eagle",))
+    return next(one for one in drawn if one.variant == "none" and one.adaptive is None and one.steps > 1)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import draftproof.faults
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ("faults/engine_checkpoints.py", "faults/tiny_checkpoints.py", "examples/train_tiny.py")
 
@@ -16,6 +18,7 @@ SCRIPTS = ("faults/engine_checkpoints.py", "faults/tiny_checkpoints.py", "exampl
 def test_without_transformers_it_is_wrong_usage(script: str, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.delitem(sys.modules, "draftproof.faults.tiny_checkpoints", raising=False)
+    monkeypatch.delattr(draftproof.faults, "tiny_checkpoints", raising=False)
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / script), run_name="__main__")
     assert ended.value.code == 2

@@ -73,7 +73,7 @@ def overtaken(of: Evidence) -> list[str]:
         ((0, 1, 3, 2), ["request 2 first, not request 3"]),
         ((1, 0, 2, 3), ["request 0 first, not request 1"]),
         ((0, 2, 1, 3), ["request 1 first, not request 2"]),
-        ((3, 2, 1, 0), ["request 0 first, not request 1"]),
+        ((3, 2, 1, 0), ["request 0 first, not request 3"]),
     ],
 )
 def test_nobody_is_served_before_one_who_came_earlier_and_fits(order: tuple[int, ...], wrong: list[str]) -> None:

@@ -196,7 +196,8 @@ def test_wide_ones_have_many_drafts_rows_and_captured_sizes() -> None:
 
 
 def test_a_wide_one_runs_all_its_drafts_in_batches_of_many_rows() -> None:
-    scenario = next(one for one in sized("wide", 1) if one.adaptive is None and not one.schedule.draft_batch)
+    static = [one for one in sized("wide", 2) if one.adaptive is None and not one.schedule.draft_batch]
+    scenario = next(one for one in static if one.schedule.max_batch > 7)
     trace = EngineSubject(device="cpu").run(scenario, solve(scenario, Memo()))
     rows = [row for row in trace.typed("round.rows", BatchRow).values() if row.phase]
     assert max(row.count for row in rows) > 7

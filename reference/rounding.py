@@ -23,7 +23,8 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
     That verifies what `exact` verified, and emits its text. Where a draft chooses another token nothing is known of
     what follows. On demand it is run again, from embeddings of which each element is nudged by a rounding.
     """
-    if not isinstance(scenario.model, Checkpoint):
+    model = scenario.model
+    if not isinstance(model, Checkpoint):
         return exact
     import torch  # probes need none
 
@@ -33,7 +34,7 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
 
     def rounded(nudge: int) -> Trace:
         memo = Memo()
-        models = load(scenario.model, scenario.draft, memo, torch.float32, nudge)
+        models = load(model, scenario.draft, memo, torch.float32, nudge)
         return trace(scenario, given, Models(*models, scenario.states, finish, memo))
 
     again = cache(lambda: tuple(map(rounded, range(1, 1 + _AGAIN))))

@@ -103,14 +103,22 @@ class Evidence:
         """Return how vectors of a channel are compared: bitwise, or within the bounds for real models."""
         if self.exact:
             return exactly
-        of, exact = partial(self._rounded, channel), self.reference.channel(channel)
-        first = of(self.reference.rounded) if self.reference.rounded else {}
-        return near(self.scenario, channel, exact, first, lambda: [of(one) for one in self.reference.rounded_again()])
+        exact, rounded = self.reference.channel(channel), self.reference.rounded
+        first = comparison.before_ties(channel, rounded.channel(channel), self._rounded_ties) if rounded else {}
+        return near(self.scenario, channel, exact, first, partial(self._rounded_again, channel))
 
-    def _rounded(self, channel: str, rounded: Trace) -> Mapping[Key, Datum]:
-        """Return a channel of a run of the reference in float32, as far as it is of the same tokens as in float64."""
-        ties = comparison.find_other_choices(self.reference, rounded)
-        return comparison.before_ties(channel, rounded.channel(channel), ties)
+    def _rounded_again(self, channel: str) -> list[Mapping[Key, Datum]]:
+        """Return a channel of more runs in float32, each as far as it is of the same tokens as that in float64."""
+        runs = self.reference.rounded_again()
+        ties = [comparison.find_other_choices(self.reference, run) for run in runs]
+        return [
+            comparison.before_ties(channel, run.channel(channel), tied) for run, tied in zip(runs, ties, strict=True)
+        ]
+
+    @cached_property
+    def _rounded_ties(self) -> comparison.Ties:
+        rounded = self.reference.rounded
+        return comparison.find_other_choices(self.reference, rounded) if rounded else {}
 
     @cached_property
     def ties(self) -> comparison.Ties:

@@ -3,30 +3,24 @@
 python sglang_crossed_thresholds.py UNPACKED_0_5_13 UNPACKED_0_5_14
 """
 
-import ast
-import math
 import random
+import runpy
 import sys
-from pathlib import Path
+from unittest.mock import MagicMock
 
-
-def slot(wheel):
-    tree = ast.parse(Path(wheel, "sglang/srt/speculative/adaptive_spec_params.py").read_text())
-    (found,) = (one for one in tree.body if getattr(one, "name", "") == "AdaptiveStepSlot")
-    names = {"math": math, "logger": None, "log_info_on_rank0": lambda *_: None}
-    exec(compile(ast.Module([found], []), str(wheel), "exec"), names)
-    return names["AdaptiveStepSlot"]
+FILE = "sglang/srt/speculative/adaptive_spec_params.py"
+sys.modules["sglang.srt.utils"] = MagicMock()  # which the file imports
+POLICIES = [runpy.run_path(f"{wheel}/{FILE}")["AdaptiveStepSlot"] for wheel in sys.argv[1:]]
 
 
 def chosen(average, start, steps, down, up):
-    for kind in KINDS:
-        one = kind(start, {"candidate_steps": steps, "down_hysteresis": down, "up_hysteresis": up})
+    for policy in POLICIES:
+        one = policy(start, {"candidate_steps": steps, "down_hysteresis": down, "up_hysteresis": up})
         one.ema_accept_len = average
         one._recompute_params()
         yield one.current_steps
 
 
-KINDS = [slot(wheel) for wheel in sys.argv[1:]]
 print("of 3 steps, average 0.8:", *chosen(0.8, 3, [1, 3], 0.4, -0.4))
 draw, differ = random.Random(0), {True: 0, False: 0}
 for _ in range(100_000):

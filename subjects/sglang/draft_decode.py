@@ -40,14 +40,13 @@ class WorkerSteps(EagleDraft):
     def __init__(self, model: Head, context: DraftContext) -> None:
         super().__init__(model, context)
         self.proposer = None
-        self._workers: dict[int, Any] = {}
+        # As a server does, before there is anything in a slot: captures write somewhere.
+        self._workers = {steps: self._made(steps) for steps in context.config.candidates if steps}
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:
         """Return the worker's draft_tokens [R, K]."""
         if not steps:
             return torch.zeros((len(batch), 0), dtype=torch.int64), (0,) * len(batch)
-        if steps not in self._workers:
-            self._workers[steps] = self._made(steps)
         worker, graphs = self._workers[steps]
         self._set(steps)
         ready = self._batch(batch, steps)

@@ -15,7 +15,8 @@ from draftproof.properties.fit import fitted
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.scenario import Graphs
+from draftproof.properties.values.scenario import Adaptive, Graphs
+from draftproof.properties.values.validate import validate
 from draftproof.subjects.sglang.commit import StateCommit
 from draftproof.subjects.sglang.config import DraftConfig
 from draftproof.subjects.sglang.dflash import BlockAcceptance
@@ -161,6 +162,18 @@ def test_decisions_of_a_policy_are_judged(tmp_path, old, new, contract):
 def test_pools_sized_by_the_steps_in_force_are_found(tmp_path, old, new, contract):
     subject = PoolSteps(str(tiny_wheel(tmp_path, "1.0", {MIXIN: (old, new)})))
     assert contract in linear_failures(subject, PackagePart(name="", subject="", linear=True, control="any"), count=8)
+
+
+def test_graphs_are_captured_before_there_is_anything_in_a_slot(tmp_path):
+    # Runners share buffers: one that is made later, for fewer steps, would write where requests have entries.
+    subject = DraftDecode(str(tiny_wheel(tmp_path, "1.0")))
+    fewer = Adaptive(initial=5, candidates=(2, 3, 4, 5), alpha=0.5, interval=1, warmup=0, down=0.0, up=2.0)
+    drawn = [
+        validate(replace(scenario, steps=5, adaptive=fewer, graphs=Graphs(sizes=(4,), capture=True)))
+        for scenario in generate(seed_=3, count=4, drafts=("eagle",))
+    ]
+    judged = [judge(evidence(subject, scenario)) for scenario in fitted(drawn, subject.limits)]
+    assert [one.first for one in judged] == [None] * 4
 
 
 def test_policies_of_other_kinds_are_lacking(tmp_path):

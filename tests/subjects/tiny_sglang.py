@@ -12,6 +12,15 @@ FILES = {
     "sglang/__init__.py": "",
     "sglang/srt/__init__.py": "",
     "sglang/srt/model_executor/__init__.py": "",
+    "sglang/srt/model_executor/input_buffers.py": """
+_forward_input_buffer_pool = {}
+
+def shared(name, buffer):
+    old = _forward_input_buffer_pool.get(name)
+    if old is None or old.numel() < buffer.numel():
+        _forward_input_buffer_pool[name] = old = buffer
+    return old[: buffer.numel()]
+""",
     "sglang/srt/model_executor/forward_batch_info.py": """
 from dataclasses import dataclass
 from enum import IntEnum, auto
@@ -161,6 +170,7 @@ class Qwen3NextForCausalLMMTP(nn.Module):
     "sglang/srt/speculative/eagle_draft_cuda_graph_runner.py": """
 import torch
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode
+from sglang.srt.model_executor.input_buffers import shared
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 
 def get_batch_sizes_to_capture(runner):
@@ -172,7 +182,8 @@ class EAGLEDraftCudaGraphRunner:
         self.capture_bs, _ = get_batch_sizes_to_capture(runner)
         most, self.steps = max(self.capture_bs), worker.speculative_num_steps
         ints = lambda *shape: torch.zeros(shape, dtype=torch.int64)
-        self.slots, self.positions, self.req_rows = ints(most * self.steps), ints(most), ints(most)
+        self.slots = shared("slots", ints(most * self.steps))
+        self.positions, self.req_rows = ints(most), ints(most)
         self.seq_lens, self.topk_index = torch.ones(most, dtype=torch.int64), ints(most, 1)
         self.hidden = torch.zeros((most, runner.model_config.hidden_size), dtype=runner.dtype)
         self.capture()

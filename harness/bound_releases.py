@@ -33,7 +33,7 @@ class ReleasedKernels:
     def kernel(self, binding: KernelBinding, wheel: str, fault: KernelFault | None = None) -> Any:
         """Return a binding's kernel, with a fault put into it if there is one.
 
-        Raises AbsentError, WheelImportError, BindingError, ChangeError and ImportError.
+        Raises AbsentError, WheelImportError, BindingError and ChangeError.
         """
         if not binding.modules:
             return None
@@ -72,11 +72,12 @@ class ReleasedKernels:
 
 
 def _installed(binding: KernelBinding) -> ModuleType:
-    last: ImportError | None = None
+    """Return the first of a binding's modules that can be imported. Raises WheelImportError, of the last of them."""
+    last = ""
     for name in binding.modules:
         try:
             return importlib.import_module(name)
-        except ImportError as error:
+        except Exception as error:
             sys.modules.pop(name, None)
-            last = error
-    raise last or ImportError("no module is named")
+            last = f"{name} cannot be imported: {type(error).__name__}: {error}"
+    raise WheelImportError(last)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from draftproof.properties.values.kernel_binding import KernelBinding
 from draftproof.subjects.kernels.packages import PACKAGES
-from draftproof.subjects.wheels.unpack import WheelError, unpacked
+from draftproof.subjects.wheels.unpack import WheelError, release_of, unpacked
 
 _COMPILED = (".so", ".cubin", ".fatbin", ".pyd")
 _LARGEST = 1 << 20
@@ -47,10 +47,10 @@ def wheels_of(
     """
     tops = {binding.modules[0].split(".")[0] for binding in bindings}
     known = {wheel for package in PACKAGES if package.name in tops for wheel in package.wheels} or tops
-    found = [_release(file) for file in (files or _in_folder(folder or Path(), known))]
-    for file, (name, _, _) in zip(files, found, strict=False):
-        if name not in known:
-            raise WheelError(f"invalid wheel '{file}': expected one of {' or '.join(sorted(known))}, not of {name}")
+    found = []
+    for file in files or _in_folder(folder or Path(), known):
+        place = unpacked(file, wheels_folder())
+        found.append((*release_of(place, file, known), str(place)))
     return sorted(found, key=lambda one: Version(one[1]))
 
 
@@ -59,15 +59,3 @@ def _in_folder(folder: Path, known: set[str]) -> list[Path]:
     if not files:
         raise WheelError(f"invalid --wheels '{folder}': expected wheels of {' or '.join(sorted(known))} in it")
     return files
-
-
-def _release(file: Path) -> tuple[str, str, str]:
-    """Return what a wheel says of itself, and where it is unpacked."""
-    folder = unpacked(file, wheels_folder())
-    found = sorted(folder.glob("*.dist-info"))
-    name, _, version = found[0].name.removesuffix(".dist-info").rpartition("-") if found else ("", "", "")
-    try:
-        Version(version)
-    except InvalidVersion:
-        raise WheelError(f"invalid wheel '{file}': expected one with a folder NAME-VERSION.dist-info") from None
-    return canonicalize_name(name), version, str(folder)

@@ -261,8 +261,11 @@ def _show_table(report: ReleaseTable) -> None:
         for one in row.contracts:
             if one.first is not None:
                 screen.line(f"\n{report.package} {row.version}, {one.part}:\n{block(one.first)}", "red")
-            elif one.reason:
-                screen.line(f"\n{report.package} {row.version}, {one.part}: {one.verdict} {one.reason}")
+        # That a release lacks a part is the reason of all its contracts.
+        for part, said in dict.fromkeys(
+            (one.part, f"{one.verdict} {one.reason}") for one in row.contracts if one.reason
+        ):
+            screen.line(f"\n{report.package} {row.version}, {part}: {said}")
 
 
 def _tell(tested: ReleaseResult) -> None:

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from draftproof.fuzz.releases.environment import LIMIT, NotInstalledError
 from draftproof.fuzz.releases.index import ReleaseError
 from draftproof.harness.wheels import wheels_folder
-from draftproof.subjects.wheels.unpack import WheelError, named_by, unpacked
+from draftproof.subjects.wheels.unpack import WheelError, named_by, release_of, unpacked
 
 
 def listed_in(wheels: Path, package: str) -> tuple[str, ...]:
@@ -33,7 +33,9 @@ def unpacked_wheel(package: str, version: str, wheels: Path | None) -> Path:
             found = _by_version(folder, package)
         if version not in found:
             raise NotInstalledError(f"{package}=={version} has no wheel in {wheels or folder}")
-        return unpacked(found[version], folder)
+        place = unpacked(found[version], folder)
+        release_of(place, found[version], (canonicalize_name(package),))
+        return place
     except WheelError as error:
         raise NotInstalledError(str(error)) from None
 

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from hypothesis.strategies import SearchStrategy
 
-from draftproof.properties.kernels.buffers import floats
+from draftproof.properties.kernels.buffers import DRAWS, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
 from draftproof.properties.kernels.others.cases import EVERY_CASES
 from draftproof.properties.kernels.others.table import EVERY, INDICES
 from draftproof.properties.values.kernel_binding import BindingError, KernelBinding
 from draftproof.properties.values.names import did_you_mean
 
+Arguments = Mapping[str, Buffer | int | float]
 _INT32_MAX = 2**31 - 1
 
 
@@ -25,18 +26,22 @@ def verify(binding: KernelBinding, twin: Callable[..., None]) -> None:
     names = list(inspect.signature(twin).parameters)
     if binding.op not in EVERY:
         raise _wrong(binding, "op", binding.op, f"one of {len(EVERY)} ops{did_you_mean(binding.op, EVERY)}")
-    given = {
-        "layout": binding.layout,
-        "int32": binding.int32,
-        "booleans": binding.booleans,
-        "invalid": binding.invalid,
-    }
-    for field, arguments in given.items():
-        allowed = list(INDICES.get(binding.op, ())) if field == "invalid" else names
-        for argument in arguments:
+    for field, allowed, none in (
+        ("layout", names, ""),
+        ("int32", names, ""),
+        ("booleans", names, ""),
+        ("invalid", INDICES.get(binding.op, ()), "none, the op has no index that may not exist"),
+        ("draws", DRAWS.get(binding.op, ()), "none, its calls are drawn in one way"),
+    ):
+        for argument in getattr(binding, field):
             if argument not in allowed:
-                listed = ", ".join(allowed) or "none, the op has no index that may not exist"
-                raise _wrong(binding, field, argument, f"arguments of {binding.op}: {listed}")
+                raise _wrong(binding, field, argument, f"arguments of {binding.op}: {', '.join(allowed) or none}")
+    for argument, order in binding.layout.items():
+        if not isinstance(order, str):
+            raise _wrong(binding, "layout", f"{argument}={order!r}", "text, such as '0|1'")
+    for dtype in binding.dtypes:
+        if not isinstance(getattr(torch, dtype, None), torch.dtype):
+            raise _wrong(binding, "dtypes", dtype, "names of dtypes of PyTorch, such as 'float32'")
     takes = list(inspect.signature(binding.call).parameters)
     wanted = ["kernel", *names] if binding.modules else names
     if takes != wanted:
@@ -48,15 +53,12 @@ def _wrong(binding: KernelBinding, field: str, value: object, expected: str) -> 
 
 
 def calls_of(binding: KernelBinding, **more: Any) -> SearchStrategy[KernelCase]:
-    """Return the strategy of the op's calls in dtypes that the kernel takes. Raises BindingError."""
+    """Return the strategy of the op's calls in dtypes that the kernel takes."""
     chosen = {}
     if binding.dtypes:
         known = {str(one).removeprefix("torch."): one for one in (torch.int64, torch.float64, *floats())}
         chosen["dtypes"] = [known[name] for name in binding.dtypes if name in known]
-    try:
-        return EVERY_CASES[binding.op](**chosen, **binding.draws, **more)
-    except TypeError as error:
-        raise _wrong(binding, "draws", dict(binding.draws), f"what the calls of {binding.op} take: {error}") from None
+    return EVERY_CASES[binding.op](**chosen, **binding.draws, **more)
 
 
 def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
@@ -68,9 +70,10 @@ def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
             return None
         arguments[name] = without
     if binding.given is not None:
-        for name, values in binding.given(*_tensors(arguments)).items():
-            given = arguments[name]
-            assert isinstance(given, Buffer), f"{name} of {case.op} is no tensor"
+        for name, values in _asked(binding, "given", arguments).items():
+            given = _tensor(binding, "given", name, arguments)
+            if tuple(values.shape) != given.shape:
+                raise _wrong(binding, "given", f"{name} of shape {list(values.shape)}", f"one of {list(given.shape)}")
             held = replace(given, storage=given.storage.clone())
             held.tensor.copy_(values)
             arguments[name] = held
@@ -82,14 +85,26 @@ def adapted(case: KernelCase, binding: KernelBinding) -> KernelCase | None:
             arguments[name] = narrow
     for name, order in binding.layout.items():
         arguments[name] = _laid(binding, name, order, arguments[name])
-    if binding.limit is not None and not binding.limit(*_tensors(arguments)):
+    if binding.limit is not None and not _asked(binding, "limit", arguments):
         return None
     return KernelCase(case.op, arguments)
 
 
-def _tensors(arguments: Mapping[str, Buffer | int | float]) -> list[Any]:
-    """Return the arguments as a kernel gets them, on the host."""
-    return [value.tensor if isinstance(value, Buffer) else value for value in arguments.values()]
+def _asked(binding: KernelBinding, field: str, arguments: Arguments) -> Any:
+    """Return what a function of a binding says of arguments as a kernel gets them, on the host. Raises BindingError."""
+    try:
+        return getattr(binding, field)(*(one.tensor if isinstance(one, Buffer) else one for one in arguments.values()))
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise _wrong(binding, field, said, f"a function of {', '.join(arguments)} that raises nothing") from error
+
+
+def _tensor(binding: KernelBinding, field: str, name: str, arguments: Arguments) -> Buffer:
+    buffer = arguments.get(name)
+    if not isinstance(buffer, Buffer):
+        known = ", ".join(known for known, one in arguments.items() if isinstance(one, Buffer))
+        raise _wrong(binding, field, name, f"a tensor of {binding.op}: {known}")
+    return buffer
 
 
 def _narrowed(buffer: object, dtype: torch.dtype, *, is_written: bool) -> Buffer | None:
@@ -139,4 +154,10 @@ def free_elements(binding: KernelBinding, case: KernelCase) -> Mapping[str, torc
     """Return masks of the elements that the kernel may leave as anything."""
     if binding.undefined is None:
         return {}
-    return binding.undefined(*_tensors(case.arguments))
+    masks: Mapping[str, torch.Tensor] = _asked(binding, "undefined", case.arguments)
+    for name, mask in masks.items():
+        shape = _tensor(binding, "undefined", name, case.arguments).shape
+        if mask.dtype != torch.bool or tuple(mask.shape) != shape[: mask.dim()]:
+            said = f"{name} of {mask.dtype}, shape {list(mask.shape)}"
+            raise _wrong(binding, "undefined", said, f"a mask of its elements or rows, of {list(shape)}")
+    return masks

@@ -1,5 +1,6 @@
 """Tensors of kernel cases: each lies somewhere in a larger allocation, its dimensions in any order, in poison."""
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ T = TypeVar("T")
 Draw = st.DrawFn
 Dtypes = Sequence[torch.dtype]
 Arguments = dict[str, Buffer | int | float]
+DRAWS: dict[str, tuple[str, ...]] = {}
+"""What the strategy of each op may be given besides dtypes, by the op's name."""
 
 
 def floats() -> Dtypes:
@@ -150,6 +153,9 @@ def calls(
     """
 
     def strategy_of(arguments: Callable[..., Arguments]) -> Callable[..., st.SearchStrategy[KernelCase]]:
+        takes = inspect.signature(arguments).parameters.values()
+        DRAWS[arguments.__name__] = tuple(one.name for one in takes if one.default is not one.empty)
+
         def case(draw: Draw, dtypes: Dtypes = (), **sizes: Any) -> KernelCase:
             known = default()
             dtype = (draw(st.sampled_from(dtypes or known)),) if known else ()

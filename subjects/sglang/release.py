@@ -15,7 +15,7 @@ import torch
 
 from draftproof.subjects.sglang.bare import Loose
 from draftproof.subjects.wheels.modules import WheelModules
-from draftproof.subjects.wheels.unpack import WheelError, unpacked
+from draftproof.subjects.wheels.unpack import release_of, unpacked
 
 SIZES = ("tp_size", "dp_size", "pp_size", "attn_cp_size", "attn_tp_size", "attn_dp_size", "attn_dcp_size", "ep_size")
 """Ranks of every kind: one."""
@@ -41,9 +41,8 @@ class SglangRelease:
         folder = Path(tempfile.mkdtemp(prefix="sglang-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         place = unpacked(Path(wheel), folder)
-        if not (place / "sglang").is_dir():
-            raise WheelError(f"invalid wheel {wheel!r}: expected one of sglang")
-        cls._open = wheel, cls(place)
+        _, version = release_of(place, Path(wheel), ("sglang",))
+        cls._open = wheel, cls(place, version)
         return cls._open[1]
 
     @classmethod
@@ -52,11 +51,9 @@ class SglangRelease:
         if cls._open is not None:
             cls._open[1].close()
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, version: str) -> None:
         self._while_open = ExitStack()
-        self.modules = WheelModules(place)
-        (info,) = place.glob("sglang-*.dist-info")
-        self.version = info.name.removeprefix("sglang-").removesuffix(".dist-info")
+        self.modules, self.version = WheelModules(place), version
         self.settings: dict[str, Any] = {
             "device": "cpu",
             "attention_backend": "torch_native",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from draftproof.engine.subject import EngineSubject
-from draftproof.errors import DraftproofError
+from draftproof.errors import ConditionError
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
@@ -21,8 +21,8 @@ Place = tuple[str, str]
 """A module below sglang.srt, and a name in it."""
 
 
-class LackingPartError(DraftproofError):
-    """A release that does not have a part."""
+class LackingPartError(ConditionError):
+    """A release does not have a part; nothing of it ran."""
 
 
 class WorkerSubject(EngineSubject):

@@ -38,6 +38,26 @@ def wrong_shape(kernel, bonus, tokens, accept_lens):
 def laid_out(bonus, tokens, accept_lens):
     assert tokens.stride()[0] == 1 and str(bonus.dtype) == "torch.int32" and len(bonus) > 1
     last_token(bonus, tokens, accept_lens)
+
+@binding("bonus_tokens", layout={"bonus": "01"})
+def another_rank(bonus, tokens, accept_lens):
+    last_token(bonus, tokens, accept_lens)
+
+@binding("bonus_tokens", given=lambda bonus, tokens, lens: {"tokens": tokens[:1, :1, None]})
+def given_too_small(bonus, tokens, accept_lens):
+    last_token(bonus, tokens, accept_lens)
+
+@binding("bonus_tokens", undefined=lambda bonus, tokens, lens: {"bonus": (tokens == 0).flatten().repeat(9)})
+def a_mask_too_long(bonus, tokens, accept_lens):
+    last_token(bonus, tokens, accept_lens)
+
+@binding("bonus_tokens", limit=lambda bonus: True)
+def limit_of_one(bonus, tokens, accept_lens):
+    last_token(bonus, tokens, accept_lens)
+
+@binding("bonus_tokens", "no_module_of_this_name")
+def nowhere(kernel, bonus, tokens, accept_lens):
+    kernel(bonus, tokens, accept_lens)
 """
 
 
@@ -89,6 +109,33 @@ def test_what_a_binding_does_wrong_is_an_error(own, tmp_path):
     assert kernel["reason"].startswith("invalid call of binding wrong_shape, line 24: RuntimeError: ")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "another_rank",
+            "invalid layout 'bonus=01' of binding another_rank: expected each of the dimensions 0 of bonus",
+        ),
+        ("given_too_small", "invalid given 'tokens of shape [1, 1, 1]' of binding given_too_small: expected one of ["),
+        ("a_mask_too_long", "of binding a_mask_too_long: expected a mask of its elements or rows, of ["),
+        (
+            "limit_of_one",
+            "of binding limit_of_one: expected a function of bonus, tokens, accept_lens that raises nothing",
+        ),
+    ],
+)
+def test_a_binding_with_a_wrong_shape_is_an_error(name, said, own, tmp_path):
+    code, kernel = checked(tmp_path, "--impl", f"{own}:{name}")
+    assert (code, kernel["verdict"]) == (2, "ERROR")
+    assert said in kernel["reason"]
+
+
+def test_a_kernel_whose_module_cannot_be_imported_says_nothing(own, tmp_path):
+    code, kernel = checked(tmp_path, "--impl", f"{own}:nowhere")
+    assert (code, kernel["verdict"]) == (125, "INCONCLUSIVE")
+    assert kernel["reason"].startswith("no_module_of_this_name cannot be imported: ModuleNotFoundError: ")
+
+
 WRONG = {
     "op": ('op="bonus_token"', "invalid op 'bonus_token' of binding mine: expected one of"),
     "layout": (
@@ -96,6 +143,12 @@ WRONG = {
         "invalid layout 'tokns' of binding mine: expected arguments",
     ),
     "invalid": ('op="bonus_tokens", invalid={"tokens": -1}', "expected arguments of bonus_tokens: none, the op has no"),
+    "rank": ('op="bonus_tokens", layout={"bonus": 0}', "invalid layout 'bonus=0' of binding mine: expected text, such"),
+    "dtypes": ('op="gdn_update", dtypes=("float33",)', "invalid dtypes 'float33' of binding mine: expected names of"),
+    "draws": (
+        'op="kv_move", draws={"large": 1}',
+        "invalid draws 'large' of binding mine: expected arguments of kv_move",
+    ),
     "word": (
         'op="bonus_tokens", strides={}',
         "invalid argument 'strides' of a binding of bonus_tokens: expected dtypes,",

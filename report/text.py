@@ -12,7 +12,7 @@ from draftproof.properties.values.relations import InMemory, KernelRelation, Oth
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Divergence
 from draftproof.report.channels import NOUN, WHAT
-from draftproof.report.html.words import plural
+from draftproof.report.numbers import plural
 from draftproof.report.relations import phrase
 
 _WIDTH, _INDENT = 110, 13

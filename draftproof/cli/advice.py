@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from draftproof.properties.values.verdict import Verdict
-from draftproof.report.html.words import plural
+from draftproof.report.numbers import plural
 
 LISTED = 6
 """Counts that are named; --verbose has all."""

@@ -19,7 +19,7 @@ from draftproof.properties.values.limits import NO_LIMITS
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict
 from draftproof.report.commands import command
-from draftproof.report.html.words import plural
+from draftproof.report.numbers import plural
 from draftproof.report.text import block, line, show_versions
 
 if TYPE_CHECKING:

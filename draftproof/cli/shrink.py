@@ -17,7 +17,7 @@ from draftproof.properties.values.durations import parse_duration
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
-from draftproof.report.html.words import plural
+from draftproof.report.numbers import plural
 from draftproof.report.text import block, describe_scenario
 
 if TYPE_CHECKING:

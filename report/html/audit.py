@@ -10,7 +10,7 @@ from draftproof.properties.values.audit import AuditReport, Explanation, Positio
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.chart import Tick
 from draftproof.report.html.page import rendered
-from draftproof.report.html.words import share
+from draftproof.report.numbers import share
 
 
 @dataclass(frozen=True)

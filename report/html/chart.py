@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from draftproof.properties.values.durations import show_duration
-from draftproof.report.html.words import count
+from draftproof.report.numbers import count
 
 MOST_POINTS = 400
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)

@@ -10,7 +10,7 @@ from draftproof.properties.values.durations import show_duration
 from draftproof.report.commands import command, subject_options
 from draftproof.report.html.grid import Grid, grid
 from draftproof.report.html.source import RunSource, StoredFinding
-from draftproof.report.html.words import count, plural
+from draftproof.report.numbers import count, plural
 from draftproof.report.text import sentence
 
 _STATES = {

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from draftproof.properties.coverage import CROSSES, POINTS, holes, impossible, split, universe
 from draftproof.properties.coverage.points import name_of
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
-from draftproof.report.html.words import short
+from draftproof.report.numbers import short
 
 State = Literal["hit", "hole", "impossible", "outside"]
 LEVELS = 5

@@ -27,7 +27,7 @@ from draftproof.report.html.chart import Chart, chart, steps
 from draftproof.report.html.findings import View, views
 from draftproof.report.html.heat import Coverage, covered
 from draftproof.report.html.source import RunSource
-from draftproof.report.html.words import count, date, plural, share
+from draftproof.report.numbers import count, date, plural, share
 
 _PACKAGE = "draftproof.report.html"
 

@@ -14,7 +14,7 @@ from draftproof.report.html.chart import MOST_POINTS, chart, steps
 from draftproof.report.html.grid import WIDEST, grid
 from draftproof.report.html.heat import covered
 from draftproof.report.html.matrix import MEANINGS, note, number, usual_tests
-from draftproof.report.html.words import count, share, short
+from draftproof.report.numbers import count, share, short
 from tests.report.report_run import drawn, matrix
 
 

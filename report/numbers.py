@@ -1,4 +1,4 @@
-"""Numbers and times as a report writes them."""
+"""Numbers and times as text and pages write them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from draftproof.properties.kernels.case import Buffer, Kernel, KernelCase, words
 from draftproof.properties.kernels.explain import WrongArgument, explain
 from draftproof.properties.kernels.others.table import EVERY
 from draftproof.properties.kernels.reads import WatchedReads
-from draftproof.properties.kernels.scratch import POISON, GuardedScratch
+from draftproof.properties.kernels.scratch import POISON, guarded_scratch
 from draftproof.properties.values.relations import KernelRelation, Part
 
 
@@ -124,7 +124,7 @@ def check(
     """
     if case.op != op:
         raise ValueError(f"invalid case of {case.op}: expected one of {op}")
-    expected, scratch, reads = case.run(twin), GuardedScratch(), WatchedReads()
+    expected, scratch, reads = case.run(twin), guarded_scratch(), WatchedReads()
 
     def watched(*values: object) -> None:
         named = zip(case.arguments, values, strict=True)

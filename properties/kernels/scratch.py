@@ -6,6 +6,7 @@ one head that lands in the next one's place is overwritten by the right one befo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,11 @@ class GuardedScratch(TorchDispatchMode):
         self._zones.append((zone, inside))
         return zone.as_strided(made.shape, made.stride(), guard)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: a wrapper would import dynamo, which takes a second."""
+        return False
+
     def _within(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an op that is somebody's own, and watch what it allocates: a mode is off while it handles a call."""
         devices = {x.device.type for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)}
@@ -62,6 +68,21 @@ class GuardedScratch(TorchDispatchMode):
             if changed.numel():
                 return int(changed[0]) - inside.start, guards[changed[0]].item()
         return None
+
+
+class HiddenScratch(GuardedScratch):
+    """The same, hidden from dynamo, which would compile what handles a call along with a kernel that it compiles."""
+
+    __torch_dispatch__ = GuardedScratch.__torch_dispatch__
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+
+def guarded_scratch() -> GuardedScratch:
+    """Return one that dynamo does not see, where it has been imported: a kernel may be compiled."""
+    return HiddenScratch() if "torch._dynamo" in sys.modules else GuardedScratch()
 
 
 def _guard(made: torch.Tensor) -> int:

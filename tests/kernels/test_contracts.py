@@ -1,5 +1,7 @@
 """Every kernel contract notices wrong implementations of its op, and says where the first difference is."""
 
+import sys
+
 import pytest
 import torch
 
@@ -21,6 +23,7 @@ from draftproof.reference import ops
 from tests.kernels import wrong_state
 from tests.kernels.lane import dtypes_of, is_caught
 from tests.kernels.wrong import WRONG
+from tests.warm import Warm
 
 
 @pytest.mark.parametrize(("op", "name", "kernel"), WRONG, ids=[f"{op}-{name}" for op, name, _ in WRONG])
@@ -258,3 +261,23 @@ def test_what_is_written_around_memory_of_its_own_is_a_difference(write_to: int,
 def test_memory_of_its_own_holds_poison_until_it_is_written():
     differences = check("kv_write", own_scratch(0, 1), ops.kv_write, write_case([2, 1]))
     assert [d.argument for d in differences] == ["k_pool", "v_pool"]
+
+
+def test_watching_imports_dynamo_only_for_a_kernel_that_it_compiles(warm: Warm):
+    program = """
+import sys
+from draftproof.properties.kernels.contract import check
+from draftproof.reference import ops
+from tests.kernels.test_contracts import own_scratch, write_case
+
+case, graphs = write_case([2, 1]), []
+assert check("kv_write", own_scratch(0, 1), ops.kv_write, case)
+assert "torch._dynamo" not in sys.modules
+
+import torch
+compiled = torch.compile(own_scratch(0, 1), backend=lambda graph, _: graphs.append(graph) or graph.forward)
+assert check("kv_write", compiled, ops.kv_write, case)
+assert not graphs, "what watches was compiled"
+"""
+    done = warm.run([sys.executable, "-c", program])
+    assert done.returncode == 0, done.stderr

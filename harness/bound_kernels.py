@@ -37,12 +37,14 @@ def found(name: str, op: str | None = None) -> tuple[KernelBinding, ...]:
     A function that is no binding takes the arguments of the op as they are. Raises BindingError.
     """
     if op is not None and op not in EVERY:
-        raise BindingError(f"invalid --op {op!r}: expected one of {len(EVERY)} ops{did_you_mean(op, EVERY)}")
+        hint = did_you_mean(op, EVERY) or f": {', '.join(sorted(EVERY))}"
+        raise BindingError(f"invalid --op {op!r}: expected one of {len(EVERY)} ops{hint}")
     module, _, attribute = name.partition(":")
     names = vars(_imported(name, module))
     if attribute and attribute not in names:
         known = [one.name for one in bindings_of(names)]
-        raise BindingError(f"invalid --impl {name!r}: {module} has no {attribute}{did_you_mean(attribute, known)}")
+        hint = did_you_mean(attribute, known) or f"; its bindings are {', '.join(known) or 'none'}"
+        raise BindingError(f"invalid --impl {name!r}: {module} has no {attribute}{hint}")
     chosen = [_bound(name, names[attribute], op)] if attribute else list(bindings_of(names))
     chosen = [one for one in chosen if op in (None, one.op)]
     if not chosen:

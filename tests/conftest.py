@@ -20,10 +20,13 @@ gc.disable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file of other layers for `make test-fast` and `make test-slow`: that takes as long as many tests."""
-    file = collection_path.relative_to(ROOT).as_posix()
-    only = next((name for name in LAYERS if config.option.markexpr.startswith(f"{name} and ")), None)
-    return True if only and file.endswith(".py") and not has(only, file) else None
+    """Import no file of other layers for `make test-fast` and the like: that takes as long as many tests."""
+    file, selected = collection_path.relative_to(ROOT).as_posix(), config.option.markexpr
+    if not file.endswith(".py"):
+        return None
+    only = next((name for name in LAYERS if selected.startswith(f"{name} and ")), None)
+    is_left_out = not has(only, file) if only else "not slow" in selected and layer(file) == "slow"
+    return True if is_left_out else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

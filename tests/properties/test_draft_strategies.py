@@ -8,15 +8,17 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 
+from draftproof.properties.strategies import scenarios as strategies
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.profiles import CARDS, SIZES
-from draftproof.properties.strategies.scenarios import generate, scenarios
+from draftproof.properties.strategies.scenarios import scenarios
 from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, DFlash, Mtp, Ngram, Standalone, algorithm
 from draftproof.properties.values.scenario import VARIANTS, Scenario
 from draftproof.properties.values.validate import validate
 from draftproof.reference.solve import solve
+from tests.drawn import generate
 from tests.properties.test_strategies import FAST
 
 OTHERS = tuple(name for name in ALGORITHMS if name != "eagle")
@@ -93,15 +95,15 @@ def test_so_do_lists_of_some_drafts(count: int) -> None:
 
 
 def test_eagle_alone_is_the_default_and_a_longer_list_begins_with_the_shorter() -> None:
-    assert generate(5, 9) == generate(5, 9, ("eagle",))
-    assert generate(5, 30, ALGORITHMS)[:9] == generate(5, 9, ALGORITHMS)
-    assert generate(5, 9, ("mtp",)) == generate(5, 9, ("mtp",))
+    assert strategies.generate(5, 9) == strategies.generate(5, 9, ("eagle",))
+    assert strategies.generate(5, 30, ALGORITHMS)[:9] == strategies.generate(5, 9, ALGORITHMS)
+    assert strategies.generate(5, 9, ("mtp",)) == strategies.generate(5, 9, ("mtp",))
 
 
 @pytest.mark.parametrize("names", [(), ("eagle", "eagle"), ("medusa",)])
 def test_other_lists_of_drafts_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"expected some of {', '.join(ALGORITHMS)}, each once"):
-        generate(0, 1, names)  # type: ignore[arg-type]
+        strategies.generate(0, 1, names)  # type: ignore[arg-type]
 
 
 def test_only_an_eagle_draft_of_a_probe_is_exchanged() -> None:

@@ -114,8 +114,10 @@ def summarise(
     pairs = tuple(zip(judged, counts, strict=True))
     verdicts = []
     for contract in contracts:
-        concerned = total(dict(own) for one, own in pairs if contract.name in one.results)
-        verdicts.append(_verdict(contract, judged, concerned))
+        concerned = [own for one, own in pairs if contract.name in one.results]
+        # Of some hundred counts a contract asks for a few.
+        asked = {name: sum(own.get(name, 0) for own in concerned) for name in (*contract.minimum, *TIES)}
+        verdicts.append(_verdict(contract, judged, asked))
     return tuple(verdicts)
 
 

@@ -7,6 +7,7 @@ Shapes: `n` tokens of one sequence from position zero, `D` hidden size, `Nq` que
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -46,6 +47,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
 
 
+@lru_cache(maxsize=64)
 def rope_frequencies(rope: RopeParameters, head_dim: int) -> Tensor:
     """The angle per token of each of the H/2 pairs, float64 [H/2].
 

@@ -92,6 +92,7 @@ class Both(NamedTuple):
     path: Path
     draft: CheckpointDraft | Ngram
     prompts: tuple[Prompt, ...]
+    slowly: SlowSimulator
     mistakes: tuple[Mistake, ...]
 
 
@@ -104,21 +105,20 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         draft = CheckpointDraft(algorithm=draft.algorithm, path=str(case.head(folder / "head", path)))
     fast = load_fast(str(path), draft, torch.device("cpu"), torch.float64)
     assert fast is not None
-    name = algorithm(draft)
-    return Both(load_pair(str(path), draft), fast, path, draft, case.prompts, (definition(name), *mistakes(name)))
+    name, slow = algorithm(draft), load_pair(str(path), draft)
+    slowly = SlowSimulator(slow, case.prompts, STEPS, BUDGET)
+    return Both(slow, fast, path, draft, case.prompts, slowly, (definition(name), *mistakes(name)))
 
 
 def test_prompts_are_played_alike(both: Both):
-    slow = SlowSimulator(both.slow, both.prompts, STEPS, BUDGET)
     fast = FastSimulator(both.fast, both.prompts, steps=STEPS, budget=BUDGET)
     for mistake in both.mistakes:
-        assert fast.play(mistake) == slow.play(mistake), mistake.name
+        assert fast.play(mistake) == both.slowly.play(mistake), mistake.name
 
 
 def test_logs_are_followed_alike(both: Both):
     """Rounds in which everything, something and nothing is accepted, so that every mistake leaves something behind."""
-    slow = SlowSimulator(both.slow, both.prompts, STEPS, BUDGET)
-    log = [steered(text.prompt, text.tokens, at) for at, text in enumerate(slow._texts)]
+    log = [steered(text.prompt, text.tokens, at) for at, text in enumerate(both.slowly._texts)]
     follower = SlowFollower(both.slow, log, STEPS)
     fast = FastSimulator(both.fast, log=log, steps=STEPS)
     assert fast.other_texts == follower.other_texts == 0
@@ -153,7 +153,7 @@ def test_a_gpu_plays_them_alike(both: Both):
 
 
 def test_other_tokens_than_the_targets_are_counted(both: Both):
-    text = SlowSimulator(both.slow, both.prompts[:1], STEPS, BUDGET)._texts[0]
+    text = both.slowly._texts[0]
     wrong = (text.tokens[-1] + 1) % VOCAB
     log = [LoggedText(text.tokens[: text.prompt], (*text.tokens[text.prompt : -1], wrong), ())]
     assert (

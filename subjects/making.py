@@ -7,8 +7,9 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from draftproof.errors import DraftproofError
+from draftproof.errors import ConditionError, DraftproofError
 from draftproof.properties.values.names import did_you_mean, is_factory_name
 from draftproof.properties.values.subject import Subject
 
@@ -45,6 +46,13 @@ class EngineMissingError(SubjectNameError):
         )
 
 
+class SettingError(ConditionError, ValueError):
+    """A setting whose value the subject does not take; the message says what is expected."""
+
+    def __init__(self, name: str, value: str, expected: str) -> None:
+        super().__init__(f"invalid --set {name}={value}: expected {expected}")
+
+
 def known() -> dict[str, str]:
     """Return name -> "package.module:name" of every subject that an installed distribution registers."""
     return {one.name: one.value for one in entry_points(group=GROUP)}
@@ -63,14 +71,39 @@ def resolved(name: str) -> str:
 def made(name: str, settings: Mapping[str, str]) -> Subject:
     """Import what the name stands for, and call it with the settings.
 
-    Raises SubjectNameError, ImportError and AttributeError, and whatever the call raises.
+    A setting that is annotated with a Literal is one of its values. Raises SubjectNameError, SettingError, ImportError
+    and AttributeError, and whatever the call raises.
     """
     module, _, attribute = resolved(name).partition(":")
     factory: Callable[..., Subject] = getattr(importlib.import_module(module), attribute)
     for needed in getattr(factory, "requires", ()):
         if importlib.util.find_spec(needed) is None:
             raise EngineMissingError(name, needed)
-    return factory(**_taken(name, factory, settings))
+    taken = _taken(name, factory, settings)
+    allowed = _allowed(factory)
+    for one, value in taken.items():
+        if one not in ALWAYS and value not in allowed.get(one, (value,)):
+            raise SettingError(one, value, " or ".join(allowed[one]))
+    return factory(**taken)
+
+
+def _allowed(factory: Callable[..., Subject]) -> dict[str, tuple[str, ...]]:
+    """Return the values of every setting that has a Literal of them as its type."""
+    function: Any = factory.__init__ if inspect.isclass(factory) else factory
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError, AttributeError):  # types that are imported for a type checker only, or of no function
+        return {}
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+
+
+def whole(name: str, value: str, least: int, most: int, step: int = 1) -> int:
+    """Return the whole number that a setting is, `step` apart from the least on. Raises SettingError."""
+    number = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else least - 1
+    if number not in range(least, most + 1, step):
+        between = "" if step == 1 else f", {least + step}"
+        raise SettingError(name, value, f"a whole number, {least}{between} .. {most}")
+    return number
 
 
 def _taken(name: str, factory: Callable[..., Subject], settings: Mapping[str, str]) -> dict[str, str]:

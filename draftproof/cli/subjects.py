@@ -206,6 +206,8 @@ def settings_of(given: Sequence[str]) -> Mapping[str, str]:
     for (name, equals, _), one in zip(pairs, given, strict=True):
         if not name.isidentifier() or not equals:
             raise inputs.InputError(f"invalid --set {one!r}: expected NAME=VALUE")
+        if sum(name == other for other, *_ in pairs) > 1:
+            raise inputs.InputError(f"invalid --set {one!r}: expected {name} once")
     return {name: value for name, _, value in pairs}
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Literal
 
-from draftproof.properties.values.limits import Arrivals, Limits
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.subjects.making import whole
 from draftproof.subjects.openai.counters import TOTALS, counts, observed, settled
 from draftproof.subjects.openai.dialects import DIALECTS, ServerRequest, answer_of, text_of
 from draftproof.subjects.openai.http import Server, ServerError
 
 _TEXT = "accept.emitted"
+Api = Literal["vllm", "llama", "sglang"]
 
 
 class OpenaiSubject(Subject):
@@ -29,28 +31,20 @@ class OpenaiSubject(Subject):
     def __init__(
         self,
         url: str,
-        api: str = "vllm",
-        arrivals: str = "together",
+        api: Api = "vllm",
+        arrivals: Literal["together", "serial"] = "together",
         drafts: str = "0",
         timeout: str = "60",
-        rounds: str = "no",
+        rounds: Literal["yes", "no"] = "no",
     ) -> None:
-        if api not in DIALECTS:
-            raise ServerError(f"invalid --set api={api}: expected {', '.join(DIALECTS)}")
-        if arrivals not in ("together", "serial"):
-            raise ServerError(f"invalid --set arrivals={arrivals}: expected together or serial")
-        if rounds not in ("yes", "no"):
-            raise ServerError(f"invalid --set rounds={rounds}: expected yes or no")
-        for name, number in (("drafts", drafts), ("timeout", timeout)):
-            if not number.isdigit():
-                raise ServerError(f"invalid --set {name}={number}: expected a whole number")
+        self._drafts, seconds = whole("drafts", drafts, 0, 64), whole("timeout", timeout, 1, 86400)
         self.name = f"openai ({api})"
         self._by_round = rounds == "yes"
-        self._server, self._dialect, self._drafts = Server(url, float(timeout)), DIALECTS[api], int(drafts)
+        self._server, self._dialect = Server(url, seconds), DIALECTS[api]
         self.limits = Limits(
             models=("checkpoint",),
             max_drafts=self._drafts,
-            arrivals=cast(Arrivals, arrivals),
+            arrivals=arrivals,
             steering="none",
             controllers=False,
             allocation="ahead",

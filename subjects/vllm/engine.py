@@ -94,6 +94,13 @@ def _config(model: str) -> dict[str, Any]:
     return read
 
 
+def lacks_triton() -> bool:
+    """Return whether vLLM finds no Triton that runs here, without which its runner V2 does not start."""
+    from vllm.triton_utils import HAS_TRITON
+
+    return not HAS_TRITON
+
+
 def start(spec: EngineSpec) -> Any:
     """Return an LLMEngine that this process steps. Raises what vLLM raises."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})

@@ -14,6 +14,7 @@ from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Trace
+from draftproof.subjects.making import SettingError, whole
 from draftproof.subjects.vllm import engine, hooks
 from draftproof.subjects.vllm.cache import CacheTaps
 from draftproof.subjects.vllm.engine import EngineSpec, EngineStartError, Rotary, Runner
@@ -69,7 +70,21 @@ class VllmSubject(Subject):
         overlapped: YesOrNo = "no",
         pages: Pages = "enough",
     ) -> None:
-        self.name = "vllm"
+        given = (
+            ("page_size", page_size, "32"),
+            ("runner", runner, "v1"),
+            ("room", room, "ample"),
+            ("padded", padded, "yes"),
+            ("junk", junk, "yes"),
+            ("rotary", rotary, "kernel"),
+            ("prefix_cache", prefix_cache, "no"),
+            ("overlapped", overlapped, "no"),
+            ("pages", pages, "enough"),
+        )
+        set_ = ", ".join(f"{name}={value}" for name, value, usual in given if value != usual)
+        self.name = f"vllm ({set_})" if set_ else "vllm"
+        if runner == "v2" and engine.lacks_triton():
+            raise SettingError("runner", runner, "v1 or default, as V2 needs Triton and vLLM finds none (on a CPU)")
         self._prefix_cache, self._overlapped = prefix_cache == "yes", overlapped == "yes"
         self._rotary, self._scarce = rotary, pages == "few"
         self._text_only = self._prefix_cache or self._overlapped or self._scarce
@@ -77,7 +92,7 @@ class VllmSubject(Subject):
             models=("checkpoint",),
             drafts=("eagle", "ngram", "standalone", "eagle3"),
             dtypes=("float32",),
-            page_sizes=(int(page_size),),
+            page_sizes=(whole("page_size", page_size, 16, 256, 16),),
             controllers=False,
             allocation="ahead",
             chunks="own",

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import draftproof
 from draftproof.cli.app import run
+from draftproof.errors import ConditionError
 from draftproof.fuzz.campaign import run as campaign
 from draftproof.harness.execute import Executor
 from draftproof.harness.lockstep import solved
@@ -24,6 +25,7 @@ from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import steering
 from draftproof.properties.values.trace import Key
 from draftproof.properties.values.verdict import Outcome
+from draftproof.subjects.making import made
 from draftproof.subjects.openai import OpenaiSubject
 from draftproof.subjects.openai.dialects import DIALECTS, ServerAnswer, ServerRequest, text_of
 from draftproof.subjects.openai.http import Server, ServerError
@@ -162,13 +164,16 @@ def test_what_cannot_be_asked_is_told(checkpoint):
         url = server.url
         for given, said in {
             ("url", "localhost:1"): "invalid --url 'localhost:1': expected http://HOST:PORT",
-            ("api", "soap"): "invalid --set api=soap: expected vllm, llama, sglang",
+            ("api", "soap"): "invalid --set api=soap: expected vllm or llama or sglang",
             ("arrivals", "late"): "invalid --set arrivals=late: expected together or serial",
-            ("drafts", "few"): "invalid --set drafts=few: expected a whole number",
+            ("rounds", "true"): "invalid --set rounds=true: expected yes or no",
+            ("drafts", "few"): "invalid --set drafts=few: expected a whole number, 0 .. 64",
+            ("drafts", "-1"): "invalid --set drafts=-1: expected a whole number",
+            ("timeout", "0"): "invalid --set timeout=0: expected a whole number, 1 .. 86400",
             ("drafts", "3"): f"{url}/metrics answered 404",
         }.items():
-            with pytest.raises(ServerError) as caught:
-                OpenaiSubject(**{"url": url, **dict([given])})
+            with pytest.raises(ConditionError) as caught:
+                made("openai", {"url": url, **dict([given])})
             assert said in str(caught.value)
     with pytest.raises(ServerError, match=r"invalid --url .*: expected a server that answers there, not .*refused"):
         OpenaiSubject(url)

@@ -50,6 +50,7 @@ def test_a_case_is_replayed_in_another_python(case, lean_python, capsys, tmp_pat
         ("--url U", "invalid --url 'U' without --subject"),
         ("--set a=b", "invalid --set 'a=b' without --subject"),
         ("--subject engine --set a", "invalid --set 'a': expected NAME=VALUE"),
+        ("--subject engine --set a=1 --set b=3 --set a=2", "invalid --set 'a=1': expected a once"),
         ("--subject enginee", "did you mean engine?"),
         ("--subject no_such.module:x", "expected a module that exists; put its folder on PYTHONPATH"),
         ("--subject engine --fault F", "expected without --fault and --patch"),

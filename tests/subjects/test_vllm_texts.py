@@ -13,6 +13,7 @@ from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.scenario import Checkpoint, Memory, Request, Scenario
 from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.trace import Key
+from draftproof.subjects.making import SettingError, made
 from draftproof.subjects.vllm import subject as subjects
 from draftproof.subjects.vllm.texts import TextRun
 from tests.drawn import generate
@@ -151,3 +152,44 @@ def test_few_pages_are_those_of_the_longest_request(pages, expected, scenario, m
     trace = subject.run(scenario, SCRIPT)
     assert asked == [expected]
     assert {one.channel for one in trace.observations} == trace.channels == {"accept.emitted"}
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have making find this module in the place of vLLM."""
+    monkeypatch.setattr(subjects.VllmSubject, "requires", ())
+    triton = ModuleType("vllm.triton_utils")
+    triton.HAS_TRITON = False  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.triton_utils", triton)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("prefix_cache=true", "yes or no"),
+        ("overlapped=1", "yes or no"),
+        ("padded=false", "yes or no"),
+        ("junk=maybe", "yes or no"),
+        ("pages=Few", "enough or few"),
+        ("pages=0", "enough or few"),
+        ("room=5", "ample or none"),
+        ("rotary=foo", "kernel or native"),
+        ("runner=v3", "v1 or v2 or default"),
+        ("runner=v2", "v1 or default, as V2 needs Triton and vLLM finds none (on a CPU)"),
+        ("page_size=7", "a whole number, 16, 32 .. 256"),
+        ("page_size=-32", "a whole number, 16, 32 .. 256"),
+        ("page_size=abc", "a whole number, 16, 32 .. 256"),
+    ],
+)
+@pytest.mark.usefixtures("registered")
+def test_a_setting_that_is_none_of_its_values_is_refused(setting: str, expected: str):
+    name, _, value = setting.partition("=")
+    with pytest.raises(SettingError) as caught:
+        made("vllm", {name: value})
+    assert str(caught.value) == f"invalid --set {setting}: expected {expected}"
+
+
+@pytest.mark.usefixtures("registered")
+def test_its_name_says_what_was_set():
+    assert made("vllm", {}).name == made("vllm", {"junk": "yes"}).name == "vllm"
+    assert made("vllm", {"pages": "few", "overlapped": "yes"}).name == "vllm (overlapped=yes, pages=few)"

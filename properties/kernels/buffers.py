@@ -3,12 +3,14 @@
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
 from hypothesis import strategies as st
 
 from draftproof.properties.kernels.case import Buffer, KernelCase
+from draftproof.properties.strategies.examples import integers, sampled
 
 T = TypeVar("T")
 Draw = st.DrawFn
@@ -44,19 +46,30 @@ WILD = (-1, -7, 1 << 40, (1 << 62) + 1)
 
 def distinct(draw: Draw, count: int, high: int = 9) -> list[int]:
     """Draw sizes that all differ, so that one taken for another shows; one in eight times all are one."""
-    if draw(st.sampled_from((*(False,) * 7, True))):
+    if draw(sampled((*(False,) * 7, True))):
         return [1] * count
-    return draw(st.lists(st.integers(1, high), min_size=count, max_size=count, unique=True))
+    return draw(_sizes(count, high))
+
+
+# Hypothesis looks over every new strategy, which takes longer than the draw.
+@lru_cache(maxsize=64)
+def _sizes(count: int, high: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(integers(1, high), min_size=count, max_size=count, unique=True)
+
+
+@lru_cache(maxsize=64)
+def _orders(count: int) -> st.SearchStrategy[list[int]]:
+    return st.permutations(range(count))
 
 
 def alike(draw: Draw, first: int, second: int) -> tuple[int, int]:
     """Draw two sizes equal a fifth of the time: keys and values as wide, square states."""
-    return (first, first if draw(st.sampled_from((False, False, False, False, True))) else second)
+    return (first, first if draw(sampled((False, False, False, False, True))) else second)
 
 
 def page_size(draw: Draw, small: int) -> int:
     """Draw a small page size, or one that engines have."""
-    return draw(st.sampled_from((small, small, 8, 16, 64)))
+    return draw(sampled((small, small, 8, 16, 64)))
 
 
 def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, int]:
@@ -66,13 +79,13 @@ def _layout(draw: Draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, i
     gaps between the first dimension's rows only.
     """
     strides, step = [0] * len(shape), 1
-    packed = draw(st.sampled_from((False, False, True)))
-    order = range(len(shape))[::-1] if packed else draw(st.permutations(range(len(shape))))
+    packed = draw(sampled((False, False, True)))
+    order = range(len(shape))[::-1] if packed else draw(_orders(len(shape)))
     for dimension in order:
-        strides[dimension] = step + (0 if packed and dimension else draw(st.integers(0, 2)))
+        strides[dimension] = step + (0 if packed and dimension else draw(integers(0, 2)))
         step = strides[dimension] * max(1, shape[dimension])
-    offset = draw(st.integers(0, 5))
-    return tuple(strides), offset, offset + step + draw(st.integers(1, 5))
+    offset = draw(integers(0, 5))
+    return tuple(strides), offset, offset + step + draw(integers(1, 5))
 
 
 def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = None, room: int = 0) -> Buffer:
@@ -83,7 +96,7 @@ def place(draw: Draw, values: torch.Tensor, poisons: Sequence[float] | None = No
     strides, offset, size = _layout(draw, tuple(values.shape))
     size += room * max(strides, default=0)
     poisons = poisons or VALUE_POISONS[values.dtype]
-    storage = torch.full((size,), draw(st.sampled_from(poisons)), dtype=values.dtype)
+    storage = torch.full((size,), draw(sampled(poisons)), dtype=values.dtype)
     buffer = Buffer(storage, tuple(values.shape), strides, offset)
     buffer.tensor.copy_(values)
     return buffer
@@ -95,13 +108,13 @@ def index(draw: Draw, values: Sequence[Any] | torch.Tensor) -> Buffer:
 
 def numbers(draw: Draw, shape: tuple[int, ...], high: int, low: int = 0) -> torch.Tensor:
     """Return random integers in low..high: one draw for all, since each draw costs more than most kernels."""
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    generator = torch.Generator().manual_seed(draw(integers(0, 2**32 - 1)))
     return torch.randint(low, high + 1, shape, generator=generator)
 
 
 def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """Return random values: the whole ring, or floats in [-4, 4]."""
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    generator = torch.Generator().manual_seed(draw(integers(0, 2**32 - 1)))
     if dtype == torch.int64:
         return torch.randint(-(1 << 63), (1 << 63) - 1, shape, generator=generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64).clamp_(-4.0, 4.0).to(dtype)
@@ -109,7 +122,7 @@ def values_of(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
 
 def unwritten(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype, room: int = 0) -> Buffer:
     """Return an output: poison throughout."""
-    poison = draw(st.sampled_from(VALUE_POISONS[dtype]))
+    poison = draw(sampled(VALUE_POISONS[dtype]))
     return place(draw, torch.full(shape, poison, dtype=dtype), room=room)
 
 
@@ -125,14 +138,14 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 def apart(draw: Draw, used: set[int], low: int, high: int) -> int:
     """Draw a size that differs from all used before, and add it to them; the next one beyond `high` if none is left."""
     free = [size for size in range(low, high + len(used) + 2) if size not in used]
-    size = draw(st.sampled_from([size for size in free if size <= high] or free[:1]))
+    size = draw(sampled([size for size in free if size <= high] or free[:1]))
     used.add(size)
     return size
 
 
 def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.dtype) -> Buffer:
     """Return a pool with values in the live slots and poison in all others."""
-    poison = draw(st.sampled_from(VALUE_POISONS[dtype]))
+    poison = draw(sampled(VALUE_POISONS[dtype]))
     values = torch.full(shape, poison, dtype=dtype)
     values[list(live)] = values_of(draw, (len(live), *shape[1:]), dtype)
     return place(draw, values)
@@ -140,7 +153,7 @@ def owned(draw: Draw, shape: tuple[int, ...], live: Sequence[int], dtype: torch.
 
 def mostly(draw: Draw, usual: st.SearchStrategy[T], odd: st.SearchStrategy[T]) -> T:
     """Draw what is usual five times in six; `one_of` takes either as often."""
-    return draw(odd if draw(st.sampled_from((False, False, False, False, False, True))) else usual)
+    return draw(odd if draw(sampled((False, False, False, False, False, True))) else usual)
 
 
 def calls(
@@ -158,7 +171,7 @@ def calls(
 
         def case(draw: Draw, dtypes: Dtypes = (), **sizes: Any) -> KernelCase:
             known = default()
-            dtype = (draw(st.sampled_from(dtypes or known)),) if known else ()
+            dtype = (draw(sampled(dtypes or known)),) if known else ()
             return KernelCase(arguments.__name__, arguments(draw, *dtype, **sizes))
 
         case.__name__ = case.__qualname__ = arguments.__name__

@@ -38,6 +38,8 @@ def examples(strategy: SearchStrategy[T], seed_: int, count: int, *, varied: boo
     def collect(example: T) -> None:
         found.append(example)
 
+    # By default Hypothesis reads and tokenizes the source of `collect`, for a name under which nothing is kept here.
+    collect._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]
     with _no_constants_of_sources(), nullcontext() if varied else _each_by_itself():
         collect()
     return found
@@ -56,7 +58,7 @@ def integers(low: int, high: int) -> SearchStrategy[int]:
 
 
 def sampled(values: Iterable[T]) -> SearchStrategy[T]:
-    """Return the strategy that draws one of these hashable values, the same object for the same values."""
+    """Return the strategy that draws one of these hashable values, the same object for values that are equal."""
     chosen = tuple(values)
     return _sampled(chosen, tuple(map(type, chosen)))
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_and_floats
+from draftproof.properties.strategies.examples import integers, sampled
 
 # Most positions of a usual table, and head sizes of keys and values in large calls.
 _POSITIONS = 216
@@ -21,7 +22,7 @@ def kv_write(draw: Draw, dtype: torch.dtype) -> Arguments:
     k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
     free = draw(st.permutations(range(1, size)))
-    wild = st.sampled_from((*bf.WILD, size, 0))
+    wild = sampled((*bf.WILD, size, 0))
     slots = [draw(st.one_of(st.just(slot), st.just(slot), wild)) for slot in free[:tokens]]
     slots += [draw(wild) for _ in range(tokens - len(slots))]
     return {
@@ -39,9 +40,9 @@ def kv_move(draw: Draw, dtype: torch.dtype, missing: bool = True) -> Arguments:
     tokens, heads, *widths, extra = bf.distinct(draw, 5)
     k_width, v_width = bf.alike(draw, *widths)
     size = tokens + extra
-    wild = (st.sampled_from((*bf.WILD, size)),) if missing else ()
+    wild = (sampled((*bf.WILD, size)),) if missing else ()
     targets = [draw(st.one_of(st.just(t), st.just(t), *wild)) for t in draw(st.permutations(range(size)))[:tokens]]
-    sources = [draw(st.one_of(st.integers(0, size - 1), st.integers(0, size - 1), *wild)) for _ in range(tokens)]
+    sources = [draw(st.one_of(integers(0, size - 1), integers(0, size - 1), *wild)) for _ in range(tokens)]
     return {
         "k_pool": bf.given(draw, (size, heads, k_width), dtype),
         "v_pool": bf.given(draw, (size, heads, v_width), dtype),
@@ -58,24 +59,24 @@ def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argu
     """
     tokens, heads, group, *widths, requests, small = bf.distinct(draw, 7)
     page_size = bf.page_size(draw, small)
-    pages = draw(st.integers(1, max(1, _POSITIONS // page_size)))
+    pages = draw(integers(1, max(1, _POSITIONS // page_size)))
     if large:
-        tokens, heads, group, requests, widths = 8, 1, 2, 2, draw(st.sampled_from(_WIDE))
-        pages = 512 // page_size + draw(st.integers(1, 1 + 80 // page_size))
+        tokens, heads, group, requests, widths = 8, 1, 2, 2, draw(sampled(_WIDE))
+        pages = 512 // page_size + draw(integers(1, 1 + 80 // page_size))
     k_width, v_width = bf.alike(draw, *widths)
-    lengths = [draw(st.integers(0, pages * page_size)) for _ in range(requests)]
+    lengths = [draw(integers(0, pages * page_size)) for _ in range(requests)]
     if large:
-        lengths[0] = draw(st.integers(513, pages * page_size))
+        lengths[0] = draw(integers(513, pages * page_size))
     table, live, size = _tables(draw, lengths, pages, page_size)
     rows, positions = [], []
     if large:
-        rows, positions = [0], [draw(st.integers(512, lengths[0] - 1))]
+        rows, positions = [0], [draw(integers(512, lengths[0] - 1))]
     for _ in range(tokens - len(rows)):
-        row = draw(st.integers(0, requests - 1))
+        row = draw(integers(0, requests - 1))
         full = lengths[row] == pages * page_size
         # Only a full row may be asked for more than it holds: elsewhere that is memory nobody wrote.
-        positions.append(draw(st.integers(-1, lengths[row] - 1 + (3 if full else 0))))
-        rows.append(draw(st.sampled_from((row, row, row, -1, requests, 1 << 40))))
+        positions.append(draw(integers(-1, lengths[row] - 1 + (3 if full else 0))))
+        rows.append(draw(sampled((row, row, row, -1, requests, 1 << 40))))
     pools = [bf.owned(draw, (size, heads, width), live, dtype) for width in (k_width, v_width)]
     return {
         "out": bf.unwritten(draw, (tokens, heads * group, v_width), dtype),
@@ -86,7 +87,7 @@ def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argu
         "req_rows": bf.index(draw, rows),
         "positions": bf.index(draw, positions),
         "page_size": page_size,
-        "scale": draw(st.sampled_from((1.0, 0.375, 0.125))),
+        "scale": draw(sampled((1.0, 0.375, 0.125))),
     }
 
 
@@ -96,10 +97,10 @@ def _tables(draw: Draw, lengths: list[int], pages: int, page_size: int) -> tuple
     # Page 0 as well: an op knows of no scratch.
     free = iter(draw(st.permutations(range(sum(needed) + 2))))
     table, live = [], []
-    size = (sum(needed) + 2) * page_size - draw(st.integers(0, page_size - 1))
+    size = (sum(needed) + 2) * page_size - draw(integers(0, page_size - 1))
     for count, length in zip(needed, lengths, strict=True):
         own = [next(free) for _ in range(count)]
         live += [own[p // page_size] * page_size + p % page_size for p in range(length)]
-        holes = [draw(st.sampled_from((page, page, page, page, page, *bf.WILD, size))) for page in own]
-        table.append(holes + [draw(st.sampled_from((*bf.WILD, *bf.INDEX_POISONS))) for _ in range(pages - count)])
+        holes = [draw(sampled((page, page, page, page, page, *bf.WILD, size))) for page in own]
+        table.append(holes + [draw(sampled((*bf.WILD, *bf.INDEX_POISONS))) for _ in range(pages - count)])
     return table, [slot for slot in live if slot < size], size

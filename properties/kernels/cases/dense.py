@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw, Dtypes, calls, floats
 from draftproof.properties.kernels.case import Buffer, KernelCase
+from draftproof.properties.strategies.examples import integers, sampled
 
 
 def normed(draw: Draw, dtype: torch.dtype, *inputs: str) -> Arguments:
@@ -14,8 +15,8 @@ def normed(draw: Draw, dtype: torch.dtype, *inputs: str) -> Arguments:
     return {
         "out": bf.unwritten(draw, shape, dtype),
         **{name: bf.given(draw, shape, dtype) for name in inputs},
-        "weight": bf.given(draw, shape[1:], draw(st.sampled_from((dtype, bf.wide(dtype))))),
-        "eps": draw(st.sampled_from((1e-6, 1e-2))),
+        "weight": bf.given(draw, shape[1:], draw(sampled((dtype, bf.wide(dtype))))),
+        "eps": draw(sampled((1e-6, 1e-2))),
     }
 
 
@@ -45,12 +46,12 @@ def silu_mul(draw: Draw, dtype: torch.dtype) -> Arguments:
 def rope(draw: Draw, dtype: torch.dtype) -> Arguments:
     """Draw positions up to 5000 and frequencies that fall from 1; heads may have components that are not turned."""
     tokens, q_heads, k_heads, half = bf.distinct(draw, 4)
-    size = 2 * half + draw(st.sampled_from((0, 1, 2, 7)))
+    size = 2 * half + draw(sampled((0, 1, 2, 7)))
     frequencies = 1000.0 ** -(torch.arange(half, dtype=torch.float64) / half)
     return {
         "q": bf.given(draw, (tokens, q_heads, size), dtype),
         "k": bf.given(draw, (tokens, k_heads, size), dtype),
-        "positions": bf.index(draw, [draw(st.integers(0, 5000)) for _ in range(tokens)]),
+        "positions": bf.index(draw, [draw(integers(0, 5000)) for _ in range(tokens)]),
         "inv_freq": bf.place(draw, frequencies.float()),
     }
 
@@ -58,11 +59,11 @@ def rope(draw: Draw, dtype: torch.dtype) -> Arguments:
 @calls()
 def ring_mix(draw: Draw) -> Arguments:
     """Draw one to three dimensions, and salts of both signs."""
-    shape = tuple(bf.distinct(draw, draw(st.integers(1, 3))))
+    shape = tuple(bf.distinct(draw, draw(integers(1, 3))))
     return {
         "out": bf.unwritten(draw, shape, torch.int64),
         "x": bf.given(draw, shape, torch.int64),
-        "salt": draw(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-2, 100)),
+        "salt": draw(integers(-(1 << 63), (1 << 63) - 1) | integers(-2, 100)),
     }
 
 
@@ -80,9 +81,9 @@ def ring_linear(draw: Draw) -> Arguments:
 def _rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
     """Place values [.., I] with the last dimension contiguous, which the linear ops demand, and gaps between rows."""
     width = values.shape[-1]
-    stride, offset = width + draw(st.integers(0, 3)), draw(st.integers(0, 5))
-    size = offset + stride * values.shape[0] + draw(st.integers(1, 5))
-    poison = draw(st.sampled_from(bf.VALUE_POISONS[values.dtype]))
+    stride, offset = width + draw(integers(0, 3)), draw(integers(0, 5))
+    size = offset + stride * values.shape[0] + draw(integers(1, 5))
+    poison = draw(sampled(bf.VALUE_POISONS[values.dtype]))
     buffer = Buffer(torch.full((size,), poison, dtype=values.dtype), tuple(values.shape), (stride, 1), offset)
     buffer.tensor.copy_(values)
     return buffer
@@ -91,9 +92,9 @@ def _rowwise(draw: Draw, values: torch.Tensor) -> Buffer:
 def _linear(
     draw: Draw, dtype: torch.dtype, *, adds: bool = False, norm: bool = False, gated: bool = False
 ) -> Arguments:
-    tokens, inputs, outputs = draw(st.lists(st.integers(1, 40), min_size=3, max_size=3, unique=True))
+    tokens, inputs, outputs = draw(st.lists(integers(1, 40), min_size=3, max_size=3, unique=True))
     tokens = tokens % 4 + 1
-    out = torch.full((tokens, outputs), draw(st.sampled_from(bf.VALUE_POISONS[dtype])), dtype=dtype)
+    out = torch.full((tokens, outputs), draw(sampled(bf.VALUE_POISONS[dtype])), dtype=dtype)
     if adds:
         out = bf.values_of(draw, (tokens, outputs), dtype)
     arguments: Arguments = {
@@ -107,7 +108,7 @@ def _linear(
     rows = 2 * outputs if gated else outputs
     arguments["weight"] = _rowwise(draw, bf.values_of(draw, (rows, inputs), dtype) / 8)
     if norm:
-        arguments["eps"] = draw(st.sampled_from((1e-6, 1e-2)))
+        arguments["eps"] = draw(sampled((1e-6, 1e-2)))
     return arguments
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw
 from draftproof.properties.kernels.case import Buffer
+from draftproof.properties.strategies.examples import integers, sampled
 
 # Key heads and value heads.
 _HEADS = ((1, 2), (1, 3), (1, 4), (2, 4), (3, 6), (1, 1), (2, 2), (3, 3))
@@ -62,20 +63,20 @@ def launch_sizes(draw: Draw, large: bool = False, convs: tuple[int, ...] = ()) -
     convolution to choose from, for a kernel that does not take all.
     """
     used: set[int] = set()
-    long = large and draw(st.sampled_from((True, False, False)))
+    long = large and draw(sampled((True, False, False)))
     rows = bf.apart(draw, used, 1, 2 if large else 4)
     width = bf.apart(draw, used, LONG, 17) if long else bf.apart(draw, used, 1, 2 if large else 4)
     free = [(n, u) for n, u in _HEADS if not {n, u} & used and rows * u <= 12]
     grouped = [(n, u) for n, u in free if n < u]
-    mostly_grouped = bool(grouped) and draw(st.integers(0, 3)) > 0
-    keys, heads = draw(st.sampled_from(grouped if mostly_grouped else free))
+    mostly_grouped = bool(grouped) and draw(integers(0, 3)) > 0
+    keys, heads = draw(sampled(grouped if mostly_grouped else free))
     used |= {keys, heads}
     steps = bf.apart(draw, used, width + 1, width + 2)
     # Keys of one component come near zero too often, where their direction hangs on a rounding.
     height, values = (18, 40) if large and not long else (bf.apart(draw, used, 2, 6), bf.apart(draw, used, 1, 6))
     height, values = bf.alike(draw, height, values)
     if convs:
-        conv = draw(st.sampled_from([one for one in convs if one not in used] or convs))
+        conv = draw(sampled([one for one in convs if one not in used] or convs))
         used.add(conv)
     else:
         conv = bf.apart(draw, used, 2, 5)
@@ -93,12 +94,12 @@ def targets(draw: Draw, count: int, size: int) -> list[int]:
 
 def sources(draw: Draw, count: int, size: int) -> list[int]:
     """Draw slots to read only, so that rows may share one, and some that do not exist."""
-    live = st.integers(0, size - 1)
+    live = integers(0, size - 1)
     return [bf.mostly(draw, live, _absent(size)) for _ in range(count)]
 
 
 def _absent(size: int) -> st.SearchStrategy[int]:
-    return st.sampled_from((*_PADDING, *bf.WILD, size))
+    return sampled((*_PADDING, *bf.WILD, size))
 
 
 def existing(slots: Sequence[int], size: int) -> list[int]:
@@ -124,4 +125,4 @@ def gate_constants(draw: Draw, sizes: LaunchSizes, dtype: torch.dtype) -> Argume
 
 def raw_gates(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> Arguments:
     """Draw gates a and b; every other time far on both sides of where softplus becomes linear."""
-    return {"a": scaled(draw, shape, dtype, draw(st.sampled_from((1.0, 8.0)))), "b": bf.given(draw, shape, dtype)}
+    return {"a": scaled(draw, shape, dtype, draw(sampled((1.0, 8.0)))), "b": bf.given(draw, shape, dtype)}

@@ -11,6 +11,7 @@ from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_a
 from draftproof.properties.kernels.case import Buffer
 from draftproof.properties.kernels.cases import launch
 from draftproof.properties.kernels.cases.launch import LaunchSizes
+from draftproof.properties.strategies.examples import integers, sampled
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class _Pending:
 def _pending(draw: Draw, sizes: LaunchSizes, slots: Sequence[int], dtype: torch.dtype) -> _Pending:
     """Draw cursors, some impossible; only what is pending has values, all else in the pools is poison."""
     steps, before = sizes.allocated_steps, sizes.conv - 1
-    count = st.sampled_from((*range(steps + 1), steps))
-    cursor = [[draw(count), draw(st.integers(0, 1))] for _ in range(sizes.slots)]
-    poison = draw(st.sampled_from(bf.VALUE_POISONS[dtype]))
+    count = sampled((*range(steps + 1), steps))
+    cursor = [[draw(count), draw(integers(0, 1))] for _ in range(sizes.slots)]
+    poison = draw(sampled(bf.VALUE_POISONS[dtype]))
     inputs = torch.full((2, sizes.slots, before + steps, sizes.channels), poison, dtype=dtype)
     gates = torch.full((2, sizes.slots, steps, 2, sizes.heads), poison, dtype=dtype)
     live = launch.existing(slots, sizes.slots)
@@ -83,13 +84,13 @@ def gdn_flush(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
 def gdn_checkpoint(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw rows that share a slot; steps that are -1, first, last, and beyond what is pending."""
     sizes = launch.launch_sizes(draw, large)
-    slots, tracked = launch.sources(draw, sizes.rows, sizes.slots), sizes.slots + draw(st.integers(1, 3))
+    slots, tracked = launch.sources(draw, sizes.rows, sizes.slots), sizes.slots + draw(integers(1, 3))
     pending = _pending(draw, sizes, slots, dtype)
     steps = []
     for slot in slots:
         m = pending.cursor[slot][0] if 0 <= slot < sizes.slots else 1
         within = st.sampled_from(range(min(max(1, m), sizes.allocated_steps)))
-        steps.append(bf.mostly(draw, within, st.sampled_from((-1, m - 1, m, 1 << 40))))
+        steps.append(bf.mostly(draw, within, sampled((-1, m - 1, m, 1 << 40))))
     return {
         "checkpoint_ssm": bf.unwritten(draw, (tracked, *sizes.state), bf.wide(dtype)),
         "checkpoint_conv": bf.unwritten(draw, (tracked, sizes.conv - 1, sizes.channels), dtype),
@@ -108,7 +109,7 @@ def gdn_checkpoint(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argum
 def _cursors(draw: Draw) -> tuple[Buffer, Buffer, int]:
     """Draw a cursor [S,2], slots to write [B], and B."""
     rows, size = bf.distinct(draw, 2)
-    cursor = [[draw(st.sampled_from((0, 0, 1, 2, 5))), draw(st.integers(0, 1))] for _ in range(size)]
+    cursor = [[draw(sampled((0, 0, 1, 2, 5))), draw(integers(0, 1))] for _ in range(size)]
     return bf.index(draw, cursor), bf.index(draw, launch.targets(draw, rows, size)), rows
 
 
@@ -116,7 +117,7 @@ def _cursors(draw: Draw) -> tuple[Buffer, Buffer, int]:
 def replay_commit(draw: Draw) -> Arguments:
     """Draw rows of which nothing was verified, and some that accept one token or several."""
     cursor, slots, rows = _cursors(draw)
-    last = [draw(st.one_of(st.integers(-1, 7), st.integers(-1, 0))) for _ in range(rows)]
+    last = [draw(st.one_of(integers(-1, 7), integers(-1, 0))) for _ in range(rows)]
     return {"cursor": cursor, "state_slots": slots, "last_correct_step_indices": bf.index(draw, last)}
 
 

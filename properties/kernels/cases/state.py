@@ -14,6 +14,7 @@ from draftproof.properties.kernels.buffers import Arguments, Draw, calls, ring_a
 from draftproof.properties.kernels.cases import launch
 from draftproof.properties.kernels.cases.dense import normed
 from draftproof.properties.kernels.cases.launch import LaunchSizes
+from draftproof.properties.strategies.examples import integers, sampled
 
 
 @calls(ring_and_floats)
@@ -68,20 +69,16 @@ def _packed(draw: Draw, sizes: LaunchSizes, shortest: int = 0, longest: int = 6)
 
     In a long launch the first has 65 to 130, the others as many, or whole pieces of 64; there are at least two.
     """
-    count, tracked = max(sizes.rows, 2 if sizes.is_long and longest > 1 else 0), sizes.slots + draw(st.integers(1, 3))
-    lengths = [draw(st.integers(shortest, longest)) for _ in range(count)]
+    count, tracked = max(sizes.rows, 2 if sizes.is_long and longest > 1 else 0), sizes.slots + draw(integers(1, 3))
+    lengths = [draw(integers(shortest, longest)) for _ in range(count)]
     if sizes.is_long and longest > 1:
-        lengths = [draw(st.integers(65, 130)), *(draw(st.sampled_from((64, 128, 63, n))) for n in lengths[1:])]
-    starts = [draw(st.sampled_from((0, 0, 2)))]
+        lengths = [draw(integers(65, 130)), *(draw(sampled((64, 128, 63, n))) for n in lengths[1:])]
+    starts = [draw(sampled((0, 0, 2)))]
     for length in lengths:
         starts.append(starts[-1] + length)
     # Of those beyond the first piece of 64 half are tracked there.
-    usual = [
-        st.sampled_from((*range(n), -1)) if n <= 64 else st.sampled_from((64, n - 1, *range(0, n, 50))) for n in lengths
-    ]
-    steps = [
-        bf.mostly(draw, one, st.sampled_from((n - 1, n, n + 3, 1 << 40))) for one, n in zip(usual, lengths, strict=True)
-    ]
+    usual = [sampled((*range(n), -1)) if n <= 64 else sampled((64, n - 1, *range(0, n, 50))) for n in lengths]
+    steps = [bf.mostly(draw, one, sampled((n - 1, n, n + 3, 1 << 40))) for one, n in zip(usual, lengths, strict=True)]
     slots, checkpoints = launch.targets(draw, count, sizes.slots), launch.targets(draw, count, tracked)
     longest = lengths.index(max(lengths))
     if lengths[longest] and draw(st.booleans()):
@@ -93,7 +90,7 @@ def _packed(draw: Draw, sizes: LaunchSizes, shortest: int = 0, longest: int = 6)
         "checkpoint_slots": bf.index(draw, checkpoints),
         "checkpoint_steps": bf.index(draw, steps),
     }
-    tokens = starts[-1] + draw(st.integers(0 if starts[-1] else 1, 2))
+    tokens = starts[-1] + draw(integers(0 if starts[-1] else 1, 2))
     return _Packed(tokens, list(range(starts[0], starts[-1])), launch.existing(slots, sizes.slots), tracked, arguments)
 
 
@@ -138,11 +135,11 @@ def gdn_update(draw: Draw, dtype: torch.dtype, large: bool = False, shortest: in
 @calls(ring_and_floats)
 def state_scatter(draw: Draw, dtype: torch.dtype, large: bool = False) -> Arguments:
     """Draw rows of one to three dimensions; steps that were not accepted at all, the last one, and impossible ones."""
-    layers, rows, steps, slots, *inner = bf.distinct(draw, 4 + draw(st.integers(1, 3)), 8)
+    layers, rows, steps, slots, *inner = bf.distinct(draw, 4 + draw(integers(1, 3)), 8)
     inner = [*inner[:-1], 5000] if large else inner
-    count = draw(st.integers(1, rows))
-    wild = st.sampled_from((-1, steps, -1, steps, 1 << 40))
-    last = [bf.mostly(draw, st.sampled_from((*range(steps), steps - 1)), wild) for _ in range(count)]
+    count = draw(integers(1, rows))
+    wild = sampled((-1, steps, -1, steps, 1 << 40))
+    last = [bf.mostly(draw, sampled((*range(steps), steps - 1)), wild) for _ in range(count)]
     return {
         "pool": bf.given(draw, (layers, slots, *inner), dtype),
         "steps": bf.given(draw, (layers, rows, steps, *inner), dtype),
@@ -157,8 +154,8 @@ def checkpoint_steps(draw: Draw) -> Arguments:
     rows, interval = bf.distinct(draw, 2)
     return {
         "steps": bf.unwritten(draw, (rows,), torch.int64),
-        "seq_lens": bf.index(draw, [draw(st.integers(0, 40)) for _ in range(rows)]),
-        "num_tokens": bf.index(draw, [draw(st.integers(-1, 12)) for _ in range(rows)]),
+        "seq_lens": bf.index(draw, [draw(integers(0, 40)) for _ in range(rows)]),
+        "num_tokens": bf.index(draw, [draw(integers(-1, 12)) for _ in range(rows)]),
         "interval": interval,
     }
 

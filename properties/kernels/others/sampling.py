@@ -6,26 +6,26 @@ Probabilities are sixty-fourths and random numbers such that no comparison hangs
 from __future__ import annotations
 
 import torch
-from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw, calls
 from draftproof.properties.kernels.case import Buffer
+from draftproof.properties.strategies.examples import integers, sampled
 
 _PARTS = 64
 
 
 def _drafts(draw: Draw, most: int, vocabulary: int) -> tuple[int, torch.Tensor, torch.Tensor]:
     """Return requests, the ends of their drafts, and drafts, some of which are none."""
-    batch = draw(st.integers(1, 5))
+    batch = draw(integers(1, 5))
     counts = bf.numbers(draw, (batch,), most)
-    counts[draw(st.integers(0, batch - 1))] = draw(st.sampled_from((0, most)))
+    counts[draw(integers(0, batch - 1))] = draw(sampled((0, most)))
     return batch, counts.cumsum(0), bf.numbers(draw, (max(1, int(counts.sum())),), vocabulary - 1)
 
 
 def _probabilities(draw: Draw, rows: int, vocabulary: int) -> Buffer:
     """Draw rows that sum to one; of some, many entries are zero."""
-    step = draw(st.sampled_from((1, _PARTS // 4)))
+    step = draw(sampled((1, _PARTS // 4)))
     marks = bf.numbers(draw, (rows, vocabulary - 1), _PARTS // step).sort(1).values * step
     edges = torch.cat((torch.zeros(rows, 1, dtype=torch.int64), marks, torch.full((rows, 1), _PARTS)), 1)
     return bf.place(draw, (edges.diff(dim=1) / _PARTS).float())
@@ -34,7 +34,7 @@ def _probabilities(draw: Draw, rows: int, vocabulary: int) -> Buffer:
 @calls()
 def rejection_greedy(draw: Draw) -> Arguments:
     """Draw requests of no draft, some and the most, few tokens, so that drafts are right; some that are not greedy."""
-    most, vocabulary = draw(st.integers(1, 5)), 2
+    most, vocabulary = draw(integers(1, 5)), 2
     batch, ends, drafts = _drafts(draw, most, vocabulary)
     return {
         "out": bf.unwritten(draw, (batch, most + 1), torch.int64),
@@ -49,9 +49,9 @@ def rejection_greedy(draw: Draw) -> Arguments:
 @calls()
 def rejection_random(draw: Draw) -> Arguments:
     """Draw as rejection_greedy, with drafts that are padding."""
-    most, vocabulary = draw(st.integers(1, 5)), draw(st.integers(2, 5))
+    most, vocabulary = draw(integers(1, 5)), draw(integers(2, 5))
     batch, ends, drafts = _drafts(draw, most, vocabulary)
-    drafts[draw(st.integers(0, len(drafts) - 1))] = draw(st.sampled_from((-1, 0, 1)))
+    drafts[draw(integers(0, len(drafts) - 1))] = draw(sampled((-1, 0, 1)))
     return {
         "out": bf.unwritten(draw, (batch, most + 1), torch.int64),
         "cu_drafts": bf.index(draw, ends),
@@ -68,7 +68,7 @@ def rejection_random(draw: Draw) -> Arguments:
 @calls()
 def recovered_tokens(draw: Draw) -> Arguments:
     """Draw vocabularies of one block and of several; weights of which many are equal, so that ties are common."""
-    most, vocabulary = draw(st.integers(1, 4)), draw(st.sampled_from((2, 5, 9)))
+    most, vocabulary = draw(integers(1, 4)), draw(sampled((2, 5, 9)))
     batch, ends, drafts = _drafts(draw, most, vocabulary)
     return {
         "out": bf.unwritten(draw, (len(drafts),), torch.int64),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw, calls
+from draftproof.properties.strategies.examples import integers, sampled
 
 # Positions of a row, and most that a request gets: kernels copy them in blocks of 32 to 128.
 _POSITIONS = (7, 12, 40, 150)
@@ -14,11 +14,11 @@ _POSITIONS = (7, 12, 40, 150)
 
 def _table(draw: Draw, batch: int, most: int) -> tuple[Arguments, torch.Tensor]:
     """Return a request table of distinct slots with rows of it, and a start for each that leaves `most` positions."""
-    requests, positions = batch + draw(st.integers(0, 3)), most + draw(st.integers(0, 9))
-    shuffle = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    requests, positions = batch + draw(integers(0, 3)), most + draw(integers(0, 9))
+    shuffle = torch.Generator().manual_seed(draw(integers(0, 2**32 - 1)))
     table = torch.randperm(requests * positions, generator=shuffle).reshape(requests, positions)
     starts = bf.numbers(draw, (batch,), positions - most)
-    starts[draw(st.integers(0, batch - 1))] = draw(st.sampled_from((0, positions - most)))
+    starts[draw(integers(0, batch - 1))] = draw(sampled((0, positions - most)))
     rows = torch.randperm(requests, generator=shuffle)[:batch]
     return {"table": bf.index(draw, table), "rows": bf.index(draw, rows), "starts": bf.index(draw, starts)}, starts
 
@@ -26,11 +26,11 @@ def _table(draw: Draw, batch: int, most: int) -> tuple[Arguments, torch.Tensor]:
 @calls()
 def extend_slots(draw: Draw) -> Arguments:
     """Draw requests that get none, one, several, or more than a block; more room than is filled."""
-    batch, most = draw(st.integers(1, 6)), draw(st.sampled_from(_POSITIONS))
+    batch, most = draw(integers(1, 6)), draw(sampled(_POSITIONS))
     given, starts = _table(draw, batch, most)
     lengths = bf.numbers(draw, (batch,), most)
-    lengths[draw(st.integers(0, batch - 1))] = draw(st.sampled_from((0, 1, most)))
-    room = int(lengths.sum()) + draw(st.integers(1, 5))
+    lengths[draw(integers(0, batch - 1))] = draw(sampled((0, 1, most)))
+    room = int(lengths.sum()) + draw(integers(1, 5))
     return {
         "slots": bf.unwritten(draw, (room,), torch.int64),
         **given,
@@ -41,10 +41,10 @@ def extend_slots(draw: Draw) -> Arguments:
 @calls()
 def uniform_slots(draw: Draw) -> Arguments:
     """Draw counts from one to more than a block; more room than is filled."""
-    batch, count = draw(st.integers(1, 6)), draw(st.sampled_from((1, 2, 5, *_POSITIONS)))
+    batch, count = draw(integers(1, 6)), draw(sampled((1, 2, 5, *_POSITIONS)))
     given, _ = _table(draw, batch, count)
     return {
-        "slots": bf.unwritten(draw, (batch * count + draw(st.integers(1, 5)),), torch.int64),
+        "slots": bf.unwritten(draw, (batch * count + draw(integers(1, 5)),), torch.int64),
         **given,
         "count": count,
     }

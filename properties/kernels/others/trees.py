@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
-from hypothesis import strategies as st
 
 from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw, calls
+from draftproof.properties.strategies.examples import integers, sampled
 
 
 def _candidates(pick: torch.Generator, topk: int, steps: int) -> list[int]:
@@ -42,10 +42,10 @@ def _selected(pick: torch.Generator, parents: list[int], topk: int, count: int) 
 
 def _trees(draw: Draw, batch: int) -> tuple[int, int, list[list[int]], list[list[int]]]:
     """Return topk, steps, and of each request the parents of groups and the candidates selected."""
-    topk, steps = draw(st.sampled_from(((1, 3), (2, 3), (3, 2), (2, 4), (4, 3), (3, 1), (1, 5))))
+    topk, steps = draw(sampled(((1, 3), (2, 3), (3, 2), (2, 4), (4, 3), (3, 1), (1, 5))))
     most = topk + (steps - 1) * topk * topk
-    count = draw(st.integers(1, min(8, most)))
-    pick = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    count = draw(integers(1, min(8, most)))
+    pick = torch.Generator().manual_seed(draw(integers(0, 2**32 - 1)))
     parents = [_candidates(pick, topk, steps) for _ in range(batch)]
     return topk, steps, parents, [_selected(pick, one, topk, count) for one in parents]
 
@@ -53,7 +53,7 @@ def _trees(draw: Draw, batch: int) -> tuple[int, int, list[list[int]], list[list
 @calls()
 def build_tree(draw: Draw) -> Arguments:
     """Draw chains, bushes and trees of up to eight nodes beside the root, of requests of any length."""
-    batch = draw(st.integers(1, 5))
+    batch = draw(integers(1, 5))
     topk, steps, parents, selected = _trees(draw, batch)
     width = len(selected[0]) + 1
     return {
@@ -73,14 +73,14 @@ def build_tree(draw: Draw) -> Arguments:
 @calls()
 def tree_accept(draw: Draw) -> Arguments:
     """Draw trees of few tokens, so that walks go on, and end at siblings that do not fit; ends before the leaves."""
-    batch = draw(st.integers(1, 5))
+    batch = draw(integers(1, 5))
     topk, _, parents, selected = _trees(draw, batch)
     width = len(selected[0]) + 1
     links = [_links(one, chosen, topk) for one, chosen in zip(parents, selected, strict=True)]
     target = bf.numbers(draw, (batch, width), topk + 1)
     # Siblings have distinct tokens.
     tokens = [[7, *(candidate % topk for candidate in chosen)] for chosen in selected]
-    deepest = draw(st.integers(1, width))
+    deepest = draw(integers(1, width))
     return {
         "predict": bf.unwritten(draw, (batch, width), torch.int64),
         "accept_index": bf.unwritten(draw, (batch, deepest), torch.int64),

@@ -9,11 +9,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from draftproof.harness.audit.compared import SameRounds, explained, gains, same_rounds
-from draftproof.harness.audit.says import Result, says
+from draftproof.harness.audit.says import Result, Uncounted, says
 from draftproof.harness.audit.statistics import (
     FALSE_ALARMS,
     LEAST_PROMPTS,
     Tested,
+    by_chance,
     noticeable,
     of_counts,
     of_rounds,
@@ -32,8 +33,6 @@ _SAME = 0.98
 """Of the rounds of a log, the share that go as they are played, if they are played right; the rest is rounding."""
 _FEW = 10
 """So many rounds of a log that went otherwise are looked into, be they ever so small a share."""
-_COVERED = 0.75
-"""Counts are of at least this share of the tokens that are played, what limits leave out at the end of a text aside."""
 _OF_A_LOG = 0.5
 """A log has two kinds of test, which share the false alarms: how much is accepted, and whose drafts they are."""
 
@@ -110,14 +109,17 @@ class _Comparison:
         return log is not None and not any(one.asked for text in log for one in text.rounds)
 
     @property
-    def covered(self) -> tuple[int, int] | None:
-        """Return how many tokens counts are of, and those that are played, if the rest cannot be that of limits."""
+    def uncounted(self) -> Uncounted | None:
+        """Return what counts are of, if by more than chance and the ends of texts it is not what is played."""
         counts, tallied = self._question.observed.counts, self.expected
         if counts is None or self.rounds is None:
             return None
-        seen, played = self.rounds + sum(counts.accepted), int(tallied.rounds.sum() + tallied.accepted.sum())
-        least = _COVERED * (played - len(tallied.rounds) * self._question.steps)
-        return (seen, played) if seen < least else None
+        seen, played = self.rounds + sum(counts.accepted), tallied.rounds + tallied.accepted.sum(axis=1)
+        ends = len(tallied.rounds) * self._question.steps
+        if abs(int(played.sum()) - seen) <= ends + by_chance(played):
+            return None
+        whole = counts.rounds is not None
+        return Uncounted(self.rounds, seen, int(tallied.rounds.sum()), int(played.sum()), with_idle=whole)
 
     def alarms(self, test: Tested | None) -> bool:
         """Return whether as much is accepted hardly ever."""
@@ -152,7 +154,7 @@ class _Comparison:
             return None
         if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
-        is_seen = self.covered is None and not self.is_without_drafts
+        is_seen = self.uncounted is None and not self.is_without_drafts
         is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise and is_seen
         return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
@@ -222,7 +224,7 @@ class _Comparison:
             observed,
             p,
             len(self.expected.rounds),
-            covered=self.covered,
+            uncounted=self.uncounted,
             is_without_drafts=self.is_without_drafts,
         )
         if self._same is not None:

@@ -12,12 +12,30 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import AS_DEFINED
 
 
+class Uncounted(NamedTuple):
+    """Rounds that were counted and the tokens that they emit, and those that are played; `with_idle`: of all rounds."""
+
+    rounds: int
+    tokens: int
+    rounds_played: int
+    tokens_played: int
+    with_idle: bool
+
+    def __str__(self) -> str:
+        kind = "rounds" if self.with_idle else "rounds with drafts"
+        why = "" if self.with_idle else 'rounds without drafts (give all rounds as "rounds" of --observed), '
+        return (
+            f"the engine counted {self.rounds} {kind} that emit {self.tokens} tokens, and a right one has"
+            f" {self.rounds_played} of {self.tokens_played} tokens after these prompts: {why}other prompts or other"
+            " --tokens"
+        )
+
+
 class Result(NamedTuple):
     """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
 
     Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
-    an alarm, and whether it shows no draft. Of counts that are of too few tokens: of how many, and of how many there
-    are.
+    an alarm, and whether it shows no draft. Of counts that are of another number of tokens: of how many.
     """
 
     expected: float
@@ -27,7 +45,7 @@ class Result(NamedTuple):
     rounds: int = 0
     off: int = 0
     sided: float | None = None
-    covered: tuple[int, int] | None = None
+    uncounted: Uncounted | None = None
     is_without_drafts: bool = False
 
 
@@ -43,10 +61,8 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
     off = f"{result.off} of {result.rounds} rounds went otherwise"
     if outcome is Outcome.INCONCLUSIVE and result.prompts < LEAST_PROMPTS:
         return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"
-    if outcome is Outcome.INCONCLUSIVE and result.covered is not None:
-        seen, played = result.covered
-        why = f"the engine counted {seen} tokens in its rounds, and a right one has {played} after these prompts"
-        return f"{told}: as many as there should be, but {why}: other prompts, other --tokens, or rounds without drafts"
+    if outcome is Outcome.INCONCLUSIVE and result.uncounted is not None:
+        return f"{told}: as many as there should be, but {result.uncounted}"
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{told}: no difference that {result.prompts} prompts could show, but {off}"
         return f"{why}; {_explanation(result, found)}"

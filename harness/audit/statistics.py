@@ -85,6 +85,12 @@ def sides(gains: np.ndarray) -> float:
     return float(min(1.0, chances[most + reached :].sum()))
 
 
+def by_chance(numbers: np.ndarray) -> float:
+    """Return how far the sum of one number for each prompt [R] may be from that of as many other prompts, by chance."""
+    deviation = math.sqrt(2 * len(numbers)) * float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
+    return _quantile(FALSE_ALARMS, len(numbers)) * deviation
+
+
 def noticeable(expected: Tally, rounds: int, seed: int) -> float:
     """Return the least shortfall of the mean that counts of so many rounds show in nine of ten cases."""
     share = 1 + expected.rounds.sum() / max(1, rounds)

@@ -22,6 +22,8 @@ class Files:
         self.target = tiny_llama(folder / "target")
         self.head = tiny_head(folder / "head", self.target, seed=3)
         self.prompts = self.write("prompts.jsonl", [{"prompt": prompt} for prompt in PROMPTS])
+        many = [[(7 * i + j * j) % VOCAB for j in range(5 + i % 3)] for i in range(48)]
+        self.many = ["--prompts", self.write("many.jsonl", [{"prompt": one} for one in many]), "--tokens", "64"]
         self.options = ["audit", "--model", str(self.target), "--draft", "ngram"]
         self.eagle = ["audit", "--model", str(self.target), "--draft", "eagle", "--draft-model", str(self.head)]
 
@@ -43,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(scope="module")
 def expected(files: Files) -> dict[str, Any]:
-    return files.audit("--prompts", files.prompts, "--tokens", 24, "--steps", 3)[1]
+    return files.audit(*files.many, "--steps", 3)[1]
 
 
 def test_without_an_engine_it_says_what_a_right_one_gets(expected: dict[str, Any]):
@@ -61,11 +63,11 @@ def observed(expected: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, expected: dict[str, Any]):
-    common = ("--prompts", files.prompts, "--tokens", 24, "--observed")
+    common = (*files.many, "--observed")
     code, report = files.audit(*common, files.write("right.json", [observed(expected, 1.0)]))
     assert (code, report["verdict"], report["explanations"]) == (0, "PASS", [])
     assert report["noticeable"] > 0
-    code, report = files.audit(*common, files.write("other.json", [{"drafts": 80, "accepted": [78, 76, 76]}]))
+    code, report = files.audit(*common, files.write("other.json", [{"drafts": 700, "accepted": [690, 680, 680]}]))
     assert (code, report["verdict"]) == (1, "FAIL")
     names = [one["name"] for one in report["explanations"]]
     assert "as defined" in names
@@ -81,19 +83,30 @@ def test_counts_of_one_pass_over_the_prompts_are_asked_for(
 ):
     one = observed(expected, 1.0)
     twenty = {"drafts": 20 * one["drafts"], "accepted": [20 * count for count in one["accepted"]]}
-    common = ("--prompts", files.prompts, "--tokens", 24, "--observed")
+    common = (*files.many, "--observed")
     assert run([*files.options, *map(str, (*common, files.write("twenty.json", [twenty])))]) == 2
     told = " ".join(capsys.readouterr().err.split())
     emitted = twenty["drafts"] + sum(twenty["accepted"])
     assert f"invalid counts, {twenty['drafts']} rounds with {sum(twenty['accepted'])} accepted drafts" in told
-    assert f"which emit {emitted} tokens: expected those of --prompts, at most 288 rounds and 324 tokens" in told
+    assert f"which emit {emitted} tokens: expected those of --prompts, at most 3072 rounds and 3216 tokens" in told
     third = {"drafts": one["drafts"] // 3, "accepted": [count // 3 for count in one["accepted"]]}
     code, report = files.audit(*common, files.write("third.json", [third]))
     assert (code, report["verdict"], report["rounds"]) == (125, "INCONCLUSIVE", expected["rounds"])
     assert report["observed_rounds"] == third["drafts"]
-    assert f"the engine counted {third['drafts'] + sum(third['accepted'])} tokens in its rounds" in report["says"]
-    shown = f"{expected['rounds']} rounds expected after 12 prompts; {third['drafts']} observed"
+    tokens = third["drafts"] + sum(third["accepted"])
+    assert f"the engine counted {third['drafts']} rounds with drafts that emit {tokens} tokens" in report["says"]
+    shown = f"{expected['rounds']} rounds expected after 48 prompts; {third['drafts']} observed"
     assert shown in capsys.readouterr().out
+
+
+def test_counts_of_an_engine_that_hardly_drafts_are_no_pass(files: Files, expected: dict[str, Any]):
+    """As much is accepted a round as should be, in four of five rounds."""
+    one, common = observed(expected, 1.0), (*files.many, "--observed")
+    lazy = {"drafts": 4 * one["drafts"] // 5, "accepted": [4 * count // 5 for count in one["accepted"]]}
+    code, report = files.audit(*common, files.write("lazy.json", [lazy]))
+    assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
+    told = f"and a right one has {one['drafts']} of {one['drafts'] + sum(one['accepted'])} tokens after these prompts"
+    assert f'{told}: rounds without drafts (give all rounds as "rounds" of --observed), other prompts' in report["says"]
 
 
 def metrics(files: Files, name: str, drafts: int, accepted: list[int]) -> str:
@@ -114,7 +127,7 @@ def test_two_texts_of_metrics_are_counts(files: Files, expected: dict[str, Any])
     after = metrics(
         files, "after.txt", 100 + one["drafts"], [a + b for a, b in zip((60, 50, 10), one["accepted"], strict=True)]
     )
-    common = ("--prompts", files.prompts, "--tokens", 24)
+    common = files.many
     code, report = files.audit(*common, "--metrics", before, "--metrics", after, "--html", page)
     assert (code, report["verdict"]) == (0, "PASS")
     assert report["observed_rounds"] == one["drafts"]

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from draftproof.harness.audit.statistics import _quantile, _tail, noticeable, of_counts, of_rounds, sides, spread
+from draftproof.harness.audit.says import Uncounted
+from draftproof.harness.audit.statistics import (
+    _quantile,
+    _tail,
+    by_chance,
+    noticeable,
+    of_counts,
+    of_rounds,
+    sides,
+    spread,
+)
 from draftproof.harness.audit.tally import OneRound, Tally, tally
 
 PROMPTS, ROUNDS, STEPS = 20, 15, 4
@@ -89,3 +99,21 @@ def test_the_tail_is_that_of_students_t():
         for deviate in (0.5, 2.0, 4.0, 6.0):
             assert _tail(deviate, prompts) == pytest.approx(2 * student.sf(deviate, prompts - 1), rel=0.1)
         assert _tail(_quantile(0.0002, prompts), prompts) == pytest.approx(0.0002, rel=1e-3)
+
+
+def test_sums_of_other_prompts_are_within_chance():
+    source, far = np.random.default_rng(7), 0
+    for _ in range(2000):
+        ours, others = source.normal(50, 8, (2, 20))
+        far += abs(ours.sum() - others.sum()) > by_chance(ours)
+    assert far <= 8
+    assert by_chance(np.full(12, 24)) == 0
+
+
+def test_counts_of_all_rounds_are_not_asked_for_again():
+    drafts, all_rounds = (str(Uncounted(20, 50, 40, 99, with_idle=idle)) for idle in (False, True))
+    assert drafts.startswith(
+        "the engine counted 20 rounds with drafts that emit 50 tokens, and a right one has 40 of 99"
+    )
+    assert 'give all rounds as "rounds" of --observed' in drafts
+    assert all_rounds.endswith("after these prompts: other prompts or other --tokens")

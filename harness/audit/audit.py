@@ -9,12 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from draftproof.harness.audit.compared import SameRounds, explained, gains, same_rounds
-from draftproof.harness.audit.says import Result, Uncounted, says
+from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, says
 from draftproof.harness.audit.statistics import (
     FALSE_ALARMS,
     LEAST_PROMPTS,
     Tested,
     by_chance,
+    enough_prompts,
     noticeable,
     of_counts,
     of_rounds,
@@ -121,6 +122,19 @@ class _Comparison:
         whole = counts.rounds is not None
         return Uncounted(self.rounds, seen, int(tallied.rounds.sum()), int(played.sum()), with_idle=whole)
 
+    @property
+    def unnoticed(self) -> Unnoticed | None:
+        """Return what would have been noticed in counts, if it is more than all that is expected (S-AUDIT-14)."""
+        tallied, seed = self.expected, self._question.seed
+        if self._seen is not None or self.rounds is None:
+            return None
+        least = noticeable(tallied, self.rounds, seed)
+        return (
+            Unnoticed(tallied.mean, least, enough_prompts(tallied, self.rounds, seed))
+            if least >= tallied.mean
+            else None
+        )
+
     def alarms(self, test: Tested | None) -> bool:
         """Return whether as much is accepted hardly ever."""
         return test is not None and test.alarms(1.0 if self._same is None else _OF_A_LOG)
@@ -154,7 +168,7 @@ class _Comparison:
             return None
         if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
-        is_seen = self.uncounted is None and not self.is_without_drafts
+        is_seen = self.uncounted is None and self.unnoticed is None and not self.is_without_drafts
         is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise and is_seen
         return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
@@ -225,6 +239,8 @@ class _Comparison:
             p,
             len(self.expected.rounds),
             uncounted=self.uncounted,
+            unnoticed=self.unnoticed,
+            other_texts=self._simulator.other_texts,
             is_without_drafts=self.is_without_drafts,
         )
         if self._same is not None:

@@ -11,6 +11,9 @@ from draftproof.properties.values.audit import Explanation
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.mistakes import AS_DEFINED
 
+_OUTSIDE = 0.05
+"""Counts that are less probable with a mistake are outside of its 95 % interval."""
+
 
 class Uncounted(NamedTuple):
     """Rounds that were counted and the tokens that they emit, and those that are played; `with_idle`: of all rounds."""
@@ -31,11 +34,29 @@ class Uncounted(NamedTuple):
         )
 
 
+class Unnoticed(NamedTuple):
+    """What a shortfall would be at most, the least that is noticed, and how many such prompts notice that much."""
+
+    expected: float
+    noticeable: float
+    enough: int | None
+
+    def __str__(self) -> str:
+        told = (
+            f"only a shortfall of {self.noticeable:.2f} would have been noticed, and there is no more than"
+            f" {self.expected:.2f} to fall short of"
+        )
+        if self.enough is None:
+            return f"{told}: this draft is right too seldom for counts of these prompts; give other prompts, or a log"
+        return f"{told}: give {self.enough} such prompts, or a log"
+
+
 class Result(NamedTuple):
     """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
 
     Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
-    an alarm, and whether it shows no draft. Of counts that are of another number of tokens: of how many.
+    an alarm, and whether it shows no draft. Of counts that are of another number of tokens: of how many; of
+    counts that would have shown no shortfall: which one. Of a log: how many of its tokens are not the target's.
     """
 
     expected: float
@@ -46,6 +67,8 @@ class Result(NamedTuple):
     off: int = 0
     sided: float | None = None
     uncounted: Uncounted | None = None
+    unnoticed: Unnoticed | None = None
+    other_texts: int = 0
     is_without_drafts: bool = False
 
 
@@ -55,7 +78,10 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
         return f"a right engine gets {result.expected:.2f} drafts accepted a round"
     told = f"observed {result.observed:.2f} accepted a round, expected {result.expected:.2f}"
     if outcome is Outcome.PASS:
-        return f"{told}: as it should be"
+        others = (
+            f", but tokens of the log that are not the target's: {result.other_texts}" if result.other_texts else ""
+        )
+        return f"{told}: as it should be{others}"
     if outcome is Outcome.INCONCLUSIVE and result.is_without_drafts:
         return f"{told}: no draft was seen in the log, so nothing is said of drafting"
     off = f"{result.off} of {result.rounds} rounds went otherwise"
@@ -63,6 +89,8 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
         return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"
     if outcome is Outcome.INCONCLUSIVE and result.uncounted is not None:
         return f"{told}: as many as there should be, but {result.uncounted}"
+    if outcome is Outcome.INCONCLUSIVE and result.unnoticed is not None:
+        return f"{told}: {result.unnoticed}"
     if outcome is Outcome.INCONCLUSIVE:
         why = f"{told}: no difference that {result.prompts} prompts could show, but {off}"
         return f"{why}; {_explanation(result, found)}"
@@ -81,14 +109,25 @@ def _explanation(result: Result, found: Sequence[Explanation]) -> str:
     likelier = takewhile(lambda one: one.name != AS_DEFINED, found)
     possible = [one for one in (likelier if result.off else found) if not one.ruled_out and one.name != AS_DEFINED]
     if not result.off:
-        named = [f"{one.name} ({one.expected:.2f})" for one in possible[:3]]
-        return f"explained by: {', '.join(named)}" if named else "none of the known mistakes explains it"
+        return _of_counts(possible)
     known = [one for one in possible if one.explains]
     named = [f"{one.name} ({one.expected:.2f}; {one.explains} rounds)" for one in known if 2 * _of(one) >= result.off]
     if named:
         return f"explained by: {', '.join(named[:3])}"
     told = "none of the known mistakes explains it"
     return f"{told}; likeliest: {known[0].name} ({known[0].explains} rounds)" if known else told
+
+
+def _of_counts(possible: Sequence[Explanation]) -> str:
+    """Return which mistakes would explain counts: those in whose 95 % interval they are. Others may, too."""
+    fitting = [one for one in possible if (one.p or 0.0) >= _OUTSIDE]
+    if fitting:
+        return f"{', '.join(f'{one.name} ({one.expected:.2f})' for one in fitting[:3])} would explain the counts"
+    told = "none of the known mistakes explains the counts"
+    if not possible:
+        return told
+    best = possible[0]
+    return f"{told}; likeliest: {best.name} ({best.expected:.2f}, {chance(best.p or 0.0)})"
 
 
 def _of(one: Explanation) -> int:

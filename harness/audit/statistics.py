@@ -16,6 +16,7 @@ from draftproof.harness.audit.tally import Tally
 FALSE_ALARMS = 0.001
 """How often an audit of a right engine fails, at most; shared out among all tests of an audit."""
 LEAST_PROMPTS = 10
+_MOST_PROMPTS = 100_000
 _DRAWS = 4000
 _FLOOR = 0.004
 """Rates are never known better than this: an engine cuts its last round otherwise, or rounds."""
@@ -97,6 +98,18 @@ def noticeable(expected: Tally, rounds: int, seed: int) -> float:
     deviation = math.sqrt(max(0.0, float(spread(expected, seed).covariance.sum())) * share)
     needed = _quantile(FALSE_ALARMS / (1 + expected.accepted.shape[1]), len(expected.rounds))
     return (needed + _NOTICED) * math.hypot(deviation, _FLOOR)
+
+
+def enough_prompts(expected: Tally, rounds: int, seed: int) -> int | None:
+    """Return of how many such prompts counts show that nothing at all is accepted; None if those of no number do."""
+    share = 1 + expected.rounds.sum() / max(1, rounds)
+    of_one = float(spread(expected, seed).covariance.sum()) * share * len(expected.rounds)
+    tail, count = FALSE_ALARMS / (1 + expected.accepted.shape[1]), LEAST_PROMPTS
+    while count <= _MOST_PROMPTS:
+        if (_quantile(tail, count) + _NOTICED) * math.hypot(math.sqrt(of_one / count), _FLOOR) < expected.mean:
+            return count
+        count += max(1, count // 10)
+    return None
 
 
 def _test(difference: np.ndarray, covariance: np.ndarray, prompts: int) -> Tested:

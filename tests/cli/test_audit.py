@@ -69,6 +69,12 @@ def test_counts_as_expected_pass_and_others_fail_with_mistakes(files: Files, exp
     assert report["noticeable"] > 0
     code, report = files.audit(*common, files.write("other.json", [{"drafts": 700, "accepted": [690, 680, 680]}]))
     assert (code, report["verdict"]) == (1, "FAIL")
+    assert "; none of the known mistakes explains the counts" in report["says"]
+    mistake = next(one for one in report["explanations"] if one["name"] == "first draft accepted unchecked")
+    counts = {"drafts": 700, "accepted": [round(700 * rate) for rate in mistake["positions"]]}
+    says = files.audit(*common, files.write("mistake.json", [counts]))[1]["says"]
+    assert f"{mistake['name']} ({mistake['expected']:.2f})" in says
+    assert says.endswith(" would explain the counts")
     names = [one["name"] for one in report["explanations"]]
     assert "as defined" in names
     assert "shortest suffix first" in names
@@ -107,6 +113,20 @@ def test_counts_of_an_engine_that_hardly_drafts_are_no_pass(files: Files, expect
     assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
     told = f"and a right one has {one['drafts']} of {one['drafts'] + sum(one['accepted'])} tokens after these prompts"
     assert f'{told}: rounds without drafts (give all rounds as "rounds" of --observed), other prompts' in report["says"]
+
+
+def test_counts_that_could_show_no_shortfall_are_no_pass(files: Files):
+    """Of so few prompts, and a draft that is seldom right, zero accepted drafts would not be noticed."""
+    few = ("--prompts", files.prompts, "--tokens", 24)
+    right = observed(files.audit(*few, "--steps", 3)[1], 1.0)
+    for counts in (right, right | {"accepted": [0, 0, 0]}):
+        code, report = files.audit(*few, "--observed", files.write("few.json", [counts]))
+        assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
+        assert report["noticeable"] > report["expected"]
+        told = f"only a shortfall of {report['noticeable']:.2f} would have been noticed, and there is no more than 0.27"
+        assert told in report["says"]
+    enough = int(report["says"].rpartition("give ")[2].split()[0])
+    assert 30 < enough < 90
 
 
 def metrics(files: Files, name: str, drafts: int, accepted: list[int]) -> str:
@@ -172,6 +192,18 @@ def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.Captu
     # As many are accepted as before; that the drafts are others is no pass.
     assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
     assert "rounds went otherwise; none of the known mistakes explains it" in report["says"]
+
+
+def test_tokens_that_are_not_the_targets_are_in_the_verdict(files: Files):
+    log = files.folder / "whole.jsonl"
+    ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log)
+    assert files.audit(*ran, "--subject", "draftproof:EngineSubject")[0] == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[-1]["emitted"][-1] = (lines[-1]["emitted"][-1] + 1) % VOCAB
+    code, report = files.audit("--log", files.write("wrong.jsonl", lines))
+    assert (code, report["verdict"]) == (0, "PASS")
+    assert report["other_texts"] > 0
+    assert report["says"].endswith(f"but tokens of the log that are not the target's: {report['other_texts']}")
 
 
 def test_a_log_without_a_draft_is_no_pass(files: Files, capsys: pytest.CaptureFixture[str]):

@@ -26,6 +26,7 @@ from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
+from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.stages import Acceptance, Commit, DecodeRow, GenerationRequest, Launch, PrefillRow, Proposal
 from draftproof.engine.states.base import StateCache
@@ -150,7 +151,7 @@ class Engine:
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             self.states.begin(metadata.states)
-        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends)
+        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends, self._sampling(batch))
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
         done = [
@@ -223,7 +224,14 @@ class Engine:
             "positions": self._tensor([row.seq_len for row in batch]),
             "num_drafts": self._tensor([row.num_drafts for row in batch]),
             "pending_tokens": self._tensor([row.pending_token for row in batch]),
+            **self._sampling(batch),
         }
+
+    def _sampling(self, batch: Sequence[PrefillRow | DecodeRow]) -> dict[str, Tensor]:
+        """Return how each row draws its tokens, if any request does."""
+        if not self.config.sampled:
+            return {}
+        return sampling_inputs([row.sampling for row in batch], self.device)
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         """Advance the step-count controller by a verify; what it chooses holds from the next step on."""

@@ -17,6 +17,7 @@ from draftproof.engine.drafts.base import Accepted, Draft, Shapes
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Buffers, GraphRunner
+from draftproof.engine.sampling import INPUTS
 from draftproof.engine.stages import Acceptance, DecodeRow, Proposal
 from draftproof.engine.verify import Verifier
 
@@ -34,6 +35,8 @@ class Runtime:
         rows, device, sizes = config.most_rows, verifier.cache.page_table.device, config.sizes
         ints: Shapes = dict.fromkeys(ROUND, ((), torch.int64))
         inputs = {**ints, "draft_tokens": ((steps,), torch.int64), **draft.round_inputs()}
+        if config.sampled:
+            inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
         self._round = _buffers(inputs, rows, device)
         self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None

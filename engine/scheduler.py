@@ -151,7 +151,14 @@ class Scheduler:
         prompt, start = sequence.request.prompt, sequence.prefilled
         end = min(len(prompt), start + self._config.chunk)
         return PrefillRow(
-            sequence.request.id, sequence.req_row, sequence.chunks, start, end, prompt, sequence.state_slot
+            sequence.request.id,
+            sequence.req_row,
+            sequence.chunks,
+            start,
+            end,
+            prompt,
+            sequence.state_slot,
+            sequence.request.sampling,
         )
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
@@ -163,4 +170,5 @@ class Scheduler:
             sequence.emitted[-1],
             sequence.num_drafts(self._config, steps),
             sequence.state_slot,
+            sequence.request.sampling,
         )

@@ -9,10 +9,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from draftproof.engine.sampling import SamplingParams
+
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically."""
+    """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
+
+    Without `sampling` it is greedy.
+    """
 
     id: int
     arrival: int
@@ -20,6 +25,7 @@ class GenerationRequest:
     budget: int
     stop: frozenset[int]
     num_drafts_wanted: tuple[int, ...]
+    sampling: SamplingParams | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class PrefillRow:
     end: int
     prompt: tuple[int, ...]
     state_slot: int = 0
+    sampling: SamplingParams | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -56,6 +63,7 @@ class DecodeRow:
     pending_token: int
     num_drafts: int
     state_slot: int = 0
+    sampling: SamplingParams | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from draftproof.engine.drafts.base import Needs
 from draftproof.engine.models.base import AttentionMetadata, Target, VerifyStates
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.sampling import Sampled, sample
 
 
 class Verifier:
@@ -49,7 +52,7 @@ class Verifier:
         )
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids.view(-1), metadata, self.cache, layer_outputs)
-        target_tokens = self._choose(hidden_states)
+        target_tokens = self._choose(hidden_states, ids, metadata.positions, views)
         self._tap(ids, metadata, hidden_states, target_tokens)
         target_tokens = target_tokens.view(size, width)
         correct_len, bonus = torch.empty_like(req_rows), torch.empty_like(req_rows)
@@ -58,21 +61,36 @@ class Verifier:
         picked = self._needs.pick(hidden_states, layer_outputs)
         return outputs if picked is None else {**outputs, "hidden_states": picked.view(size, width, -1)}
 
-    def prefill(self, ids: Tensor, metadata: AttentionMetadata, last: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Return hidden_states [T, D] of prompt tokens if needed, and the target_tokens [R] after tokens `last` [R]."""
+    def prefill(
+        self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, sampling: Mapping[str, Tensor]
+    ) -> tuple[Tensor | None, Tensor]:
+        """Return hidden_states [T, D] of prompt tokens if needed, and the target_tokens [R] after tokens `last` [R].
+
+        `sampling` are the inputs [R] of how they are drawn, if any request draws.
+        """
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
         logits = self.target.logits(hidden_states.index_select(0, last))
         target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
         kernels.greedy_choice(target_tokens, logits)
+        if sampling:
+            nothing = torch.full_like(last, -1)
+            positions = metadata.positions.index_select(0, last) + 1
+            sample(self.target, target_tokens, logits, nothing, positions, Sampled.of(sampling))
         self._taps.record("prefill.choice", target_tokens)
         self._taps.record_margin("prefill.margin", logits)
         return self._needs.pick(hidden_states, layer_outputs), target_tokens
 
-    def _choose(self, hidden_states: Tensor) -> Tensor:
+    def _choose(self, hidden_states: Tensor, ids: Tensor, positions: Tensor, views: Views) -> Tensor:
+        """Return the token after each row [T]; of a sampled one it is the draft of ids [B, W], if that is accepted."""
         logits = self.target.logits(hidden_states)
         target_tokens = torch.empty(hidden_states.shape[0], dtype=torch.int64, device=hidden_states.device)
         kernels.greedy_choice(target_tokens, logits)
+        if self._config.sampled:
+            width = ids.shape[1]
+            drafted = torch.arange(1, width + 1, device=ids.device) <= views["num_drafts"][:, None]
+            drafts = torch.where(drafted, ids.roll(-1, dims=1), -1).view(-1)
+            sample(self.target, target_tokens, logits, drafts, positions + 1, Sampled.of(views, width))
         self._taps.record_margin("verify.margin", logits)
         return target_tokens
 

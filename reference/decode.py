@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request
 from draftproof.reference.choose import Choice, choose, choose_rows, instead
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.sampling import ACCEPT, coins, probe_weights, sampled
 
 
 class Greedy:
@@ -58,18 +61,34 @@ def accept(drafts: tuple[int, ...], choices: tuple[int, ...]) -> int:
     return len(drafts)
 
 
-def choices_along(logits: np.ndarray, tokens: tuple[int, ...], followed: tuple[int, ...]) -> tuple[Choice, ...]:
+def choices_along(
+    logits: np.ndarray, tokens: tuple[int, ...], followed: tuple[int, ...], sampling: Sampling | None = None
+) -> tuple[Choice, ...]:
     """The choices of the last rows of a pass over `tokens`, logits [T, V].
 
-    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does.
+    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8), if anything does. With
+    `sampling` the token that follows a row is the draft that it accepts or not (S-SAMPLE-2); margins are of the logits.
     """
     choices = list(choose_rows(logits))
     first = len(tokens) - len(choices) + 1
+    if sampling is not None:
+        return tuple(
+            Choice(
+                draw(logits[row], tokens[first + row] if first + row < len(tokens) else None, first + row, sampling),
+                choice.margin,
+            )
+            for row, choice in enumerate(choices)
+        )
     for row, choice in enumerate(choices):
         length = first + row
         if length < len(followed) and followed[length] != choice.token and followed[:length] == tokens[:length]:
             choices[row] = instead(choice, logits[row], followed[length])
     return tuple(choices)
+
+
+def draw(logits: np.ndarray, draft: int | None, position: int, sampling: Sampling) -> int:
+    """The choice of a sampled row [V] for a position, given the draft that stands there, if one does."""
+    return sampled(probe_weights(logits, sampling), draft, coins(sampling.seed, position))
 
 
 class Verification(NamedTuple):
@@ -86,9 +105,27 @@ class Verification(NamedTuple):
 
 
 def verify(
-    target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...], followed: tuple[int, ...] = ()
+    target: ReferenceTarget,
+    tokens: tuple[int, ...],
+    drafts: tuple[int, ...],
+    followed: tuple[int, ...] = (),
+    sampling: Sampling | None = None,
 ) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K; `followed` as in `choices_along`."""
+    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K; the others as in `choices_along`."""
     whole = target.forward(tokens + drafts)
-    choices = choices_along(whole.logits[len(tokens) - 1 :], tokens + drafts, followed)
+    choices = choices_along(whole.logits[len(tokens) - 1 :], tokens + drafts, followed, sampling)
     return Verification(whole, choices, accept(drafts, tuple(choice.token for choice in choices)))
+
+
+def likeliest(
+    target: ReferenceTarget, tokens: tuple[int, ...], sampling: Sampling, wrong: Callable[[int], int]
+) -> tuple[int, int]:
+    """What a plan forces after these tokens (S-SAMPLE-7): the right draft, and the one that is to be rejected.
+
+    `wrong` gives the token that a plan would put in place of a right one.
+    """
+    weights = probe_weights(target.forward(tokens).logits[-1], sampling)
+    right, count = weights.index(max(weights)), len(weights)
+    number = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights))
+    others = [(wrong(right) + place) % count for place in range(count)]
+    return right, next((one for one in others if weights[one] <= number), (right + 1) % count)

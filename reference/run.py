@@ -156,7 +156,7 @@ class _RequestTrace:
     def _prefill(self) -> tuple[int, ...]:
         prompt = self._request.prompt
         whole = self._target.forward(prompt)
-        (choice,) = choices_along(whole.logits[-1:], prompt, self._followed)
+        (choice,) = choices_along(whole.logits[-1:], prompt, self._followed, self._request.sampling)
         emitted = (choice.token,)
         self._report(0, (said_choice("verify.choice", choice, row=0),))
         self._say("accept.emitted", 0, emitted)
@@ -170,7 +170,7 @@ class _RequestTrace:
         """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
         tokens = self._request.prompt + emitted
         drafts = self._drafts(number, round_, tokens)
-        verified = verify(self._target, tokens, drafts, self._followed)
+        verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
         self._verified(number, tokens, drafts, verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)

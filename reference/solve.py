@@ -8,6 +8,7 @@ verified (docs/semantics.md, S-FOLLOW).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
@@ -26,7 +27,7 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
-from draftproof.reference.decode import Greedy, RequestLimits, verify
+from draftproof.reference.decode import Greedy, RequestLimits, likeliest, verify
 from draftproof.reference.drafts.base import ReferenceDraft, propose
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
@@ -94,15 +95,31 @@ class _RequestSolver:
         self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
 
     def solve(self, first: FirstDrafts) -> RequestScript:
-        emitted: tuple[int, ...] = (self._truth.token(0),)
+        emitted: tuple[int, ...] = (self._first_token(),)
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
             plan, count = round_plan(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
-            rounds.append(self._round(emitted, count, self._chain(len(emitted), count, plan)))
+            rounds.append(self._round(emitted, count, self._asked(emitted, count, plan)))
             emitted += rounds[-1].emitted
-        if first == "with prompt" or self._is_open():
+        if self._request.sampling is None and (first == "with prompt" or self._is_open()):
             return self.chained(tuple(rounds))
         return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
+
+    def _first_token(self) -> int:
+        """What the prompt's round emits."""
+        if self._request.sampling is None:
+            return self._truth.token(0)
+        return verify(self._target, self._request.prompt, (), sampling=self._request.sampling).emitted[0]
+
+    def _asked(self, emitted: TokenIds, count: int, plan: RoundPlan) -> TokenIds | None:
+        """What a plan forces after these tokens, if anything."""
+        if self._request.sampling is None or plan.num_correct < 0:
+            return self._chain(len(emitted), count, plan)
+        tokens = self._request.prompt + emitted
+        for place in range(count):
+            right, wrong = likeliest(self._target, tokens, self._request.sampling, partial(self._kinds, plan.wrong))
+            tokens += (wrong if place == plan.num_correct else right,)
+        return tokens[len(tokens) - count :] if count else ()
 
     def _is_open(self) -> bool:
         """Whether a proposal that is not forced, or a tie of a real model, can move what is forced after it."""
@@ -165,7 +182,7 @@ class _RequestSolver:
         tokens = self._request.prompt + emitted
         asked = self._own(tokens, count) if chain is None else chain
         drafts = asked if reported is None or not self._can_run(tokens, reported) else reported
-        verified = verify(self._target, tokens, drafts, self._followed)
+        verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
         return RoundScript(
             context=len(tokens) - 1,
             drafts=len(asked),
@@ -198,7 +215,10 @@ class _RequestSolver:
 
     def _wrong(self, number: int, kind: Wrong) -> int:
         """A token that the target does not emit as this number (S-PLAN-3)."""
-        true, vocab = self._truth.token(number), self._scenario.model.vocab
+        return self._kinds(kind, self._truth.token(number))
+
+    def _kinds(self, kind: Wrong, true: int) -> int:
+        vocab = self._scenario.model.vocab
         after = (true + 1) % vocab
         lowest = min(self._limits.stop, default=after)
         kinds = {"next": after, "zero": 0, "last": vocab - 1, "stop": lowest, "far": (true + vocab // 2) % vocab}

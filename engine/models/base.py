@@ -206,6 +206,14 @@ class Target(Network, Protocol):
         ...
 
 
+class SampledTarget(Target, Protocol):
+    """A target whose tokens can be drawn."""
+
+    def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
+        """Logits [T, V], temperatures [T] -> int64 weights [T, V], whose sums are below 2^31; none at temperature 0."""
+        ...
+
+
 class EntryModel(Network, Protocol):
     """A draft of entries (token, hidden state).
 

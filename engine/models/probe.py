@@ -154,6 +154,14 @@ class ProbeTarget:
     def logits(self, hidden_states: Tensor) -> Tensor:
         return self._unembed(hidden_states)
 
+    def token_weights(self, logits: Tensor, temperatures: Tensor) -> Tensor:
+        """See `SampledTarget`: powers of two (docs/semantics.md, S-SAMPLE-5)."""
+        sixteenths = (temperatures * 16).to(torch.int64)[:, None]
+        values = logits.to(torch.int64)
+        drop = (values.amax(1, keepdim=True) - values) * 1024 // (sixteenths.clamp(min=1) << 24)
+        weights = torch.ones_like(drop) << (18 - drop).clamp(min=0)
+        return torch.where((drop <= 18) & (sixteenths > 0), weights, 0)
+
     def weights(self) -> tuple[Tensor, ...]:
         layers = tuple(tensor for layer in self._layers for tensor in layer.tensors())
         return (self.embed, *self._unembed.tensors(), *layers)

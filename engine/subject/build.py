@@ -19,6 +19,7 @@ from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import LinearSizes, Network, NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
+from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
@@ -116,6 +117,7 @@ def config(scenario: Scenario) -> EngineConfig:
         draft_batch=schedule.draft_batch,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
+        sampled=any(request.sampling for request in scenario.requests),
     )
 
 
@@ -132,6 +134,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             budget=request.budget,
             stop=frozenset(script.requests[number].stop),
             num_drafts_wanted=tuple(plan.num_drafts for plan in request.rounds),
+            sampling=SamplingParams(**msgspec.structs.asdict(request.sampling)) if request.sampling else None,
         )
         for number, request in enumerate(scenario.requests)
     ]

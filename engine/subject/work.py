@@ -14,7 +14,7 @@ _PARTS = (
     ("paged_attention",),
     ("conv_update", "gdn_update", "conv_verify", "gdn_verify", "gdn_replay", "gdn_flush", "gdn_checkpoint"),
     ("state_scatter", "replay_commit", "replay_rewind"),
-    ("greedy_choice", "greedy_accept"),
+    ("greedy_choice", "sampled_choice", "greedy_accept"),
 )
 """The kernels of each field of a LaunchWork."""
 

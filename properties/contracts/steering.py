@@ -75,7 +75,10 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
             plan = RoundPlan(num_drafts=evidence.scenario.steps, num_correct=-1)
         yield from _number(evidence, one, request, plan)
         right = _leading(one)
-        if plan.num_correct >= 0:
+        if request.sampling and plan.num_correct >= 0:
+            # What is right hangs on coins, which only the script knows (S-SAMPLE-7); `draft.verified` holds it to that.
+            pass
+        elif plan.num_correct >= 0:
             right = min(plan.num_correct, len(one.drafts))
             yield from _forced(evidence, one, request, plan, right)
         else:

@@ -35,10 +35,11 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     kinds = list(evidence.reference.channel("config.routing").values())
     full, linear = kinds.count(LayerKind.FULL_ATTENTION), kinds.count(LayerKind.LINEAR_ATTENTION)
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
+    drawn = int(evidence.scenario.is_sampled)
     if launch.kind == LaunchKind.PREFILL:
-        return WorkParts(full, full, 2 * linear, 0, 1)
+        return WorkParts(full, full, 2 * linear, 0, 1 + drawn)
     if launch.kind == LaunchKind.VERIFY:
-        return WorkParts(full, full, linear if replay else 2 * linear, 0, 2)
+        return WorkParts(full, full, linear if replay else 2 * linear, 0, 2 + drawn)
     if launch.kind == LaunchKind.COMMIT and replay:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:

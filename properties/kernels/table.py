@@ -166,6 +166,8 @@ _ROWS = (
     Op("greedy_accept", ("correct_len", "bonus")),
     # The highest value wins, the lowest id on ties, and NaN loses to every number.
     Op("greedy_choice", ("token_ids",), _RING, has_large=True),
+    # A draft is accepted by its weight, or another token drawn by theirs; a row without weights keeps its token.
+    Op("sampled_choice", ("token_ids",), has_large=True),
     # Every element is mixed to the bit, whatever the strides.
     Op("ring_mix", ("out",)),
     # The product is equal to the bit modulo 2^64.

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
+from draftproof.properties.values.sampling import Sampling
 
 VERSION = 4
 
@@ -201,7 +202,8 @@ class RoundPlan(Value, frozen=True, kw_only=True):
 class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
-    The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically.
+    The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
+    with `sampling` draws its tokens, any other takes the best.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -210,6 +212,7 @@ class Request(Value, frozen=True, kw_only=True):
     rounds: Annotated[tuple[RoundPlan, ...], Meta(min_length=1)]
     stop_at: Annotated[int, Meta(ge=-1, le=4096)] = -1
     stops: tuple[Token, ...] = ()
+    sampling: Sampling | None = None
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -236,6 +239,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
         return self.adaptive is not None or self.schedule.draft_batch > 0
+
+    @property
+    def is_sampled(self) -> bool:
+        """Return whether any request draws its tokens."""
+        return any(request.sampling for request in self.requests)
 
     @property
     def is_served_twice(self) -> bool:

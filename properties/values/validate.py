@@ -18,6 +18,7 @@ from draftproof.properties.values.drafts import (
     ProbeDraft,
     kind_of,
 )
+from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
 from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, Scenario, pages_needed
 
 
@@ -132,6 +133,7 @@ def _request(scenario: Scenario, index: int) -> None:
     _require(top < scenario.model.vocab, f"token in {at}.prompt", top, f"below model.vocab = {scenario.model.vocab}")
     beyond = max(request.stops, default=0)
     _require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
+    _sampling(scenario, f"{at}.sampling", request.sampling)
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):
@@ -148,3 +150,16 @@ def _request(scenario: Scenario, index: int) -> None:
             plan.num_correct,
             f"at most num_drafts = {plan.num_drafts}",
         )
+
+
+def _sampling(scenario: Scenario, at: str, sampling: Sampling | None) -> None:
+    if sampling is None:
+        return
+    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "none: only probes draw their tokens")
+    _require(not scenario.dynamic, at, "of a dynamic scenario", "none with adaptive steps or schedule.draft_batch")
+    for name, value, unit in (
+        ("temperature", sampling.temperature, TEMPERATURE_UNIT),
+        ("top_p", sampling.top_p, SHARE_UNIT),
+        ("min_p", sampling.min_p, SHARE_UNIT),
+    ):
+        _require((value / unit).is_integer(), f"{at}.{name}", value, f"a multiple of 1/{round(1 / unit)}, for a probe")

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from hypothesis.strategies import SearchStrategy
 
 from draftproof.properties.kernels.case import KernelCase
-from draftproof.properties.kernels.cases import cache, decisions, dense, replay, state
+from draftproof.properties.kernels.cases import cache, decisions, dense, replay, sampling, state
 from draftproof.properties.kernels.table import functions_of
 
-CASES: dict[str, Callable[..., SearchStrategy[KernelCase]]] = functions_of((cache, decisions, dense, replay, state))
+CASES: dict[str, Callable[..., SearchStrategy[KernelCase]]] = functions_of(
+    (cache, decisions, dense, replay, sampling, state)
+)
 """The strategy of each op, sorted by the op's name."""

@@ -1,0 +1,91 @@
+"""Weights of tokens to draw from, and their filters. `B` rows of a launch, `T` tokens, `V` vocabulary.
+
+A row without weights is greedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from draftproof import kernels
+from draftproof.engine.models.base import SampledTarget, Target
+
+SHARE = 1 << 16
+"""Shares of `top_p` and `min_p` are held as this many parts."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How a request draws its tokens: temperature above 0, filters that are off by default, and a seed."""
+
+    temperature: float
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+INPUTS = {
+    "temperatures": torch.float64,
+    "top_ks": torch.int64,
+    "top_ps": torch.int64,
+    "min_ps": torch.int64,
+    "seeds": torch.int64,
+}
+"""The buffers of a round that say how each row [B] draws; temperature 0: it does not; top_k 0: of all."""
+
+
+def sampling_inputs(params: Sequence[SamplingParams | None], device: torch.device) -> dict[str, Tensor]:
+    """Return the values of these buffers."""
+    columns = {
+        "temperatures": [one.temperature if one else 0.0 for one in params],
+        "top_ks": [(one.top_k or 0) if one else 0 for one in params],
+        "top_ps": [int(one.top_p * SHARE) if one else SHARE for one in params],
+        "min_ps": [int(one.min_p * SHARE) if one else 0 for one in params],
+        "seeds": [one.seed if one else 0 for one in params],
+    }
+    return {name: torch.tensor(columns[name], dtype=dtype, device=device) for name, dtype in INPUTS.items()}
+
+
+def sample(target: Target, token_ids: Tensor, logits: Tensor, drafts: Tensor, positions: Tensor, on: Sampled) -> None:
+    """Draw token_ids [T] of sampled tokens from logits [T, V], given drafts [T] (-1: none); greedy ones stay.
+
+    `positions` [T] are those of the tokens to be chosen.
+    """
+    weights = cast("SampledTarget", target).token_weights(logits, on.temperatures)
+    weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
+    kernels.sampled_choice(token_ids, weights, drafts, on.seeds, positions)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The inputs of a launch, one value a token [T]."""
+
+    temperatures: Tensor
+    top_ks: Tensor
+    top_ps: Tensor
+    min_ps: Tensor
+    seeds: Tensor
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Tensor], width: int = 1) -> Sampled:
+        """Return those of rows [B] of `width` tokens each."""
+        return cls(**{name: inputs[name].repeat_interleave(width) for name in INPUTS})
+
+
+def filtered(weights: Tensor, top_ks: Tensor, top_ps: Tensor, min_ps: Tensor) -> Tensor:
+    """Set to 0 what top_k, then top_p, then min_p leave out of weights [T, V]; one value of each a token."""
+    ordered, order = weights.sort(dim=1, descending=True, stable=True)
+    last = torch.where(top_ks > 0, top_ks, weights.shape[1]).clamp(max=weights.shape[1]) - 1
+    least = ordered.gather(1, last[:, None])
+    ordered = torch.where(ordered >= least, ordered, 0)
+    before = ordered.cumsum(1) - ordered
+    total = ordered.sum(1, keepdim=True)
+    ordered = torch.where(before * SHARE < top_ps[:, None] * total, ordered, 0)
+    ordered = torch.where(ordered * SHARE >= min_ps[:, None] * ordered[:, :1], ordered, 0)
+    return torch.empty_like(weights).scatter_(1, order, ordered)

@@ -1,0 +1,47 @@
+"""Eager draws of sampled verification. `T` tokens, `V` vocabulary."""
+
+import numpy as np
+from torch import Tensor
+
+from draftproof.kernels.registry import register
+
+_LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+
+
+@register("token_ids")
+def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
+    """Set token_ids[t] to drafts[t] if it is accepted, or to a token drawn by weights[t,V] from all but it.
+
+    A draft of -1 is none. The random numbers are those of seeds[t] and positions[t]; a sum of weights is at most
+    2^30 + 2^17. A token without weights keeps its id.
+    """
+    given, drafted = weights.numpy(), drafts.numpy()
+    rows = np.arange(len(given))
+    total = given.sum(axis=1)
+    has_draft = (drafted >= 0) & (drafted < given.shape[1])
+    draft = np.where(has_draft, drafted, 0)
+    own = np.where(has_draft, given[rows, draft], 0)
+    key, place = seeds.numpy().astype(np.uint64), positions.numpy().astype(np.uint64)
+    accepted = has_draft & (_coins(key, place, 0, total) < own)
+    rest = given.copy()
+    rest[rows[has_draft], draft[has_draft]] = 0
+    number = _coins(key, place, 1, total - own)
+    drawn = (np.cumsum(rest, axis=1) > number[:, None]).argmax(axis=1)
+    chosen = np.where(accepted, draft, drawn)
+    ids = token_ids.numpy()
+    ids[...] = np.where(total > 0, chosen, ids)
+
+
+def _coins(seeds: np.ndarray, positions: np.ndarray, draw: int, most: np.ndarray) -> np.ndarray:
+    """Return a number below most [T] for each seed and position [T]."""
+    a, b = positions & _LOW, np.full_like(positions, draw)
+    c, d = np.zeros_like(positions), np.zeros_like(positions)
+    k0, k1 = seeds & _LOW, seeds >> _32
+    for _ in range(10):
+        first, second = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
+        a, b, c, d = (second >> _32) ^ b ^ k0, second & _LOW, (first >> _32) ^ d ^ k1, first & _LOW
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    limit = most.astype(np.uint64)
+    return ((a * limit + (b * limit >> _32)) >> _32).astype(np.int64)

@@ -1,0 +1,72 @@
+"""Triton draws of sampled verification. `T` tokens, `V` vocabulary."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from draftproof.kernels.triton_common import power_of_two, strides
+
+_BLOCK_V = 1024
+
+
+@triton.jit
+def _coin(seed, position, draw, most):
+    """Return a number below `most` (Philox 4x32-10), all int64."""
+    low = 0xFFFFFFFF
+    k0 = (seed & low).to(tl.uint64)
+    k1 = ((seed >> 32) & low).to(tl.uint64)
+    a = (position & low).to(tl.uint64)
+    b = (position * 0 + draw).to(tl.uint64)
+    c = (position * 0).to(tl.uint64)
+    d = c
+    for _ in tl.static_range(10):
+        first = a * 0xD2511F53
+        second = c * 0xCD9E8D57
+        a = (second >> 32) ^ b ^ k0
+        b = second & low
+        c = (first >> 32) ^ d ^ k1
+        d = first & low
+        k0 = (k0 + 0x9E3779B9) & low
+        k1 = (k1 + 0xBB67AE85) & low
+    limit = most.to(tl.uint64)
+    return ((a * limit + ((b * limit) >> 32)) >> 32).to(tl.int64)
+
+
+@triton.jit(do_not_specialize=["vocabulary", "s_i", "s_t", "s_d", "s_s", "s_p"])
+def _sampled_choice_kernel(
+    p_token_ids, p_weights, p_drafts, p_seeds, p_positions, vocabulary, s_i, s_t, s_v, s_d, s_s, s_p,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One token a program: token_ids [T] of weights [T,V], drafts, seeds and positions [T]."""
+    i_t = tl.program_id(0).to(tl.int64)
+    seed, position = tl.load(p_seeds + i_t * s_s), tl.load(p_positions + i_t * s_p)
+    draft = tl.load(p_drafts + i_t * s_d)
+    has_draft = (draft >= 0) & (draft < vocabulary)
+    own = tl.load(p_weights + i_t * s_t + draft * s_v, mask=has_draft, other=0)
+    o_v = tl.arange(0, BLOCK).to(tl.int64)
+    total = own * 0
+    for start in range(0, vocabulary, BLOCK):
+        total += tl.sum(tl.load(p_weights + i_t * s_t + (start + o_v) * s_v, mask=start + o_v < vocabulary, other=0), 0)
+    accepted = has_draft & (_coin(seed, position, 0, total) < own)
+    number = _coin(seed, position, 1, total - own)
+    below = own * 0
+    drawn = own * 0 + vocabulary
+    for start in range(0, vocabulary, BLOCK):
+        b_id = start + o_v
+        b_rest = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=(b_id < vocabulary) & (b_id != draft), other=0)
+        b_sum = below + tl.cumsum(b_rest, 0)
+        drawn = tl.minimum(drawn, tl.min(tl.where((b_sum > number) & (b_id < vocabulary), b_id, vocabulary), 0))
+        below += tl.sum(b_rest, 0)
+    tl.store(p_token_ids + i_t * s_i, tl.where(accepted, draft, drawn), mask=total > 0)
+
+
+def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
+    """Launch one program a token; see the eager function."""
+    tokens, vocabulary = weights.shape
+    if tokens == 0:
+        return
+    _sampled_choice_kernel[(tokens,)](
+        token_ids, weights, drafts, seeds, positions, vocabulary,
+        *strides(token_ids, weights, drafts, seeds, positions),
+        BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), num_warps=4,
+    )  # fmt: skip

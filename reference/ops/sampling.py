@@ -1,0 +1,16 @@
+"""Naive twins of the draws. `T` tokens, `V` vocabulary."""
+
+from torch import Tensor
+
+from draftproof.reference.sampling import coins, sampled
+
+
+def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
+    """Set token_ids[t] to the choice of a row with weights[t,V] (S-SAMPLE-2); without any it stays.
+
+    A draft of -1 is none.
+    """
+    rows = zip(weights.tolist(), drafts.tolist(), seeds.tolist(), positions.tolist(), strict=True)
+    for t, (row, draft, seed, position) in enumerate(rows):
+        if sum(row):
+            token_ids[t] = sampled(row, draft if draft >= 0 else None, coins(seed, position))

@@ -1,0 +1,81 @@
+"""The choice of a sampled request (docs/semantics.md, S-SAMPLE), in whole numbers of any size.
+
+`V` vocabulary; weights are a list of V whole numbers, of which the sum is at least 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from draftproof.properties.values.sampling import Sampling
+
+ACCEPT, DRAW = 0, 1
+"""What the two coins of a position are for."""
+Coin = Callable[[int, int], int]
+"""(draw, M) -> a number below M."""
+
+_WORD = (1 << 32) - 1
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LEVELS, _TOP = 64, 18
+
+
+def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Philox 4x32-10 of Salmon et al. (2011): four random words of a counter and a key of such words."""
+    a, b, c, d = counter
+    k0, k1 = key
+    for _ in range(10):
+        first, second = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
+        a, b, c, d = (second >> 32) ^ b ^ k0, second & _WORD, (first >> 32) ^ d ^ k1, first & _WORD
+        k0, k1 = (k0 + _WEYL[0]) & _WORD, (k1 + _WEYL[1]) & _WORD
+    return a, b, c, d
+
+
+def coins(seed: int, position: int) -> Coin:
+    """The coins of the token at a position (S-SAMPLE-4)."""
+
+    def coin(draw: int, most: int) -> int:
+        high, low, *_ = philox((position, draw, 0, 0), (seed & _WORD, seed >> 32))
+        return ((high << 32 | low) * most) >> 64
+
+    return coin
+
+
+def sampled(weights: list[int], draft: int | None, coin: Coin) -> int:
+    """The choice y of a row (S-SAMPLE-2), given the draft for its place if there is one."""
+    total = sum(weights)
+    rest = list(weights)
+    if draft is not None:
+        if coin(ACCEPT, total) < weights[draft]:
+            return draft
+        rest[draft] = 0
+    number, below = coin(DRAW, sum(rest)), 0
+    for token, weight in enumerate(rest):
+        below += weight
+        if number < below:
+            return token
+    raise AssertionError("a coin is below the sum that it is drawn for")
+
+
+def probe_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
+    """The weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
+    sixteenths = int(sampling.temperature * 16)
+    values = [int(value) for value in logits]
+    drops = [(max(values) - value) * _LEVELS * 16 // ((1 << 24) * sixteenths) for value in values]
+    return filtered([1 << (_TOP - drop) if drop <= _TOP else 0 for drop in drops], sampling)
+
+
+def filtered(weights: list[int], sampling: Sampling) -> list[int]:
+    """top_k, then top_p, then min_p, each on what the one before left (S-SAMPLE-6)."""
+    if sampling.top_k is not None and sampling.top_k < len(weights):
+        least = sorted(weights, reverse=True)[sampling.top_k - 1]
+        weights = [weight if weight >= least else 0 for weight in weights]
+    share, total, before, kept = int(sampling.top_p * 65536), sum(weights), 0, [0] * len(weights)
+    for token in sorted(range(len(weights)), key=lambda token: (-weights[token], token)):
+        if before * 65536 < share * total:
+            kept[token] = weights[token]
+        before += weights[token]
+    least_share = int(sampling.min_p * 65536) * max(kept)
+    return [weight if weight * 65536 >= least_share else 0 for weight in kept]

@@ -103,6 +103,12 @@ def _controller(scenario: Scenario, limits: Limits) -> Scenario:
     return replace(scenario, adaptive=None, schedule=replace(scenario.schedule, draft_batch=0))
 
 
+def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
+    if limits.sampling or not scenario.is_sampled:
+        return scenario
+    return replace(scenario, requests=tuple(replace(request, sampling=None) for request in scenario.requests))
+
+
 def _steering(scenario: Scenario, limits: Limits) -> Scenario:
     """Plans that force nothing; without a number of drafts of their own where that cannot be asked for either."""
     if limits.steering == "drafts":
@@ -209,6 +215,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _draft,
     _steps,
     _controller,
+    _sampling,
     _steering,
     _rows,
     _arrivals,

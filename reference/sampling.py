@@ -61,10 +61,9 @@ def sampled(weights: list[int], draft: int | None, coin: Coin) -> int:
 
 def probe_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
     """The weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
-    sixteenths = int(sampling.temperature * 16)
-    values = [int(value) for value in logits]
-    drops = [(max(values) - value) * _LEVELS * 16 // ((1 << 24) * sixteenths) for value in values]
-    return filtered([1 << (_TOP - drop) if drop <= _TOP else 0 for drop in drops], sampling)
+    below = (logits.max() - logits).astype(np.int64)
+    drops = below * _LEVELS * 16 // ((1 << 24) * int(sampling.temperature * 16))
+    return filtered([1 << (_TOP - drop) if drop <= _TOP else 0 for drop in drops.tolist()], sampling)
 
 
 def filtered(weights: list[int], sampling: Sampling) -> list[int]:

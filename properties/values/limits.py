@@ -32,7 +32,8 @@ class Limits(Value, frozen=True, kw_only=True):
     takes; at most `max_rows` requests decode together, with at most `max_drafts` drafts each (0: any number).
     `unchained`: whether layers of an MTP draft can each take the target's hidden states; `matches`: of several places
     where an n-gram draft finds its suffix, which it can take.
-    `controllers`: whether step counts may change from round to round as a scenario asks. `first_drafts`: the first
+    `controllers`: whether step counts may change from round to round as a scenario asks. `sampling`: whether requests
+    may draw their tokens, with the random numbers of S-SAMPLE-4. `first_drafts`: the first
     drafts are verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
     they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own.
     `preempts`: whether it may take a request's pages and prefill it again; `prefix_cache`: whether tokens of a prompt
@@ -52,6 +53,7 @@ class Limits(Value, frozen=True, kw_only=True):
     arrivals: Arrivals = "by step"
     steering: Steering = "drafts"
     controllers: bool = True
+    sampling: bool = True
     unchained: bool = True
     matches: tuple[Match, ...] = ("earliest", "latest")
     first_drafts: FirstDrafts = "own round"

@@ -23,4 +23,4 @@ class Sampling(Value, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, Meta(ge=0, lt=1 << 63)] = 0
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0

@@ -57,6 +57,7 @@ def read_run(evidence: Evidence) -> RunSample:
         is_shown=bool(evidence.subject.observations),
         has_text=bool(evidence.subject.channel("accept.emitted")),
         drafts_seen=drafts_seen(evidence.subject),
+        is_sampled=evidence.scenario.is_sampled,
     )
 
 

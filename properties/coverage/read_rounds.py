@@ -113,7 +113,8 @@ def _rounds(
                 is_fewer_found=row is not None and found is not None and found < allowed,
                 pending=pending,
                 lacks=_lacks(evidence, solved),
-                asked=_asked(evidence.scenario.requests[index], number, drafts),
+                asked=_asked(evidence.scenario.requests[index], number, drafts, accept),
+                is_sampled=evidence.scenario.requests[index].sampling is not None,
             )
             before = accept
 
@@ -126,9 +127,14 @@ def _accept(drafts: int, correct_len: int) -> str:
     return "all" if correct_len == drafts else "partial"
 
 
-def _asked(request: Request, number: int, drafts: int) -> str:
-    """Return what the plan of a round asks for, by S-PLAN-3; not by what script and reference make of it."""
+def _asked(request: Request, number: int, drafts: int, accept: str) -> str:
+    """Return what the plan of a round asks for, by S-PLAN-3; not by what script and reference make of it.
+
+    Of a sampled request it is what came of it, as nobody can ask for more (S-SAMPLE-7).
+    """
     right = request.rounds[(number - 1) % len(request.rounds)].num_correct
+    if request.sampling and right >= 0:
+        return accept
     return "own" if drafts and right < 0 else _accept(drafts, min(right, drafts))
 
 
@@ -173,8 +179,12 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
 
 
 def _wrong(evidence: Evidence, request: int, number: int, solved: RoundScript) -> str | None:
-    """Return how the first draft that is not right is wrong; None if all are right, or what is verified is its own."""
-    if solved.forced is None or solved.correct_len == solved.num_verified:
+    """Return how the first draft that is not right is wrong; None if all are right, or what is verified is its own.
+
+    None, too, of a sampled request, where coins make a draft wrong.
+    """
+    plainly = evidence.scenario.requests[request].sampling is None
+    if solved.forced is None or solved.correct_len == solved.num_verified or not plainly:
         return None
     return round_plan(evidence.scenario.requests[request], number).wrong
 

@@ -13,7 +13,10 @@ from draftproof.properties.evidence.schedule import StepLaunch
 
 
 class RunSample(NamedTuple):
-    """One scenario. `changed` is its variant if the variant run was another run, else "none"."""
+    """One scenario. `changed` is its variant if the variant run was another run, else "none".
+
+    `is_sampled`: some of its requests draw their tokens.
+    """
 
     draft: str
     layers: str
@@ -50,6 +53,7 @@ class RunSample(NamedTuple):
     is_shown: bool
     has_text: bool
     drafts_seen: int
+    is_sampled: bool
 
     @property
     def is_hybrid(self) -> bool:
@@ -116,7 +120,7 @@ class RoundSample(NamedTuple):
     `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
-    alone, as in `accept`; "own" if none are forced.
+    alone, as in `accept`; "own" if none are forced. `is_sampled`: its request draws its tokens.
     """
 
     request: RequestSample
@@ -145,6 +149,7 @@ class RoundSample(NamedTuple):
     pending: int
     lacks: bool
     asked: str
+    is_sampled: bool
 
 
 class Samples(NamedTuple):

@@ -21,12 +21,14 @@ from draftproof.properties.strategies.examples import composed, examples, intege
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
+from draftproof.properties.strategies.sampling import with_sampling
 from draftproof.properties.strategies.turns import (
     ALIKE,
     BY_BATCH,
     COMMITS,
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
+    SAMPLED,
     SERVICES,
     Turn,
     turns,
@@ -106,6 +108,7 @@ def _drawn(
         form=draw(integers(0, 59)),
         number=0,
         services=draw(st.sampled_from(SERVICES)),
+        is_sampled=draw(sampled(SAMPLED)),
     )
     return draw(_scenario(turn))
 
@@ -139,7 +142,9 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         adaptive=adaptive,
     )
     made = with_draft(scenario, turn.draft, turn.form)
-    return validate(unforced(made) if turn.variant == "taps_off" else made)
+    made = unforced(made) if turn.variant == "taps_off" else made
+    # Drawn last: what a seed makes of the others does not change with it.
+    return validate(with_sampling(draw, made) if turn.is_sampled and not made.dynamic else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

@@ -36,6 +36,8 @@ BY_BATCH = (True, False, True)
 """Whether a controller has step counts by batch size, or one list."""
 SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
+SAMPLED = (True, False, False)
+"""Whether requests draw their tokens, where the rounds do not hang on the schedule."""
 _BLOCK = sum(size.share for size in SIZES)
 
 
@@ -52,6 +54,7 @@ class Turn(NamedTuple):
     form: int
     number: int
     services: int = 1
+    is_sampled: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -72,6 +75,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             form=seed + number,
             number=number,
             services=dealer.deal("services", SERVICES, player),
+            is_sampled=not (profile.adaptive or profile.draft_batch) and dealer.deal("sampled", SAMPLED, player),
         )
 
 

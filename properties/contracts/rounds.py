@@ -102,7 +102,11 @@ CONTRACTS = (
     equals("verify.positions", cites="S-ROUND-3", minimum=_PARTIAL),
     equals("verify.ids", cites="S-ROUND-3", minimum="decode_rounds"),
     equals("verify.hidden", cites="S-ROUND-3", minimum=_PARTIAL),
-    equals("verify.choice", cites="S-ROUND-3", minimum="decode_rounds"),
+    equals(
+        "verify.choice",
+        cites="S-ROUND-3, S-SAMPLE-2",
+        minimum="decode_rounds sampled_accepted sampled_residuals sampled_after_all greedy_beside_sampled",
+    ),
     equals(
         "accept.greedy",
         *("accept.correct_len", "accept.index", "accept.bonus", "accept.emitted"),

@@ -210,6 +210,8 @@ _OF_TWO = """
     partial_accept_padded_replay_at_page_boundary taps_off_long_proposals states_committed_partial step_switches_up
     step_switches_down
 """
+SAMPLED = frozenset({"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled"})
+"""Counts of requests that draw their tokens."""
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
@@ -272,6 +274,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
     if real:
+        names |= SAMPLED
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {
             "zero_tails",

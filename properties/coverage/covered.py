@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from draftproof.properties.coverage.counts import OF_BATCHES, OF_LAUNCHES, OF_ROUNDS
+from draftproof.properties.coverage.counts import OF_BATCHES, OF_LAUNCHES, OF_ROUNDS, SAMPLED
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -101,6 +101,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "a round has one draft", _OF_SEVERAL_DRAFTS
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
+    if not limits.sampling:
+        yield "its requests draw no tokens", set(SAMPLED)
     if not limits.unchained:
         yield "layers of its MTP drafts are always chained", {"layers_unchained"}
     if limits.chunks == "own":

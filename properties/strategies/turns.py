@@ -36,7 +36,7 @@ BY_BATCH = (True, False, True)
 """Whether a controller has step counts by batch size, or one list."""
 SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
-SAMPLED = (True, False, False)
+SAMPLED = (True, False)
 """Whether requests draw their tokens, where the rounds do not hang on the schedule."""
 _BLOCK = sum(size.share for size in SIZES)
 

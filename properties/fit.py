@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -104,9 +105,7 @@ def _controller(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
-    if limits.sampling or not scenario.is_sampled:
-        return scenario
-    return replace(scenario, requests=tuple(replace(request, sampling=None) for request in scenario.requests))
+    return scenario if limits.sampling else greedy(scenario)
 
 
 def _steering(scenario: Scenario, limits: Limits) -> Scenario:

@@ -135,6 +135,17 @@ def no_stops(request: Request) -> Iterator[Request]:
     yield from fewer(request, "stops")
 
 
+def plainer_sampling(request: Request) -> Iterator[Request]:
+    """A greedy request; no filters; the plainest temperature and seed."""
+    if request.sampling is None:
+        return
+    yield replace(request, sampling=None)
+    for changes in ({"top_k": None, "top_p": 1.0, "min_p": 0.0}, {"temperature": 1.0}, {"seed": 0}):
+        plainer = replace(request.sampling, **changes)
+        if plainer != request.sampling:
+            yield replace(request, sampling=plainer)
+
+
 def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
     """Token 0 throughout, counted up, or in one place; a smaller vocabulary."""
     yield all_requests(scenario, lambda request: replace(request, prompt=(0,) * len(request.prompt)))

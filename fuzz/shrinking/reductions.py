@@ -53,6 +53,7 @@ PASSES: tuple[Pass, ...] = (
     of_engine.smaller_draft,
     of_requests.each_request(of_requests.fewer_plans),
     of_requests.each_request(of_requests.no_stops),
+    of_requests.each_request(of_requests.plainer_sampling),
     of_engine.smaller_batches,
     of_requests.each_request(of_requests.simpler_plans),
     of_requests.each_request(of_requests.sooner),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from draftproof.properties.values.paths import get
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, Scenario, round_plan
 
 _TARGET = ("model.heads", "model.kv_heads", "model.key_dim", "model.value_dim", "model.lanes")
@@ -79,7 +80,17 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(max(0, plan.num_correct) for plan in plans),
         sum(plan.wrong != "next" for plan in plans),
         sum(request.arrival for request in requests),
+        sum(map(_drawn, requests)),
     )
+
+
+def _drawn(request: Request) -> int:
+    """Count what a request draws its tokens by: that it does, filters, and values other than the plain ones."""
+    if request.sampling is None:
+        return 0
+    plain = Sampling()
+    names = ("temperature", "top_k", "top_p", "min_p", "seed")
+    return 1 + sum(getattr(request.sampling, name) != getattr(plain, name) for name in names)
 
 
 def _layout(scenario: Scenario) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from draftproof.properties.coverage.points import OF_ENTRIES, drafts_with
 from draftproof.properties.strategies.drafts import with_draft, with_steps
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.models import models
+from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, Eagle, algorithm, kind_of
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, Graphs, Scenario, States, pages_needed
@@ -49,6 +50,7 @@ def aim_model(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 
 def fitted(scenario: Scenario, *, tight: bool = False) -> Scenario:
     """Make room for everything: pages for all at once, or only for the one that needs most."""
+    scenario = greedy(scenario) if scenario.dynamic else scenario
     memory, requests = scenario.memory, scenario.requests
     most = max(memory.max_len, max(len(request.prompt) for request in requests) + 1)
     scenario = put_in(scenario, "memory", max_len=most)

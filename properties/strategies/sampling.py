@@ -24,6 +24,13 @@ def with_sampling(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     return replace(scenario, requests=tuple(drawn))
 
 
+def greedy(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that take the best token."""
+    if not scenario.is_sampled:
+        return scenario
+    return replace(scenario, requests=tuple(replace(request, sampling=None) for request in scenario.requests))
+
+
 def _sampling(draw: st.DrawFn) -> Sampling:
     """Draw a seed with both words, and filters for a part of requests; integers are below 100 as everywhere."""
     seed = 0

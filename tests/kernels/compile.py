@@ -23,6 +23,7 @@ from draftproof.kernels import (
     triton_linear,
     triton_replay,
     triton_ring,
+    triton_sampling,
     triton_state,
 )
 
@@ -132,6 +133,8 @@ def launch_integers() -> None:
         triton_decisions.greedy_accept(vector, vector, matrix, matrix, vector)
         for dtype in (torch.int64, torch.float32, torch.bfloat16):
             triton_decisions.greedy_choice(vector, values(dtype, rows, width * 20000))
+        for vocabulary in (width, width * 20000):
+            triton_sampling.sampled_choice(vector, values(torch.int64, rows, vocabulary), vector, vector, vector)
         for salt in (0, 1, -1):
             triton_ring.ring_mix(matrix, matrix, salt)
         triton_ring.ring_linear(matrix, values(torch.int64, rows, 7), values(torch.int64, width, 7))

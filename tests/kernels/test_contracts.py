@@ -20,7 +20,7 @@ from draftproof.properties.values.relations import (
     WrongStride,
 )
 from draftproof.reference import ops
-from tests.kernels import wrong_state
+from tests.kernels import wrong_sampling, wrong_state
 from tests.kernels.lane import dtypes_of, is_caught
 from tests.kernels.wrong import WRONG
 from tests.warm import Warm
@@ -31,6 +31,12 @@ def test_a_wrong_implementation_is_caught(op: str, name: str, kernel: Kernel):
     difference = is_caught(kernel, op, dtypes_of(op, (torch.float32,)), examples=150)
     assert difference is not None, f"{name} passes the contract of {op}"
     assert difference.startswith(f"Difference(op='{op}'")
+
+
+@pytest.mark.parametrize("drawn", range(3))
+def test_draws_off_by_as_little_as_can_be_are_caught_whatever_is_drawn(drawn: int):
+    for kernel in (wrong_sampling.coins_of_32_bits, wrong_sampling.seeds_of_32_bits, wrong_sampling.sums_of_30_bits):
+        assert is_caught(kernel, "sampled_choice", (torch.int64,), examples=150, seed_=drawn) is not None
 
 
 def test_every_contract_has_a_wrong_implementation():

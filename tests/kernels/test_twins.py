@@ -73,6 +73,8 @@ def test_the_twins_import_nothing_of_ours_but_one_another():
         imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         foreign = {name for name in imported if not name.startswith("draftproof.reference.ops")}
+        # The choice of a sampled row is the same function in a run and in a call.
+        foreign -= {"draftproof.reference.sampling"}
         assert foreign <= {"collections.abc", "inspect", "itertools", "math", "torch", "typing"}, file
 
 

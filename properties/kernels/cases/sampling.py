@@ -1,5 +1,9 @@
 """Calls of the draws. `T` tokens, `V` vocabulary."""
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import torch
 from hypothesis import strategies as st
 
@@ -7,38 +11,103 @@ from draftproof.properties.kernels import buffers as bf
 from draftproof.properties.kernels.buffers import Arguments, Draw, calls
 
 _MOST = (1 << 30) + (1 << 17)
+_WORD = (1 << 32) - 1
+_LARGE = 3000
+_TRIES = 64
+
+
+class _Row(NamedTuple):
+    """One token's weights [V], its draft or -1, and what its random numbers are of."""
+
+    weights: list[int]
+    draft: int
+    seed: int
+    position: int
 
 
 @calls()
 def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
-    """Draw weights with zeros, ties and one that is all there is; drafts that are heavy, or of no weight, or not there.
+    """Draw rows of few weights, of none, and of weights whose sums end just at a coin or just behind it.
 
-    Large: a vocabulary of several blocks, sums up to the largest.
+    Large: a vocabulary of several blocks.
     """
     tokens, vocabulary = bf.distinct(draw, 2, 20)
-    few = st.sampled_from((0, 0, 1, 2, 1 << 18))
-    rows = [[draw(few) for _ in range(vocabulary)] for _ in range(tokens)]
-    for row in rows:
-        if draw(st.integers(0, 3)):
-            row[draw(st.integers(0, vocabulary - 1))] += 1 << draw(st.integers(0, 20))
+    kinds = st.sampled_from((_few, _few, _aimed, _aimed, _none))
+    rows = [draw(kinds)(draw, vocabulary) for _ in range(tokens)]
     if large:
         rows = [_spread(draw, row) for row in rows]
-    best = [row.index(max(row)) for row in rows]
-    drafts = [draw(st.sampled_from((-1, heaviest, draw(st.integers(0, len(rows[0]) - 1))))) for heaviest in best]
     return {
         "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
-        "weights": bf.place(draw, torch.tensor(rows)),
-        "drafts": bf.index(draw, drafts),
-        "seeds": bf.index(draw, [draw(st.integers(0, (1 << 63) - 1)) for _ in rows]),
-        "positions": bf.index(draw, [draw(st.integers(0, 1 << 20)) for _ in rows]),
+        "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
+        "drafts": bf.index(draw, [row.draft for row in rows]),
+        "seeds": bf.index(draw, [row.seed for row in rows]),
+        "positions": bf.index(draw, [row.position for row in rows]),
     }
 
 
-def _spread(draw: Draw, row: list[int]) -> list[int]:
-    """Return the weights of a row somewhere in a vocabulary of three thousand, with the largest sum there may be."""
-    spread = [0] * 3000
-    for weight in row:
-        spread[draw(st.integers(0, len(spread) - 1))] = weight
-    if sum(spread):
-        spread[draw(st.integers(0, len(spread) - 1))] += _MOST - sum(spread)
-    return spread
+def _place(draw: Draw) -> tuple[int, int]:
+    """Return a seed and a position."""
+    return draw(st.integers(0, (1 << 63) - 1)), draw(st.integers(0, 1 << 20))
+
+
+def _few(draw: Draw, vocabulary: int) -> _Row:
+    """Return weights with zeros and ties, and a draft that is the heaviest, or any, or not there."""
+    few = st.sampled_from((0, 0, 1, 2, 1 << 18))
+    weights = [draw(few) for _ in range(vocabulary)]
+    if draw(st.integers(0, 3)):
+        weights[draw(st.integers(0, vocabulary - 1))] += 1 << draw(st.integers(0, 20))
+    heaviest = weights.index(max(weights))
+    return _Row(weights, draw(st.sampled_from((-1, heaviest, draw(st.integers(0, vocabulary - 1))))), *_place(draw))
+
+
+def _none(draw: Draw, vocabulary: int) -> _Row:
+    """Return no weights at all, beside a draft or none."""
+    return _Row([0] * vocabulary, draw(st.integers(-1, vocabulary - 1)), *_place(draw))
+
+
+def _aimed(draw: Draw, vocabulary: int) -> _Row:
+    """Return weights for which a coin that is off by one chooses another token, often with the largest sum."""
+    total = draw(st.sampled_from((_MOST, _MOST, 1 << 30, draw(st.integers(1, 9)))))
+    draft = draw(st.sampled_from((-1, draw(st.integers(0, vocabulary - 1)))))
+    seed, position = _place(draw)
+    position = _with_carry(seed, position, 0 if draft >= 0 else 1, total)
+    others = [token for token in range(vocabulary) if token != draft]
+    if len(others) < 2:
+        return _Row([total] + [0] * (vocabulary - 1), draft, seed, position)
+    own = min(total, _coin(seed, position, 0, total) + draw(st.integers(0, 1))) if draft >= 0 else 0
+    before = min(total - own, _coin(seed, position, 1, total - own) + draw(st.integers(0, 1)))
+    place = draw(st.integers(1, len(others) - 1))
+    weights = [0] * vocabulary
+    weights[draft] = own
+    weights[others[draw(st.integers(0, place - 1))]] = before
+    weights[others[draw(st.integers(place, len(others) - 1))]] = total - own - before
+    return _Row(weights, draft, seed, position)
+
+
+def _with_carry(seed: int, position: int, draw: int, most: int) -> int:
+    """Return the first position from this one on at which the low 32 bits decide about the coin, if one is near."""
+    near = range(position, position + _TRIES)
+    carried = (at for at in near if _coin(seed, at, draw, most) != _coin(seed, at, draw, 1 << 32) * most >> 32)
+    return next(carried, position)
+
+
+def _coin(seed: int, position: int, draw: int, most: int) -> int:
+    """Return the number below `most` that docs/semantics.md (S-SAMPLE-4) has for a draw at a position."""
+    words, key = [position, draw, 0, 0], [seed & _WORD, seed >> 32]
+    for _ in range(10):
+        left, right = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]
+        words = [right >> 32 ^ words[1] ^ key[0], right & _WORD, left >> 32 ^ words[3] ^ key[1], left & _WORD]
+        key = [key[0] + 0x9E3779B9 & _WORD, key[1] + 0xBB67AE85 & _WORD]
+    return (words[0] << 32 | words[1]) * most >> 64
+
+
+def _spread(draw: Draw, row: _Row) -> _Row:
+    """Return the weights and the draft in the same order in a vocabulary of three thousand, many at blocks' borders."""
+    border = st.builds(int.__add__, st.sampled_from((10, 1024, 2048, _LARGE - 20)), st.integers(-10, 19))
+    place = st.one_of(border, border, st.integers(0, _LARGE - 1))
+    count = len(row.weights)
+    places = sorted(draw(st.lists(place, min_size=count, max_size=count, unique=True)))
+    weights = [0] * _LARGE
+    for at, weight in zip(places, row.weights, strict=True):
+        weights[at] = weight
+    return row._replace(weights=weights, draft=row.draft if row.draft < 0 else places[row.draft])

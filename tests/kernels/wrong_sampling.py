@@ -1,0 +1,247 @@
+"""Hand-made wrong implementations of the draws. `T` tokens, `V` vocabulary."""
+
+from collections.abc import Callable
+
+import torch
+
+from draftproof.reference import ops
+from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, sampled
+from tests.kernels.wrong import packed, wrong
+
+_BLOCK = 8
+"""How many tokens a wrong kernel looks at together."""
+
+
+def by_row(choose: Callable[[list[int], int, Coin], int | None], coins_of: Callable[[int, int], Coin] = coins):
+    """Return the op that makes this choice of a row with weights, given its draft and coins; None: nothing is set."""
+
+    def op(token_ids, weights, drafts, seeds, positions):
+        rows = zip(weights.tolist(), drafts.tolist(), seeds.tolist(), positions.tolist(), strict=True)
+        for t, (row, draft, seed, position) in enumerate(rows):
+            token = choose(row, draft, coins_of(seed, position)) if sum(row) else None
+            if token is not None:
+                token_ids[t] = token
+
+    return op
+
+
+def right(weights: list[int], draft: int, coin: Coin) -> int:
+    """Return the choice of a row as it is defined; -1: no draft."""
+    return sampled(weights, draft if draft >= 0 else None, coin)
+
+
+def without(weights: list[int], draft: int) -> list[int]:
+    """Return the weights of all tokens but the draft."""
+    return [0 if token == draft else weight for token, weight in enumerate(weights)]
+
+
+def drawn(weights: list[int], number: int) -> int | None:
+    """Return the first token at which the sum of the weights exceeds the number, if any."""
+    return next((token for token in range(len(weights)) if sum(weights[: token + 1]) > number), None)
+
+
+def accepts(weights: list[int], draft: int, coin: Coin) -> bool:
+    return draft >= 0 and coin(ACCEPT, sum(weights)) < weights[draft]
+
+
+@wrong("sampled_choice")
+def a_coin_of_its_weight_accepts(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        rest = without(row, draft)
+        if draft >= 0 and (coin(ACCEPT, sum(row)) <= row[draft] or not sum(rest)):
+            return draft
+        return drawn(rest, coin(DRAW, sum(rest)))
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def a_sum_of_the_coin_draws(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        if accepts(row, draft, coin):
+            return draft
+        rest = without(row, draft)
+        return drawn(rest, coin(DRAW, sum(rest)) - 1)
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def a_rejected_draft_may_be_drawn(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        return draft if accepts(row, draft, coin) else drawn(row, coin(DRAW, sum(row)))
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def draws_below_the_sum_of_all(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        if accepts(row, draft, coin):
+            return draft
+        found = drawn(without(row, draft), coin(DRAW, sum(row)))
+        return len(row) - 1 if found is None else found
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def one_coin_for_both(token_ids, weights, drafts, seeds, positions):
+    def reused(seed, position):
+        return lambda _draw, most: coins(seed, position)(ACCEPT, most)
+
+    by_row(right, reused)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def coins_exchanged(token_ids, weights, drafts, seeds, positions):
+    def exchanged(seed, position):
+        return lambda draw, most: coins(seed, position)(1 - draw, most)
+
+    by_row(right, exchanged)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def positions_of_the_rows(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts, seeds, positions - 1)
+
+
+@wrong("sampled_choice")
+def coins_of_32_bits(token_ids, weights, drafts, seeds, positions):
+    def short(seed, position):
+        return lambda draw, most: (coins(seed, position)(draw, 1 << 32) * most) >> 32
+
+    by_row(right, short)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def coins_by_remainder(token_ids, weights, drafts, seeds, positions):
+    def remainder(seed, position):
+        return lambda draw, most: coins(seed, position)(draw, 1 << 64) % most
+
+    by_row(right, remainder)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def coins_of_24_bits(token_ids, weights, drafts, seeds, positions):
+    """As many as a float32 between 0 and 1 has."""
+
+    def rounded(seed, position):
+        return lambda draw, most: int((coins(seed, position)(draw, 1 << 24) / (1 << 24)) * most)
+
+    by_row(right, rounded)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def seeds_of_32_bits(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts, seeds & 0xFFFFFFFF, positions)
+
+
+@wrong("sampled_choice")
+def one_seed_for_all(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts, seeds[:1].expand(len(seeds)), positions)
+
+
+@wrong("sampled_choice")
+def sums_of_blocks_not_carried(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        if accepts(row, draft, coin):
+            return draft
+        rest = without(row, draft)
+        number = coin(DRAW, sum(rest))
+        blocks = [rest[start : start + _BLOCK] for start in range(0, len(rest), _BLOCK)]
+        found = [(place, drawn(block, number)) for place, block in enumerate(blocks)]
+        return next((place * _BLOCK + token for place, token in found if token is not None), len(row))
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def last_block_wins(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        if accepts(row, draft, coin):
+            return draft
+        rest = without(row, draft)
+        first = drawn(rest, coin(DRAW, sum(rest)))
+        return max(first, (len(row) - 1) // _BLOCK * _BLOCK)
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def a_token_of_no_weight_is_drawn(token_ids, weights, drafts, seeds, positions):
+    """Of the running sums the first is sought that reaches the number, not the first beyond it."""
+
+    def choose(row, draft, coin):
+        if accepts(row, draft, coin):
+            return draft
+        rest = without(row, draft)
+        number = coin(DRAW, sum(rest))
+        return next(token for token in range(len(rest)) if sum(rest[: token + 1]) >= number)
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def a_draft_of_no_weight_is_accepted(token_ids, weights, drafts, seeds, positions):
+    def choose(row, draft, coin):
+        return draft if draft >= 0 and not row[draft] else right(row, draft, coin)
+
+    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def no_draft_is_token_zero(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts.clamp(min=0), seeds, positions)
+
+
+@wrong("sampled_choice")
+def no_draft_is_the_last_token(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, torch.where(drafts < 0, weights.shape[1] - 1, drafts), seeds, positions)
+
+
+@wrong("sampled_choice")
+def rows_without_weights_are_set(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
+    token_ids[weights.sum(1) == 0] = 0
+
+
+@wrong("sampled_choice")
+def rows_without_weights_take_their_draft(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
+    takes = (weights.sum(1) == 0) & (drafts >= 0)
+    token_ids[takes] = drafts[takes]
+
+
+@wrong("sampled_choice")
+def sums_of_30_bits(token_ids, weights, drafts, seeds, positions):
+    """The sum is taken for less than it can be."""
+
+    def capped(seed, position):
+        return lambda draw, most: coins(seed, position)(draw, min(most, 1 << 30))
+
+    by_row(right, capped)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def packed_weights(token_ids, weights, drafts, seeds, positions):
+    taken = packed(weights)
+    ops.sampled_choice(token_ids, taken.clamp(min=0, max=1 << 30), drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def packed_tokens(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(packed(token_ids), weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def packed_seeds(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts, packed(seeds) & ((1 << 63) - 1), positions)
+
+
+@wrong("sampled_choice")
+def weights_are_used_up(token_ids, weights, drafts, seeds, positions):
+    """The draft's weight is taken out in place."""
+    ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
+    rows = (drafts >= 0).nonzero().flatten()
+    weights[rows, drafts[rows]] = 0

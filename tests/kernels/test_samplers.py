@@ -1,0 +1,162 @@
+"""What sampled verification emits has the target's distribution, and five wrong samplers are told from it.
+
+Each is found in two ways: exactly, by the first round that
+emits other tokens than the definition's, and by a G-test of emitted texts, which knows no random numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from draftproof.properties.values.sampling import Sampling
+from tests.kernels import samplers
+from tests.distribution import critical, draws_needed, statistic
+from tests.kernels.samplers import WRONG, Coins, Law, Sampler, round_of, text_law, texts
+
+VOCABULARY, LENGTH, DRAFTS, START = 8, 3, 3, 0
+MOST = 100_000
+LOOKS = (*(100 << n for n in range(10)), MOST)
+"""Rounds after which the G-test is made."""
+_STEPS = np.random.default_rng(1).permuted(np.tile([0, 0, 2, 2, 4, 4, 6, 6], (VOCABULARY, 1)), axis=1)
+FILTERED = Law((6.0 - _STEPS) * (1 << 18), Sampling(temperature=2.0, top_k=3))
+"""Weights of 8, 8, 4, 4, 2, 2, 1, 1 in another order behind each token, of which the first four are kept."""
+HEALTHY = (
+    FILTERED,
+    FILTERED._replace(sampling=Sampling(temperature=2.0)),
+    FILTERED._replace(sampling=Sampling(temperature=1.0, top_k=7, top_p=0.875, min_p=1 / 16)),
+)
+DRAFTERS = {
+    "likeliest": FILTERED.weights().argmax(1),
+    "least likely": FILTERED.weights(filters=False).argmin(1),
+    "always the same": np.zeros(VOCABULARY, int),
+}
+TESTS = len(LOOKS) * (len(WRONG) + len(HEALTHY) * len(DRAFTERS))
+FALSE_ALARMS = 1e-9 / TESTS
+"""What falls to each G-test: one false alarm in 10^9 of all that are made here together."""
+
+EXACT = {
+    "ratio_inverted": (1, 2),
+    "bonus_from_all": (1, 10),
+    "coin_reused": (1, 5),
+    "accepted_before_filters": (9, 44),
+    "temperature_twice": (2, 13),
+}
+"""The round in which each first emits other tokens than defined: the median of 200 requests, and the last."""
+BY_DISTRIBUTION = {
+    "ratio_inverted": 100,
+    "bonus_from_all": 800,
+    "coin_reused": 800,
+    "accepted_before_filters": 12800,
+    "temperature_twice": 3200,
+}
+"""The rounds after which the G-test first raises an alarm."""
+MISSED_ONCE_IN_1000 = {
+    "ratio_inverted": 50,
+    "bonus_from_all": 1400,
+    "coin_reused": 1000,
+    "accepted_before_filters": 17_000,
+    "temperature_twice": 3100,
+}
+"""The power of the test: after so many rounds it misses each in one of a thousand cases at most."""
+
+
+def first_differences(requests: int, most: int) -> dict[str, np.ndarray]:
+    """Return the round [R] in which each sampler first emits other tokens than defined; most + 1: in none.
+
+    All follow what is defined, as a script makes them.
+    """
+    drafter, seeds = DRAFTERS["likeliest"], np.arange(requests) + (7 << 40)
+    before, at = np.full(requests, START), np.full(requests, samplers.FIRST)
+    every = {"engine": samplers.engine, **WRONG}
+    first = {name: np.full(requests, most + 1) for name in every}
+    for number in range(1, most + 1):
+        state = (FILTERED, drafter, before, seeds, at, DRAFTS)
+        expected, count = round_of(samplers.defined, *state)
+        for name, sampler in every.items():
+            choices, correct = round_of(sampler, *state)
+            counts = np.arange(DRAFTS + 1) <= count[:, None]
+            differs = (correct != count) | ((choices != expected) & counts).any(1)
+            first[name][differs] = np.minimum(first[name][differs], number)
+        before = np.take_along_axis(expected, count[:, None], 1)[:, 0]
+        at = at + count + 1
+    return first
+
+
+def odds(sampler: Sampler) -> np.ndarray:
+    """Return the exact probabilities [V ** 3] of texts of the sampler, as floats."""
+    law = text_law(sampler, FILTERED, DRAFTERS["likeliest"], START, LENGTH, DRAFTS)
+    assert sum(law.values()) == 1
+    return np.array([float(law.get(text, 0)) for text in itertools.product(range(VOCABULARY), repeat=LENGTH)])
+
+
+def looked_at(sampler: Sampler, law: Law, drafter: np.ndarray, seed: int) -> dict[int, float]:
+    """Return G after each number of rounds, of the texts that were complete by then."""
+    emitted, rounds = texts(sampler, law, drafter, START, np.arange(MOST) + seed, LENGTH, DRAFTS)
+    ends, cells = rounds.cumsum(), emitted @ VOCABULARY ** np.arange(LENGTH)[::-1]
+    expected = law.text(START, LENGTH)
+    counts = {look: np.bincount(cells[ends <= look], minlength=len(expected)) for look in LOOKS}
+    return {look: statistic(count, expected) for look, count in counts.items()}
+
+
+def limit(law: Law) -> float:
+    return critical(int((law.text(START, LENGTH) > 0).sum()), FALSE_ALARMS)
+
+
+def test_samplers_in_numpy_and_the_engine_choose_what_is_defined():
+    generator = np.random.default_rng(2)
+    for law in HEALTHY:
+        before, drafts = generator.integers(0, VOCABULARY, 500), generator.integers(-1, VOCABULARY, 500)
+        coins = Coins(generator.integers(0, 1 << 63, 500), generator.integers(0, 1 << 20, 500))
+        expected = samplers.defined(law, before, drafts, coins).tolist()
+        assert samplers.right(law, before, drafts, coins).tolist() == expected
+        assert samplers.engine(law, before, drafts, coins).tolist() == expected
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("law", HEALTHY, ids=("top_k", "all", "every filter"))
+def test_every_value_of_every_coin_together_gives_the_targets_texts(law: Law, drafter: str):
+    found = text_law(samplers.right, law, DRAFTERS[drafter], START, LENGTH, DRAFTS)
+    weights = law.weights().tolist()
+    for text, share in found.items():
+        for before, token in itertools.pairwise((START, *text)):
+            share *= sum(weights[before])
+            share /= weights[before][token]
+        assert share == 1
+    assert len(found) == np.count_nonzero(law.text(START, LENGTH))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_no_wrong_sampler_gives_the_targets_texts(name: str):
+    expected = FILTERED.text(START, LENGTH)
+    assert np.abs(odds(samplers.right) - expected).max() < 1e-15
+    assert np.abs(odds(WRONG[name]) - expected).max() > 0.005
+
+
+def test_wrong_samplers_are_found_by_the_definition_within_a_few_rounds():
+    first = first_differences(requests=200, most=80)
+    assert first.pop("engine").min() == 81
+    assert {name: (int(np.median(rounds)), int(rounds.max())) for name, rounds in first.items()} == EXACT
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_samplers_are_found_by_the_distribution_of_texts_alone(name: str):
+    seen = looked_at(WRONG[name], FILTERED, DRAFTERS["likeliest"], seed=3 << 33)
+    assert next(look for look, g in seen.items() if g > limit(FILTERED)) == BY_DISTRIBUTION[name]
+    assert all(g > limit(FILTERED) for look, g in seen.items() if look >= BY_DISTRIBUTION[name])
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("law", HEALTHY, ids=("top_k", "all", "every filter"))
+def test_the_engine_raises_no_alarm_in_100000_rounds_whatever_the_drafts(law: Law, drafter: str):
+    seen = looked_at(samplers.engine, law, DRAFTERS[drafter], seed=5 << 33)
+    assert max(seen.values()) < limit(law)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_power_of_the_test(name: str):
+    _, rounds = texts(WRONG[name], FILTERED, DRAFTERS["likeliest"], START, np.arange(2000), LENGTH, DRAFTS)
+    needed = draws_needed(odds(WRONG[name]), FILTERED.text(START, LENGTH), limit(FILTERED), misses=0.001)
+    assert needed * rounds.mean() < MISSED_ONCE_IN_1000[name] < MOST

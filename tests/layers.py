@@ -16,6 +16,8 @@ FAST = (
     "tests/reference/test_control.py",
     "tests/reference/test_draft_",
     "tests/reference/test_probe",
+    "tests/reference/test_sampling.py",
+    "tests/reference/test_sampling_plans.py",
     "tests/reference/test_states.py",
     "tests/report/test_parts.py",
     "tests/report/test_text.py",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from draftproof.properties.values.sampling import Sampling
-from tests.kernels import samplers
 from tests.distribution import critical, draws_needed, statistic
+from tests.kernels import samplers
 from tests.kernels.samplers import WRONG, Coins, Law, Sampler, round_of, text_law, texts
 
 VOCABULARY, LENGTH, DRAFTS, START = 8, 3, 3, 0

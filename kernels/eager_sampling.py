@@ -14,8 +14,8 @@ _WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
     """Set token_ids[t] to drafts[t] if it is accepted, or to a token drawn by weights[t,V] from all but it.
 
-    A draft of -1 is none. The random numbers are those of seeds[t] and positions[t]; a sum of weights is at most
-    2^30 + 2^17. A token without weights keeps its id.
+    A draft that is no token, as -1, is none. The random numbers are those of seeds[t] and positions[t]; a sum of
+    weights is at most 2^30 + 2^17. A token without weights keeps its id.
     """
     given, drafted = weights.numpy(), drafts.numpy()
     rows = np.arange(len(given))

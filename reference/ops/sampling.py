@@ -8,9 +8,9 @@ from draftproof.reference.sampling import coins, sampled
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
     """Set token_ids[t] to the choice of a row with weights[t,V] (S-SAMPLE-2); without any it stays.
 
-    A draft of -1 is none.
+    A draft that is no token, as -1, is none.
     """
     rows = zip(weights.tolist(), drafts.tolist(), seeds.tolist(), positions.tolist(), strict=True)
     for t, (row, draft, seed, position) in enumerate(rows):
         if sum(row):
-            token_ids[t] = sampled(row, draft if draft >= 0 else None, coins(seed, position))
+            token_ids[t] = sampled(row, draft if 0 <= draft < len(row) else None, coins(seed, position))

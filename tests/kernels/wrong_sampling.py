@@ -26,8 +26,8 @@ def by_row(choose: Callable[[list[int], int, Coin], int | None], coins_of: Calla
 
 
 def right(weights: list[int], draft: int, coin: Coin) -> int:
-    """Return the choice of a row as it is defined; -1: no draft."""
-    return sampled(weights, draft if draft >= 0 else None, coin)
+    """Return the choice of a row as it is defined."""
+    return sampled(weights, draft if 0 <= draft < len(weights) else None, coin)
 
 
 def without(weights: list[int], draft: int) -> list[int]:
@@ -41,14 +41,14 @@ def drawn(weights: list[int], number: int) -> int | None:
 
 
 def accepts(weights: list[int], draft: int, coin: Coin) -> bool:
-    return draft >= 0 and coin(ACCEPT, sum(weights)) < weights[draft]
+    return 0 <= draft < len(weights) and coin(ACCEPT, sum(weights)) < weights[draft]
 
 
 @wrong("sampled_choice")
 def a_coin_of_its_weight_accepts(token_ids, weights, drafts, seeds, positions):
     def choose(row, draft, coin):
         rest = without(row, draft)
-        if draft >= 0 and (coin(ACCEPT, sum(row)) <= row[draft] or not sum(rest)):
+        if 0 <= draft < len(row) and (coin(ACCEPT, sum(row)) <= row[draft] or not sum(rest)):
             return draft
         return drawn(rest, coin(DRAW, sum(rest)))
 
@@ -185,7 +185,7 @@ def a_token_of_no_weight_is_drawn(token_ids, weights, drafts, seeds, positions):
 @wrong("sampled_choice")
 def a_draft_of_no_weight_is_accepted(token_ids, weights, drafts, seeds, positions):
     def choose(row, draft, coin):
-        return draft if draft >= 0 and not row[draft] else right(row, draft, coin)
+        return draft if 0 <= draft < len(row) and not row[draft] else right(row, draft, coin)
 
     by_row(choose)(token_ids, weights, drafts, seeds, positions)
 
@@ -198,6 +198,11 @@ def no_draft_is_token_zero(token_ids, weights, drafts, seeds, positions):
 @wrong("sampled_choice")
 def no_draft_is_the_last_token(token_ids, weights, drafts, seeds, positions):
     ops.sampled_choice(token_ids, weights, torch.where(drafts < 0, weights.shape[1] - 1, drafts), seeds, positions)
+
+
+@wrong("sampled_choice")
+def a_draft_behind_the_vocabulary_is_the_last_token(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts.clamp(max=weights.shape[1] - 1), seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -243,5 +248,5 @@ def packed_seeds(token_ids, weights, drafts, seeds, positions):
 def weights_are_used_up(token_ids, weights, drafts, seeds, positions):
     """The draft's weight is taken out in place."""
     ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
-    rows = (drafts >= 0).nonzero().flatten()
+    rows = ((drafts >= 0) & (drafts < weights.shape[1])).nonzero().flatten()
     weights[rows, drafts[rows]] = 0

@@ -13,6 +13,7 @@ from draftproof.properties.kernels.buffers import Arguments, Draw, calls
 _MOST = (1 << 30) + (1 << 17)
 _WORD = (1 << 32) - 1
 _LARGE = 3000
+_MANY = 20
 _TRIES = 64
 
 
@@ -33,6 +34,7 @@ def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
     """
     tokens, vocabulary = bf.distinct(draw, 2, 20)
     kinds = st.sampled_from((_few, _few, _aimed, _aimed, _none))
+    tokens += draw(st.sampled_from((_MANY, _MANY, 0)))
     rows = [draw(kinds)(draw, vocabulary) for _ in range(tokens)]
     if large:
         rows = [_spread(draw, row) for row in rows]
@@ -51,13 +53,13 @@ def _place(draw: Draw) -> tuple[int, int]:
 
 
 def _few(draw: Draw, vocabulary: int) -> _Row:
-    """Return weights with zeros and ties, and a draft that is the heaviest, or any, or not there."""
+    """Return weights with zeros and ties, and a draft that is the heaviest, or any, or none, or behind them all."""
     few = st.sampled_from((0, 0, 1, 2, 1 << 18))
     weights = [draw(few) for _ in range(vocabulary)]
     if draw(st.integers(0, 3)):
         weights[draw(st.integers(0, vocabulary - 1))] += 1 << draw(st.integers(0, 20))
-    heaviest = weights.index(max(weights))
-    return _Row(weights, draw(st.sampled_from((-1, heaviest, draw(st.integers(0, vocabulary - 1))))), *_place(draw))
+    drafts = (-1, weights.index(max(weights)), draw(st.integers(0, vocabulary - 1)), vocabulary)
+    return _Row(weights, draw(st.sampled_from(drafts)), *_place(draw))
 
 
 def _none(draw: Draw, vocabulary: int) -> _Row:
@@ -68,19 +70,20 @@ def _none(draw: Draw, vocabulary: int) -> _Row:
 def _aimed(draw: Draw, vocabulary: int) -> _Row:
     """Return weights for which a coin that is off by one chooses another token, often with the largest sum."""
     total = draw(st.sampled_from((_MOST, _MOST, 1 << 30, draw(st.integers(1, 9)))))
-    draft = draw(st.sampled_from((-1, draw(st.integers(0, vocabulary - 1)))))
+    token = draw(st.integers(0, vocabulary - 1))
+    draft = draw(st.sampled_from((token, -1, token, vocabulary)))
     seed, position = _place(draw)
-    position = _with_carry(seed, position, 0 if draft >= 0 else 1, total)
-    others = [token for token in range(vocabulary) if token != draft]
+    position = _with_carry(seed, position, int(draft != token), total)
+    others = [other for other in range(vocabulary) if other != draft]
     if len(others) < 2:
         return _Row([total] + [0] * (vocabulary - 1), draft, seed, position)
-    own = min(total, _coin(seed, position, 0, total) + draw(st.integers(0, 1))) if draft >= 0 else 0
+    own = min(total, _coin(seed, position, 0, total) + draw(st.integers(0, 1))) if draft == token else 0
     before = min(total - own, _coin(seed, position, 1, total - own) + draw(st.integers(0, 1)))
     place = draw(st.integers(1, len(others) - 1))
     weights = [0] * vocabulary
-    weights[draft] = own
-    weights[others[draw(st.integers(0, place - 1))]] = before
-    weights[others[draw(st.integers(place, len(others) - 1))]] = total - own - before
+    weights[token] = own
+    weights[others[draw(st.just(0) | st.integers(0, place - 1))]] = before
+    weights[others[draw(st.just(len(others) - 1) | st.integers(place, len(others) - 1))]] = total - own - before
     return _Row(weights, draft, seed, position)
 
 
@@ -106,8 +109,8 @@ def _spread(draw: Draw, row: _Row) -> _Row:
     border = st.builds(int.__add__, st.sampled_from((10, 1024, 2048, _LARGE - 20)), st.integers(-10, 19))
     place = st.one_of(border, border, st.integers(0, _LARGE - 1))
     count = len(row.weights)
-    places = sorted(draw(st.lists(place, min_size=count, max_size=count, unique=True)))
+    places = [*sorted(draw(st.lists(place, min_size=count, max_size=count, unique=True))), _LARGE]
     weights = [0] * _LARGE
-    for at, weight in zip(places, row.weights, strict=True):
+    for at, weight in zip(places, row.weights, strict=False):
         weights[at] = weight
     return row._replace(weights=weights, draft=row.draft if row.draft < 0 else places[row.draft])

@@ -136,7 +136,7 @@ def no_stops(request: Request) -> Iterator[Request]:
 
 
 def plainer_sampling(request: Request) -> Iterator[Request]:
-    """A greedy request; no filters; the plainest temperature and seed."""
+    """Yield a greedy request; one without filters; ones of the plainest temperature and seed."""
     if request.sampling is None:
         return
     yield replace(request, sampling=None)

@@ -34,7 +34,8 @@ class RoundScript(Value, frozen=True, kw_only=True):
 
 
 class RequestScript(Value, frozen=True, kw_only=True):
-    """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends.
+    """`tokens`: plain greedy decoding of the target after the prompt, cut where the request ends; of a sampled request
+    what its rounds draw.
 
     `chains` says what is forced wherever a round may begin, for requests whose rounds depend on what the subject does:
     chains[i][j] is for a request that has emitted i + 1 tokens and whose plan is number j; a round of K drafts takes

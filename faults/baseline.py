@@ -55,9 +55,12 @@ class Baseline(Value, frozen=True, kw_only=True):
 
 
 def unsteered(scenario: Scenario) -> Scenario:
-    """Return the scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant."""
+    """Return the scenario as an ordinary run: as many own proposals as a round may have, no taps, no variant.
+
+    All requests are greedy: what others draw with other drafts is another text, and as right.
+    """
     own = (RoundPlan(num_drafts=scenario.steps, num_correct=-1),)
-    requests = tuple(msgspec.structs.replace(request, rounds=own) for request in scenario.requests)
+    requests = tuple(msgspec.structs.replace(request, rounds=own, sampling=None) for request in scenario.requests)
     model = scenario.model
     if isinstance(model, ProbeModel):
         model = msgspec.structs.replace(model, agreement=AGREEMENT)

@@ -1,0 +1,99 @@
+"""What a sampled request may ask for, and what shrinking and fitting make of it."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.fuzz.shrinking.of_requests import plainer_sampling
+from draftproof.fuzz.shrinking.size import size
+from draftproof.properties.fit import fit
+from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+
+SCENARIO = next(one for one in generate(seed_=4, count=20) if one.is_sampled)
+
+
+def sampling(**fields: object) -> Scenario:
+    """Return the scenario, whose first request draws its tokens so."""
+    first, *others = SCENARIO.requests
+    return replace(SCENARIO, requests=(replace(first, sampling=Sampling(**fields)), *others))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("temperature", 0.0, "> 0"),
+        ("temperature", -1.0, "> 0"),
+        ("temperature", 65.0, "<= 64"),
+        ("temperature", "warm", "float"),
+        ("top_k", 0, ">= 1"),
+        ("top_p", 0.0, "> 0"),
+        ("top_p", 1.5, "<= 1"),
+        ("min_p", -0.5, ">= 0"),
+        ("min_p", 2.0, "<= 1"),
+        ("seed", -1, ">= 0"),
+        ("seeds", 1, "unknown field `seeds`"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named(field, value, expected):
+    raw = msgspec.to_builtins(SCENARIO)
+    raw["requests"][0]["sampling"] = {field: value}
+    with pytest.raises(msgspec.ValidationError, match=expected):
+        msgspec.convert(raw, Scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": 0.7}, r"requests\[0\].sampling.temperature 0.7: expected a multiple of 1/16, for a probe"),
+        ({"temperature": float("nan")}, r"requests\[0\].sampling.temperature nan: expected a multiple of 1/16"),
+        ({"top_p": 0.9}, r"requests\[0\].sampling.top_p 0.9: expected a multiple of 1/65536, for a probe"),
+        ({"min_p": 0.1}, r"requests\[0\].sampling.min_p 0.1: expected a multiple of 1/65536, for a probe"),
+    ],
+)
+def test_a_value_that_is_not_exact_is_named(fields, message):
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(sampling(**fields))
+
+
+def test_dynamic_scenarios_and_checkpoints_have_greedy_requests():
+    with pytest.raises(InvalidScenarioError, match=r"requests\[0\].sampling of a dynamic scenario: expected none"):
+        validate(replace(SCENARIO, schedule=replace(SCENARIO.schedule, draft_batch=1)))
+    drawn = replace(SCENARIO, model=Checkpoint(path="none", vocab=SCENARIO.model.vocab), draft=Ngram(max_n=2))
+    with pytest.raises(
+        InvalidScenarioError, match=r"requests\[0\].sampling of a checkpoint: expected none: only probes"
+    ):
+        validate(drawn)
+
+
+def test_a_subject_that_draws_no_tokens_gets_greedy_requests():
+    assert fit(SCENARIO, Limits(sampling=False)) == greedy(SCENARIO)
+    assert fit(SCENARIO, Limits()) == SCENARIO
+    assert not greedy(SCENARIO).is_sampled
+
+
+def test_a_sampled_request_is_shrunk_to_a_greedy_one_or_a_plainer_one():
+    request = sampling(temperature=2.0, top_k=3, seed=7).requests[0]
+    tried = list(plainer_sampling(request))
+    assert [one.sampling for one in tried] == [
+        None,
+        Sampling(temperature=2.0, seed=7),
+        Sampling(top_k=3, seed=7),
+        Sampling(temperature=2.0, top_k=3),
+    ]
+    assert list(plainer_sampling(replace(request, sampling=None))) == []
+    whole = sampling(temperature=2.0, top_k=3, seed=7)
+    for one in tried:
+        assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
+
+
+def test_some_scenarios_draw_and_some_requests_in_them_do_not():
+    drawn = generate(seed_=4, count=20)
+    assert any(one.is_sampled for one in drawn)
+    assert all(not one.dynamic for one in drawn if one.is_sampled)
+    assert any(not request.sampling for one in drawn if one.is_sampled for request in one.requests)

@@ -23,6 +23,12 @@ _REGIONS = {
 _AXES = {"target": (0, 1), "draft": (0, 1), "states": (1, 1), "intermediate": (1, 2), "checkpoint": (1, 1)}
 _STATE_AXES = {"states.inputs": (2, 1), "states.gates": (2, 1), "states.cursor": (0, 1)}
 _INDICES = ("page_table", "states.cursor")
+_REGION_OF = {int(region): region for region in MemoryRegion}
+_OTHER, _INTERMEDIATE = int(MemoryRegion.OTHER), int(MemoryRegion.INTERMEDIATE)
+_SHIFT = 48
+"""A place is a number while it is compared: its region, shifted by so much, plus its place there."""
+_MOST_WORDS = 1 << 20
+"""Of a larger memory the places of words are computed as they change, not all at the start."""
 
 
 class MemoryWatch:
@@ -39,8 +45,10 @@ class MemoryWatch:
         # A word never spans two slots.
         self._word = torch.int64 if not np.any(self._slot_bytes % 8) else torch.uint8
         self._before = self._arena.memory.clone()
-        self._astray: set[tuple[int, int]] = set()
+        self._astray: set[int] = set()
         self._codes = np.array([_REGIONS.get(region.name.split(".")[0], MemoryRegion.OTHER) for region in regions])
+        words = self._words().numel()
+        self._named = self._names(np.arange(words)) if words <= _MOST_WORDS else None
 
     def _places(self, name: str) -> tuple[int, int]:
         """Return the places of a tensor and the bytes of each; a tensor of no region is one place."""
@@ -97,7 +105,7 @@ class MemoryWatch:
 
     def before(self) -> None:
         """Note the start of a launch; what changed in a pool since the last one counts as its own."""
-        self._astray = {(code, place) for code, place in self._changes() if code != MemoryRegion.OTHER}
+        self._astray = {place for place in self._changes() if place >> _SHIFT != _OTHER}
         self._before.copy_(self._arena.memory)
 
     def changed(self, rows: int) -> WriteSet:
@@ -105,19 +113,24 @@ class MemoryWatch:
         changes = self._astray.union(self._changes())
         self._before.copy_(self._arena.memory)
         live = rows * self._engine.config.most_width
-        of_rows = (one for one in sorted(changes) if one[0] != MemoryRegion.INTERMEDIATE or one[1] < live)
-        return tuple(WrittenPlace(MemoryRegion(code), place) for code, place in of_rows)
+        named = [(place >> _SHIFT, place & (1 << _SHIFT) - 1) for place in sorted(changes)]
+        return tuple(
+            WrittenPlace(_REGION_OF[code], place) for code, place in named if code != _INTERMEDIATE or place < live
+        )
 
-    def _changes(self) -> set[tuple[int, int]]:
+    def _changes(self) -> set[int]:
         words = torch.nonzero(self._words() != self._before.view(self._word)).flatten().cpu().numpy()
         if not len(words):
             return set()
+        return set((self._names(words) if self._named is None else self._named[words]).tolist()) - {-1}
+
+    def _names(self, words: np.ndarray) -> np.ndarray:
+        """Return the place of each word; -1 for slot 0, which is anybody's."""
         offsets = self._word.itemsize * words
         index = np.searchsorted(self._starts, offsets, side="right") - 1
         inside = (index >= 0) & (offsets - self._starts[index] < self._sizes[index])
-        known = inside & (self._codes[index] != MemoryRegion.OTHER)
+        known = inside & (self._codes[index] != _OTHER)
         places = (offsets - self._starts[index]) // self._slot_bytes[index] % self._count[index]
-        anyones = known & (places == 0) & (self._codes[index] != MemoryRegion.INTERMEDIATE)
-        codes = np.where(known, self._codes[index], MemoryRegion.OTHER)[~anyones]
-        places = np.where(known, places, offsets)[~anyones]
-        return set(zip(codes.tolist(), places.tolist(), strict=True))
+        anyones = known & (places == 0) & (self._codes[index] != _INTERMEDIATE)
+        codes = np.where(known, self._codes[index], _OTHER)
+        return np.where(anyones, -1, (codes << _SHIFT) + np.where(known, places, offsets))

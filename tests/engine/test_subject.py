@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from draftproof.engine.drafts.eagle import EagleDraft
-from draftproof.engine.subject import EngineSubject
+from draftproof.engine.subject import EngineSubject, memory
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.observed import LaunchKind, MemoryRegion, PoolReport, WrittenPlace
@@ -59,6 +59,12 @@ def test_everything_the_reference_says_is_what_the_engine_reports(case: Scenario
 
 def test_the_trace_is_the_same_in_every_run():
     assert trace(SETTINGS["graphs"]) == trace(SETTINGS["graphs"])
+
+
+def test_places_in_a_large_memory_are_the_same(monkeypatch: pytest.MonkeyPatch):
+    reported = trace(SETTINGS["graphs"])
+    monkeypatch.setattr(memory, "_MOST_WORDS", 0)
+    assert trace(SETTINGS["graphs"]) == reported
 
 
 def test_graphs_are_replayed_and_oversized_batches_run_eagerly():

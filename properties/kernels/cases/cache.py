@@ -61,7 +61,7 @@ def paged_attention(draw: Draw, dtype: torch.dtype, large: bool = False) -> Argu
     page_size = bf.page_size(draw, small)
     pages = draw(integers(1, max(1, _POSITIONS // page_size)))
     if large:
-        tokens, heads, group, requests, widths = 8, 1, 2, 2, draw(sampled(_WIDE))
+        tokens, heads, group, requests, widths = 8, 1, 2, 2, list(draw(sampled(_WIDE)))
         pages = 512 // page_size + draw(integers(1, 1 + 80 // page_size))
     k_width, v_width = bf.alike(draw, *widths)
     lengths = [draw(integers(0, pages * page_size)) for _ in range(requests)]

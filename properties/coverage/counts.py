@@ -21,7 +21,7 @@ Table = Mapping[str, Callable[[T], int]]
 _WIDTHS = range(1, 7)
 
 
-def _is_one(**values: str) -> Callable[[object], bool]:
+def _is_one(**values: str | bool) -> Callable[[object], bool]:
     """Return a predicate: the sample's fields have these values."""
     return lambda sample: all(getattr(sample, field) == value for field, value in values.items())
 
@@ -148,8 +148,12 @@ _ROUNDS: Table[RoundSample] = {
     **{f"accept_{accept}": _is_one(accept=accept) for accept in ("none", "partial", "all")},
     "accept_alternating": _is_alternating,
     # What came of forced drafts, and what was to come of them.
-    **{f"forced_{accept}": _is_one(proposals="forced", accept=accept) for accept in ("none", "partial", "all")},
+    **{
+        f"forced_{accept}": _is_one(proposals="forced", accept=accept, is_sampled=False)
+        for accept in ("none", "partial", "all")
+    },
     **{f"asked_{asked}": _is_one(asked=asked) for asked in ("none", "partial", "all", "own")},
+    "planned_rounds": lambda round_: round_.drafts > 0 and round_.asked != "drawn",
     "rounds_with_wrong_drafts": lambda round_: round_.wrong is not None,
     **{f"wrong_{kind}": _is_one(wrong=kind) for kind in WRONG},
     "sampled_accepted": lambda round_: round_.is_sampled * round_.correct_len,

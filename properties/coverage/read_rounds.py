@@ -113,7 +113,7 @@ def _rounds(
                 is_fewer_found=row is not None and found is not None and found < allowed,
                 pending=pending,
                 lacks=_lacks(evidence, solved),
-                asked=_asked(evidence.scenario.requests[index], number, drafts, accept),
+                asked=_asked(evidence.scenario.requests[index], number, drafts),
                 is_sampled=evidence.scenario.requests[index].sampling is not None,
             )
             before = accept
@@ -127,14 +127,14 @@ def _accept(drafts: int, correct_len: int) -> str:
     return "all" if correct_len == drafts else "partial"
 
 
-def _asked(request: Request, number: int, drafts: int, accept: str) -> str:
+def _asked(request: Request, number: int, drafts: int) -> str:
     """Return what the plan of a round asks for, by S-PLAN-3; not by what script and reference make of it.
 
-    Of a sampled request it is what came of it, as nobody can ask for more (S-SAMPLE-7).
+    Of a sampled request's forced drafts nobody can say so before coins are drawn (S-SAMPLE-7).
     """
     right = request.rounds[(number - 1) % len(request.rounds)].num_correct
     if request.sampling and right >= 0:
-        return accept
+        return "drawn"
     return "own" if drafts and right < 0 else _accept(drafts, min(right, drafts))
 
 

@@ -120,7 +120,8 @@ class RoundSample(NamedTuple):
     `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
-    alone, as in `accept`; "own" if none are forced. `is_sampled`: its request draws its tokens.
+    alone, as in `accept`; "own" if none are forced, "drawn" if coins decide. `is_sampled`: its request draws its
+    tokens.
     """
 
     request: RequestSample

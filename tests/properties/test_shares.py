@@ -21,7 +21,7 @@ USUAL = {
     "scenarios": 240,
     "rounds": 2552,
     "rounds_without_drafts": 449,
-    "rounds_with_drafts": 2103,
+    "planned_rounds": 2103,
     "rounds_with_wrong_drafts": 1049,
     "asked_none": 318,
     "asked_partial": 731,
@@ -79,7 +79,7 @@ def test_what_came_up_is_what_was_asked_for():
 @pytest.mark.parametrize("scenario", [STATIC, ADAPTIVE], ids=["static", "dynamic"])
 def test_a_right_run_gives_every_pattern_as_often_as_it_was_asked_for(scenario):
     counted = counts(evidence(scenario=scenario))
-    assert counted["rounds_with_drafts"] > 5
+    assert counted["planned_rounds"] > 5
     assert all(counted[one.asked] == counted[one.came] for one in PATTERNS if one.came)
 
 

@@ -64,9 +64,15 @@ Slow = Annotated[
     bool, typer.Option("--slow", help="Every pass from token zero in float64, as any other pair is audited.")
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the samples of prompts.", min=0, max=2**32 - 1)]
-MaxN = Annotated[int, typer.Option("--max-n", help="With --draft ngram: the longest suffix.", min=1, max=16)]
-MinN = Annotated[int, typer.Option("--min-n", help="With --draft ngram: the shortest suffix.", min=1, max=16)]
-Match = Annotated[str, typer.Option("--match", help="With --draft ngram: the earliest or the latest match.")]
+MaxN = Annotated[
+    int | None, typer.Option("--max-n", help="With --draft ngram: the longest suffix (default: 3).", min=1, max=16)
+]
+MinN = Annotated[
+    int | None, typer.Option("--min-n", help="With --draft ngram: the shortest suffix (default: 1).", min=1, max=16)
+]
+Match = Annotated[
+    str | None, typer.Option("--match", help="With --draft ngram: the earliest match (the default), or the latest.")
+]
 
 
 class Passes(NamedTuple):
@@ -93,9 +99,9 @@ def audit(
     steps: Steps = None,
     tokens: Tokens = 64,
     mistakes: Every = False,
-    max_n: MaxN = 3,
-    min_n: MinN = 1,
-    match: Match = "earliest",
+    max_n: MaxN = None,
+    min_n: MinN = None,
+    match: Match = None,
     slow: Slow = False,
     seed: Seed = 0,
     html: Page = None,
@@ -130,6 +136,8 @@ def audit(
         counted.check(counts, where, steps)
         if prompts is not None:
             counted.check_fits(counts, where, _budgets(prompts, tokens))
+    if prompts is not None:
+        _check_lengths(model, prompts, tokens)
     seen = Seen(read_log(log) if log else None, counts)
     count = steps or _steps(seen)
     if prompts is not None and ran:
@@ -160,17 +168,37 @@ def _budgets(prompts: Path, tokens: int) -> list[int]:
     return [one.max_tokens or tokens for one in read_prompts(prompts)]
 
 
+def _check_lengths(model: Path, prompts: Path, tokens: int) -> None:
+    """Raise InputError for a text that goes beyond the positions of the target. Raises LogError and CheckpointError."""
+    from draftproof.properties.values.checkpoint_config import read_config
+    from draftproof.properties.values.round_log import read_prompts
+
+    most = read_config(model).max_position_embeddings
+    for number, one in enumerate(read_prompts(prompts), start=1):
+        length, budget = len(one.prompt), one.max_tokens or tokens
+        if most is not None and length + budget > most:
+            raise inputs.InputError(
+                f"{prompts}: invalid prompt {number} of {length} tokens with {budget} to decode: expected at most"
+                f" {most} together, max_position_embeddings of '{model}'"
+            )
+
+
 def _spec(
-    name: Algorithm, folder: Path | None, mtp: bool, max_n: int, min_n: int, match: str
+    name: Algorithm, folder: Path | None, mtp: bool, max_n: int | None, min_n: int | None, match: str | None
 ) -> CheckpointDraft | Ngram:
     """Return the draft that the options name. Raises InputError."""
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 
     if BY_NAME[name].proposes == "lookup":
-        if min_n > max_n:
-            raise inputs.InputError(f"invalid --min-n {min_n}: expected at most --max-n, {max_n}")
-        which = inputs.choose(match, ("earliest", "latest"), "--match")
-        return Ngram(max_n=max_n, min_n=min_n, match="earliest" if which == "earliest" else "latest")
+        longest, shortest = max_n or 3, min_n or 1
+        if shortest > longest:
+            raise inputs.InputError(f"invalid --min-n {shortest}: expected at most --max-n, {longest}")
+        which = inputs.choose(match or "earliest", ("earliest", "latest"), "--match")
+        return Ngram(max_n=longest, min_n=shortest, match="earliest" if which == "earliest" else "latest")
+    for option, given in (("--max-n", max_n), ("--min-n", min_n), ("--match", match)):
+        if given is not None:
+            lookups = ", ".join(one for one in ALGORITHMS if BY_NAME[one].proposes == "lookup")
+            raise inputs.InputError(f"invalid {option} {given}: expected only together with --draft {lookups}")
     if mtp and name not in read_from("directory or seed"):
         expected = read_from("directory or seed")[0]
         raise inputs.InputError(f"invalid --mtp with --draft {name}: expected --draft {expected}")

@@ -56,15 +56,16 @@ def _scenario(
 ) -> Scenario:
     budgets = [one.max_tokens or budget for one in prompts]
     longest = max(len(one.prompt) + most for one, most in zip(prompts, budgets, strict=True)) + steps + 1
-    pages, plan = _ROWS * -(-longest // _PAGE), (RoundPlan(num_drafts=steps, num_correct=-1),)
+    rows = min(_ROWS, len(prompts))
+    pages, plan = rows * -(-longest // _PAGE), (RoundPlan(num_drafts=steps, num_correct=-1),)
     return validate(
         Scenario(
             model=model,
             draft=draft,
             steps=steps,
             memory=Memory(page_size=_PAGE, pages=pages, request_slots=len(prompts), max_len=longest),
-            graphs=Graphs(sizes=(_ROWS,)),
-            schedule=Schedule(max_batch=_ROWS, chunk=_CHUNK),
+            graphs=Graphs(sizes=(rows,)),
+            schedule=Schedule(max_batch=rows, chunk=_CHUNK),
             requests=tuple(
                 Request(arrival=0, prompt=one.prompt, budget=most, rounds=plan)
                 for one, most in zip(prompts, budgets, strict=True)

@@ -206,6 +206,19 @@ def test_tokens_that_are_not_the_targets_are_in_the_verdict(files: Files):
     assert report["says"].endswith(f"but tokens of the log that are not the target's: {report['other_texts']}")
 
 
+def test_a_subject_runs_on_fewer_prompts_than_it_has_rows(files: Files):
+    prompts = files.write("one.jsonl", [{"prompt": PROMPTS[0]}])
+    code, report = files.audit("--prompts", prompts, "--tokens", 8, "--subject", "draftproof:EngineSubject")
+    assert (code, report["prompts"]) == (125, 1)
+    assert report["same_rounds"] == report["observed_rounds"] > 0
+
+
+def test_texts_beyond_the_positions_of_the_target_are_refused(files: Files, capsys: pytest.CaptureFixture[str]):
+    assert run([*files.options, "--prompts", files.prompts, "--tokens", "252"]) == 2
+    told = "invalid prompt 1 of 5 tokens with 252 to decode: expected at most 256 together, max_position_embeddings"
+    assert told in capsys.readouterr().err
+
+
 def test_a_log_without_a_draft_is_no_pass(files: Files, capsys: pytest.CaptureFixture[str]):
     asked = [{"request": number, "prompt": prompt} for number, prompt in enumerate(PROMPTS)]
     first = [{"request": number, "round": 0, "emitted": [1]} for number in range(len(PROMPTS))]
@@ -273,6 +286,8 @@ def test_bad_files_are_refused(name: str, files: Files, capsys: pytest.CaptureFi
         (["--prompts", "p", "--save-log", "l"], "expected together with"),
         (["--prompts", "nowhere.jsonl"], "cannot be read"),
         (["--prompts", "p", "--min-n", "4"], "expected at most --max-n"),
+        (["--prompts", "p", "--match", "latest", "--draft", "mtp"], "invalid --match latest: expected only together"),
+        (["--prompts", "p", "--min-n", "2", "--draft", "mtp"], "invalid --min-n 2: expected only together with"),
         (["--prompts", "p", "--draft-model", "x", "--draft", "mtp"], "MTP layers"),
         (["--prompts", "p", "--draft", "eagle"], "a directory with the draft"),
         (["--prompts", "p", "--draft", "dflash", "--mtp"], "expected --draft eagle"),

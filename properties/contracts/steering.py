@@ -75,15 +75,14 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
             plan = RoundPlan(num_drafts=evidence.scenario.steps, num_correct=-1)
         yield from _number(evidence, one, request, plan)
         right = _leading(one)
-        if request.sampling and plan.num_correct >= 0:
-            # What is right hangs on coins, which only the script knows (S-SAMPLE-7); `draft.verified` holds it to that.
-            pass
-        elif plan.num_correct >= 0:
-            right = min(plan.num_correct, len(one.drafts))
-            yield from _forced(evidence, one, request, plan, right)
-        else:
+        if plan.num_correct < 0:
             proposed = evidence.subject.typed("propose.tokens", TokenIds)
             yield from _differing(one, dict(enumerate(proposed.get(Key(one.request, one.number), ()), start=1)))
+        elif request.sampling is None:
+            # Of a sampled request only the script knows what is right: it hangs on coins (S-SAMPLE-7), and
+            # `draft.verified` holds it to that.
+            right = min(plan.num_correct, len(one.drafts))
+            yield from _forced(evidence, one, request, plan, right)
         key = Key(one.request, one.number)
         chosen = one.choices[: len(one.emitted)]
         if one.emitted != chosen:

@@ -102,7 +102,7 @@ def _rounds(
                 cut=_cut(evidence, index, solved),
                 tie="yes" if (index, number) in ties else "no",
                 checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
-                wrong=_wrong(evidence, index, number, solved),
+                wrong=_wrong(evidence.scenario.requests[index], number, solved),
                 surplus=_surplus(evidence, row, n, drafts),
                 block=_block(evidence, row, drafts),
                 match=None if row is None or evidence.form.proposes != "lookup" else _match(solved, found, allowed),
@@ -178,15 +178,14 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
     return "kept" if n >= every else "none yet"
 
 
-def _wrong(evidence: Evidence, request: int, number: int, solved: RoundScript) -> str | None:
+def _wrong(request: Request, number: int, solved: RoundScript) -> str | None:
     """Return how the first draft that is not right is wrong; None if all are right, or what is verified is its own.
 
     None, too, of a sampled request, where coins make a draft wrong.
     """
-    plainly = evidence.scenario.requests[request].sampling is None
-    if solved.forced is None or solved.correct_len == solved.num_verified or not plainly:
+    if request.sampling or solved.forced is None or solved.correct_len == solved.num_verified:
         return None
-    return round_plan(evidence.scenario.requests[request], number).wrong
+    return round_plan(request, number).wrong
 
 
 def _surplus(evidence: Evidence, row: Row | None, n: int, drafts: int) -> str | None:

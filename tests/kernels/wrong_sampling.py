@@ -44,6 +44,16 @@ def accepts(weights: list[int], draft: int, coin: Coin) -> bool:
     return 0 <= draft < len(weights) and coin(ACCEPT, sum(weights)) < weights[draft]
 
 
+def by_rest(draw: Callable[[list[int], int], int | None]):
+    """Return the op that accepts rightly, and else draws so from the weights of all but the draft and their coin."""
+
+    def choose(row, draft, coin):
+        rest = without(row, draft)
+        return draft if accepts(row, draft, coin) else draw(rest, coin(DRAW, sum(rest)))
+
+    return by_row(choose)
+
+
 @wrong("sampled_choice")
 def a_coin_of_its_weight_accepts(token_ids, weights, drafts, seeds, positions):
     def choose(row, draft, coin):
@@ -57,13 +67,10 @@ def a_coin_of_its_weight_accepts(token_ids, weights, drafts, seeds, positions):
 
 @wrong("sampled_choice")
 def a_sum_of_the_coin_draws(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        if accepts(row, draft, coin):
-            return draft
-        rest = without(row, draft)
-        return drawn(rest, coin(DRAW, sum(rest)) - 1)
+    def draw(rest, number):
+        return drawn(rest, number - 1)
 
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -144,42 +151,30 @@ def one_seed_for_all(token_ids, weights, drafts, seeds, positions):
 
 @wrong("sampled_choice")
 def sums_of_blocks_not_carried(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        if accepts(row, draft, coin):
-            return draft
-        rest = without(row, draft)
-        number = coin(DRAW, sum(rest))
+    def draw(rest, number):
         blocks = [rest[start : start + _BLOCK] for start in range(0, len(rest), _BLOCK)]
         found = [(place, drawn(block, number)) for place, block in enumerate(blocks)]
-        return next((place * _BLOCK + token for place, token in found if token is not None), len(row))
+        return next((place * _BLOCK + token for place, token in found if token is not None), len(rest))
 
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
 def last_block_wins(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        if accepts(row, draft, coin):
-            return draft
-        rest = without(row, draft)
-        first = drawn(rest, coin(DRAW, sum(rest)))
-        return max(first, (len(row) - 1) // _BLOCK * _BLOCK)
+    def draw(rest, number):
+        return max(drawn(rest, number), (len(rest) - 1) // _BLOCK * _BLOCK)
 
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
 def a_token_of_no_weight_is_drawn(token_ids, weights, drafts, seeds, positions):
     """Of the running sums the first is sought that reaches the number, not the first beyond it."""
 
-    def choose(row, draft, coin):
-        if accepts(row, draft, coin):
-            return draft
-        rest = without(row, draft)
-        number = coin(DRAW, sum(rest))
+    def draw(rest, number):
         return next(token for token in range(len(rest)) if sum(rest[: token + 1]) >= number)
 
-    by_row(choose)(token_ids, weights, drafts, seeds, positions)
+    by_rest(draw)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")

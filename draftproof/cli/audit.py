@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from draftproof.cli import counted, inputs, screen, subjects
+from draftproof.cli import audited, counted, inputs, screen, subjects
+from draftproof.cli.audited import Passes
 from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome
 
 if TYPE_CHECKING:
-    from draftproof.harness.audit.audit import Seen, Simulator
+    from draftproof.harness.audit.audit import Seen
     from draftproof.properties.values.audit import AuditReport
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
-    from draftproof.properties.values.round_log import LoggedText
 
 Model = Annotated[Path, typer.Option("--model", help="The target model: a Hugging Face checkpoint directory.")]
 DraftName = Annotated[str, typer.Option("--draft", help=f"How drafts are proposed: {', '.join(ALGORITHMS)}.")]
@@ -75,15 +74,6 @@ Match = Annotated[
 ]
 
 
-class Passes(NamedTuple):
-    """How texts are decoded and drafts played: drafts of a round, tokens of a text, where, and whether slowly."""
-
-    steps: int
-    tokens: int
-    device: inputs.DeviceName
-    slow: bool
-
-
 @taking(under_test=subjects.chosen)
 def audit(
     model: Model,
@@ -131,27 +121,26 @@ def audit(
 
     spec = _spec(name, draft_model, mtp, max_n, min_n, match)
     counts = counted.of_file(observed) if observed else counted.of_metrics(metrics) if metrics else None
+    given = audited.prompts(prompts, model, tokens) if prompts is not None else ()
     if counts is not None:
         where = str(observed or " and ".join(map(str, metrics or ())))
         counted.check(counts, where, steps)
-        if prompts is not None:
-            counted.check_fits(counts, where, _budgets(prompts, tokens))
-    if prompts is not None:
-        _check_lengths(model, prompts, tokens)
+        if given:
+            counted.check_fits(counts, where, audited.budgets(given, tokens))
     seen = Seen(read_log(log) if log else None, counts)
-    count = steps or _steps(seen)
-    if prompts is not None and ran:
+    passes = Passes(steps or _steps(seen), tokens, inputs.device(under_test.device or "cpu"), slow)
+    pair = audited.read(model, spec, passes)
+    if ran:
         with screen.ticking("running the subject on the prompts"):
-            seen = Seen(_record(under_test, model, spec, prompts, count, tokens))
+            seen = Seen(audited.record(under_test, model, spec, given, passes))
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
-            inputs.write_text("--save-log", save_log, log_lines(seen.log or (), _budgets(prompts, tokens)))
-    passes = Passes(count, tokens, inputs.device(under_test.device or "cpu"), slow)
+            inputs.write_text("--save-log", save_log, log_lines(seen.log or (), audited.budgets(given, tokens)))
     with screen.ticking("decoding with the target"):
-        simulator = _simulator(model, spec, seen, prompts, passes)
+        simulator = audited.simulator(pair, seen, given, passes)
     with screen.progress("simulations", 2 + len(known(name))) as advance:
-        report = run(Question(name, count, seen, mistakes, seed), simulator, advance)
+        report = run(Question(name, passes.steps, seen, mistakes, seed), simulator, advance)
     _show(report)
     pages = list[tuple[str, Path, str]]()
     if html is not None:
@@ -159,28 +148,6 @@ def audit(
 
         pages.append(("--html", html, audit_page(f"{name} draft of {model.resolve().name}", report)))
     inputs.finish(json, report, report.verdict or Outcome.PASS, *pages)
-
-
-def _budgets(prompts: Path, tokens: int) -> list[int]:
-    """Return how many tokens are decoded after each prompt at most. Raises LogError."""
-    from draftproof.properties.values.round_log import read_prompts
-
-    return [one.max_tokens or tokens for one in read_prompts(prompts)]
-
-
-def _check_lengths(model: Path, prompts: Path, tokens: int) -> None:
-    """Raise InputError for a text that goes beyond the positions of the target. Raises LogError and CheckpointError."""
-    from draftproof.properties.values.checkpoint_config import read_config
-    from draftproof.properties.values.round_log import read_prompts
-
-    most = read_config(model).max_position_embeddings
-    for number, one in enumerate(read_prompts(prompts), start=1):
-        length, budget = len(one.prompt), one.max_tokens or tokens
-        if most is not None and length + budget > most:
-            raise inputs.InputError(
-                f"{prompts}: invalid prompt {number} of {length} tokens with {budget} to decode: expected at most"
-                f" {most} together, max_position_embeddings of '{model}'"
-            )
 
 
 def _spec(
@@ -214,55 +181,6 @@ def _steps(seen: Seen) -> int:
     if seen.counts is not None:
         return len(seen.counts.accepted)
     return max((one.asked for text in seen.log or () for one in text.rounds), default=4) or 4
-
-
-def _simulator(
-    model: Path, spec: CheckpointDraft | Ngram, seen: Seen, prompts: Path | None, passes: Passes
-) -> Simulator:
-    """Read the checkpoints and decode. Raises InputError, LogError and CheckpointError."""
-    import torch
-
-    from draftproof.properties.values.checkpoint_config import read_config
-    from draftproof.properties.values.round_log import check_vocabulary, read_prompts
-    from draftproof.reference.audit.fast import FastSimulator
-    from draftproof.reference.audit.fast_pair import load_fast
-    from draftproof.reference.audit.pair import load_pair
-    from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
-
-    torch.set_num_threads(1)
-    vocab = read_config(model).vocab_size
-    if seen.log is not None:
-        check_vocabulary((text.tokens for text in seen.log), vocab, "--log")
-    given = read_prompts(prompts) if prompts and not seen.log else ()
-    check_vocabulary((one.prompt for one in given), vocab, str(prompts))
-    if fast := None if passes.slow else load_fast(str(model), spec, torch.device(passes.device)):
-        return FastSimulator(fast, given, seen.log or (), steps=passes.steps, budget=passes.tokens)
-    if passes.device != "cpu":
-        raise inputs.InputError(
-            f"invalid --device {passes.device}: expected cpu, as a model with linear attention has no fast pass, and"
-            " --slow is none"
-        )
-    pair = load_pair(str(model), spec)
-    return (
-        SlowFollower(pair, seen.log, passes.steps)
-        if seen.log
-        else SlowSimulator(pair, given, passes.steps, passes.tokens)
-    )
-
-
-def _record(
-    under_test: subjects.UnderTest, model: Path, spec: CheckpointDraft | Ngram, prompts: Path, steps: int, tokens: int
-) -> tuple[LoggedText, ...]:
-    """Run a subject on the prompts. Raises InputError, LogError and CheckpointError."""
-    from draftproof.harness.audit.record import record
-    from draftproof.properties.values.checkpoint_config import read_config
-    from draftproof.properties.values.round_log import check_vocabulary, read_prompts
-    from draftproof.properties.values.scenario import Checkpoint
-
-    given, target = read_prompts(prompts), Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
-    check_vocabulary((one.prompt for one in given), target.vocab, str(prompts))
-    with under_test.patched() as made, contextlib.closing(under_test.made(made)) as subject:
-        return record(subject, target, spec, given, steps=steps, budget=tokens)
 
 
 def _show(report: AuditReport) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from draftproof.harness.lockstep import SubjectCrashedError
+from draftproof.harness.signals import exits_noticed
 from draftproof.properties.fit import fit
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.observed import TokenIds
@@ -40,13 +42,19 @@ def record(
 ) -> tuple[LoggedText, ...]:
     """Run a subject on prompts, four at a time, with what its draft proposes, and return what it did.
 
-    Raises LogError if it does not say what it emitted.
+    Raises LogError if it does not say what it emitted, and SubjectCrashedError for whatever it raises.
     """
     texts = list[LoggedText]()
     for first in range(0, len(prompts), _WAITING):
         scenario = fit(_scenario(model, draft, prompts[first : first + _WAITING], steps, budget), subject.limits)
         unknown = Script(requests=tuple(RequestScript(tokens=(), stop=(), rounds=()) for _ in scenario.requests))
-        trace = subject.run(scenario, unknown)
+        try:
+            with exits_noticed():
+                trace = subject.run(scenario, unknown)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise SubjectCrashedError("on the prompts", error) from error
         texts += [_text(trace, index, request.prompt) for index, request in enumerate(scenario.requests)]
     return tuple(texts)
 

@@ -46,6 +46,9 @@ class BatchedDraft(Protocol):
         """Return it at the beginning of texts [R, J], whose prompts are so long [R], by some rules."""
 
 
+OnDevice = Callable[[BatchedTarget], BatchedDraft]
+
+
 class FastPair(NamedTuple):
     """A target on a device, and its draft: a model there, or an n-gram draft."""
 
@@ -53,28 +56,30 @@ class FastPair(NamedTuple):
     draft: BatchedDraft | Ngram
 
 
-def load_fast(
-    path: str, draft: CheckpointDraft | Ngram, device: torch.device, dtype: torch.dtype = torch.float32
-) -> FastPair | None:
-    """Read both onto a device; None for what only the slow simulator runs. Raises CheckpointError."""
+class ReadPair(NamedTuple):
+    """A target and its draft as they were read, which fit each other; nothing of them is on a device yet."""
+
+    target: Model
+    draft: OnDevice | Ngram
+
+    def on(self, device: torch.device) -> FastPair:
+        """Put both onto a device."""
+        target = BatchedTarget(self.target, device)
+        return FastPair(target, self.draft if isinstance(self.draft, Ngram) else self.draft(target))
+
+
+def read_fast(path: str, draft: CheckpointDraft | Ngram, dtype: torch.dtype = torch.float32) -> ReadPair | None:
+    """Read both; None for what only the slow simulator runs. Raises CheckpointError, also where they do not fit."""
     standalone = draft.path if isinstance(draft, CheckpointDraft) and draft.algorithm == "standalone" else ""
     if not all(is_batched(one) for one in (path, standalone) if one):
         return None
     target = load_target(path, dtype)
-    if isinstance(draft, Ngram):
-        return FastPair(BatchedTarget(target, device), draft)
-    # What does not fit is told before anything is on the device.
-    read = _READ[draft.algorithm](target, path, draft)
-    batched = BatchedTarget(target, device)
-    return FastPair(batched, read(batched))
+    return ReadPair(target, draft if isinstance(draft, Ngram) else _READ[draft.algorithm](target, path, draft))
 
 
 def is_batched(path: str) -> bool:
     """Return whether the fast pass runs the architecture of a directory. Raises CheckpointError."""
     return MODELS.get(read_config(path).architecture) in ATTENTION
-
-
-OnDevice = Callable[[BatchedTarget], BatchedDraft]
 
 
 def _eagle(target: Model, path: str, draft: CheckpointDraft) -> OnDevice:

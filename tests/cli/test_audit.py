@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from draftproof.cli.app import run
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
+from draftproof.properties.values.trace import Trace
 from tests.checkpoints import VOCAB, tiny_head, tiny_llama
 
 PROMPTS = [[(7 * i + j * j) % VOCAB for j in range(5 + i % 3)] for i in range(12)]
@@ -304,5 +308,27 @@ def test_options_that_do_not_go_together(
 def test_a_draft_of_another_target_is_refused(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     other = tiny_llama(tmp_path / "other", hidden_size=24)
     options = ["audit", "--model", str(other), "--draft", "eagle", "--draft-model", str(files.head)]
-    assert run([*options, "--prompts", files.prompts]) == 2
-    assert "hidden_size" in capsys.readouterr().err
+    for subject in ([], ["--subject", f"{__name__}:Raising"]):
+        assert run([*options, "--prompts", files.prompts, *subject]) == 2
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert told.startswith("error: invalid hidden_size 30 in ")
+        assert told.endswith("expected 24 for an EAGLE head of this target")
+
+
+class Raising(Subject):
+    """Raises, as an engine does whose weights do not fit."""
+
+    name = "raising"
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"accept.emitted"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+
+def test_a_subject_that_raises_is_a_crash(files: Files, capsys: pytest.CaptureFixture[str]):
+    assert run([*files.options, "--prompts", files.prompts, "--subject", f"{__name__}:Raising"]) == 3
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith("CRASH: RuntimeError: mat1 and mat2 shapes cannot be multiplied, in ")
+    assert told.endswith(", on the prompts")

@@ -11,7 +11,7 @@ from draftproof.properties.values.drafts import CheckpointDraft
 from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.properties.values.verdict import Outcome
 from draftproof.reference.audit.fast import FastSimulator
-from draftproof.reference.audit.fast_pair import FastPair, load_fast
+from draftproof.reference.audit.fast_pair import FastPair, read_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from tests.checkpoints import VOCAB, tiny_head, tiny_llama
 
@@ -25,9 +25,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> FastPair:
     folder = tmp_path_factory.mktemp("audited")
     target = tiny_llama(folder / "target")
     head = tiny_head(folder / "head", target, seed=3)
-    made = load_fast(str(target), CheckpointDraft(path=str(head)), torch.device("cpu"), torch.float64)
-    assert made is not None
-    return made
+    read = read_fast(str(target), CheckpointDraft(path=str(head)), torch.float64)
+    assert read is not None
+    return read.on(torch.device("cpu"))
 
 
 def logged(pair: FastPair, mistake: Mistake) -> tuple[LoggedText, ...]:

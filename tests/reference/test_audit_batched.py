@@ -14,7 +14,7 @@ from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.round_log import LoggedRound, LoggedText, Prompt
 from draftproof.reference.audit.fast import FastSimulator
-from draftproof.reference.audit.fast_pair import FastPair, load_fast
+from draftproof.reference.audit.fast_pair import FastPair, read_fast
 from draftproof.reference.audit.mistakes import Mistake, definition, mistakes
 from draftproof.reference.audit.pair import AuditedPair, load_pair
 from draftproof.reference.audit.play import Played
@@ -103,8 +103,9 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if case.head is not None:
         assert isinstance(draft, CheckpointDraft)
         draft = CheckpointDraft(algorithm=draft.algorithm, path=str(case.head(folder / "head", path)))
-    fast = load_fast(str(path), draft, torch.device("cpu"), torch.float64)
-    assert fast is not None
+    read = read_fast(str(path), draft, torch.float64)
+    assert read is not None
+    fast = read.on(torch.device("cpu"))
     name, slow = algorithm(draft), load_pair(str(path), draft)
     slowly = SlowSimulator(slow, case.prompts, STEPS, BUDGET)
     return Both(slow, fast, path, draft, case.prompts, slowly, (definition(name), *mistakes(name)))
@@ -145,8 +146,9 @@ def steered(prompt: int, tokens: tuple[int, ...], at: int) -> LoggedText:
 
 @pytest.mark.gpu
 def test_a_gpu_plays_them_alike(both: Both):
-    on_gpu = load_fast(str(both.path), both.draft, torch.device("cuda"), torch.float64)
-    assert on_gpu is not None
+    read = read_fast(str(both.path), both.draft, torch.float64)
+    assert read is not None
+    on_gpu = read.on(torch.device("cuda"))
     here, there = (FastSimulator(one, both.prompts, steps=STEPS, budget=BUDGET) for one in (both.fast, on_gpu))
     for mistake in both.mistakes:
         assert there.play(mistake) == here.play(mistake), mistake.name
@@ -165,7 +167,7 @@ def test_other_tokens_than_the_targets_are_counted(both: Both):
 
 def test_what_it_cannot_run_is_left_to_the_slow_one(tmp_path: Path):
     hybrid, llama = tiny_qwen3_next(tmp_path / "hybrid"), tiny_llama(tmp_path / "llama")
-    assert load_fast(str(hybrid), Ngram(max_n=2), torch.device("cpu")) is None
-    assert load_fast(str(hybrid), MTP, torch.device("cpu")) is None
+    assert read_fast(str(hybrid), Ngram(max_n=2)) is None
+    assert read_fast(str(hybrid), MTP) is None
     drafted_by_hybrid = CheckpointDraft(algorithm="standalone", path=str(hybrid))
-    assert load_fast(str(llama), drafted_by_hybrid, torch.device("cpu")) is None
+    assert read_fast(str(llama), drafted_by_hybrid) is None

@@ -1,0 +1,104 @@
+"""What `draftproof audit` does between its options and its report: prompts and pair are read, the subject is run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from draftproof.cli import inputs, screen, subjects
+from draftproof.properties.values.verdict import EXIT_CODES, Outcome
+
+if TYPE_CHECKING:
+    from draftproof.harness.audit.audit import Seen, Simulator
+    from draftproof.properties.values.drafts import CheckpointDraft, Ngram
+    from draftproof.properties.values.round_log import LoggedText, Prompt
+    from draftproof.reference.audit.fast_pair import ReadPair
+    from draftproof.reference.audit.pair import AuditedPair
+
+
+class Passes(NamedTuple):
+    """How texts are decoded and drafts played: drafts of a round, tokens of a text, where, and whether slowly."""
+
+    steps: int
+    tokens: int
+    device: inputs.DeviceName
+    slow: bool
+
+
+def prompts(path: Path, model: Path, tokens: int) -> tuple[Prompt, ...]:
+    """Return the prompts of a file. Raises LogError and CheckpointError, and InputError for what the target has not."""
+    from draftproof.properties.values.checkpoint_config import read_config
+    from draftproof.properties.values.round_log import check_vocabulary, read_prompts
+
+    config, given = read_config(model), read_prompts(path)
+    most = config.max_position_embeddings
+    for number, (one, budget) in enumerate(zip(given, budgets(given, tokens), strict=True), start=1):
+        length = len(one.prompt)
+        if most is not None and length + budget > most:
+            raise inputs.InputError(
+                f"{path}: invalid prompt {number} of {length} tokens with {budget} to decode: expected at most"
+                f" {most} together, max_position_embeddings of '{model}'"
+            )
+    check_vocabulary((one.prompt for one in given), config.vocab_size, str(path))
+    return given
+
+
+def budgets(given: Sequence[Prompt], tokens: int) -> list[int]:
+    """Return how many tokens are decoded after each prompt at most."""
+    return [one.max_tokens or tokens for one in given]
+
+
+def read(model: Path, spec: CheckpointDraft | Ngram, passes: Passes) -> ReadPair | AuditedPair:
+    """Read target and draft, before anything is run. Raises InputError, and CheckpointError where they do not fit."""
+    import torch
+
+    from draftproof.reference.audit.fast_pair import read_fast
+    from draftproof.reference.audit.pair import load_pair
+
+    torch.set_num_threads(1)
+    if fast := None if passes.slow else read_fast(str(model), spec):
+        return fast
+    if passes.device != "cpu":
+        raise inputs.InputError(
+            f"invalid --device {passes.device}: expected cpu, as a model with linear attention has no fast pass, and"
+            " --slow is none"
+        )
+    return load_pair(str(model), spec)
+
+
+def simulator(pair: ReadPair | AuditedPair, seen: Seen, given: Sequence[Prompt], passes: Passes) -> Simulator:
+    """Decode the prompts, or follow a log. Raises LogError for a log of tokens that the target has not."""
+    import torch
+
+    from draftproof.properties.values.round_log import check_vocabulary
+    from draftproof.reference.audit.fast import FastSimulator
+    from draftproof.reference.audit.pair import AuditedPair
+    from draftproof.reference.audit.slow import SlowFollower, SlowSimulator
+
+    log = seen.log or ()
+    check_vocabulary((text.tokens for text in log), pair.target.config.vocab_size, "--log")
+    if not isinstance(pair, AuditedPair):
+        on = pair.on(torch.device(passes.device))
+        return FastSimulator(on, () if log else given, log, steps=passes.steps, budget=passes.tokens)
+    return SlowFollower(pair, log, passes.steps) if log else SlowSimulator(pair, given, passes.steps, passes.tokens)
+
+
+def record(
+    under_test: subjects.UnderTest, model: Path, spec: CheckpointDraft | Ngram, given: Sequence[Prompt], passes: Passes
+) -> tuple[LoggedText, ...]:
+    """Run a subject on the prompts; one that raises ends the command. Raises InputError, LogError and Ended."""
+    from draftproof.harness.audit.record import record
+    from draftproof.harness.lockstep import SubjectCrashedError
+    from draftproof.properties.values.checkpoint_config import read_config
+    from draftproof.properties.values.scenario import Checkpoint
+
+    target = Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
+    with under_test.patched() as made, contextlib.closing(under_test.made(made)) as subject:
+        try:
+            return record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens)
+        except SubjectCrashedError as crash:
+            screen.line(crash.trace.rstrip())
+            screen.line(f"CRASH: {crash}", "bold red")
+            raise inputs.Ended(EXIT_CODES[Outcome.CRASH]) from None

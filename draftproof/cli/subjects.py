@@ -72,7 +72,10 @@ def is_made() -> bool:
 
 
 class UnderTest(NamedTuple):
-    """What the options say of the subject; `device` is None where nothing was said, `is_named` is of the subject."""
+    """What the options say of the subject; `device` is None where nothing was said.
+
+    `is_named`: they say which engine it is. A fault says that, too: the built-in one has it.
+    """
 
     choice: SubjectChoice = BUILT_IN
     device: str | None = None
@@ -173,7 +176,8 @@ def chosen(
         raise inputs.InputError(
             f"invalid --subject {subject!r}: expected without --fault and --patch, which change the engine"
         )
-    return UnderTest(choice(subject, python, url, set_), device, fault, patch, subject is not None)
+    is_named = any(one is not None for one in (subject, fault, patch))
+    return UnderTest(choice(subject, python, url, set_), device, fault, patch, is_named)
 
 
 def plain(

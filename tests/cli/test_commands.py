@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from draftproof.cli import inputs
+from draftproof.cli import inputs, subjects
 from draftproof.cli.app import run
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, encode
@@ -251,6 +251,17 @@ def test_a_case_of_another_engine_runs_on_ours_where_that_is_asked(tmp_path):
     case = Case(scenario=SCENARIO, script=solved(SCENARIO).script, subject=SubjectChoice(name="mine:Mine"))
     path.write_text(encode(case))
     assert run(["replay", str(path), "--subject", "engine"]) == 0
+
+
+def test_a_fault_says_that_the_engine_is_ours(tmp_path):
+    """--subject engine does not go with it."""
+    path = tmp_path / "case.json"
+    case = Case(scenario=SCENARIO, script=solved(SCENARIO).script, subject=SubjectChoice(name="mine:Mine"))
+    path.write_text(encode(case))
+    for named in (subjects.chosen(fault="draft-positions-advanced-early"), subjects.chosen(patch=path)):
+        subjects.require_whose(path, named)
+    with pytest.raises(inputs.InputError, match="found with --subject mine:Mine"):
+        subjects.require_whose(path, subjects.chosen())
 
 
 def test_a_crash_exits_with_3_and_its_traceback(tmp_path, capsys, monkeypatch):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from draftproof.cli import cases, inputs, screen, subjects
 from draftproof.cli.groups import taking
+from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
 from draftproof.report.text import block
 
@@ -36,7 +37,7 @@ def parts(
         screen.line(f"{case.path} is FLAKY: it failed once and then not again, so it cannot be bisected.", "bold")
     else:
         screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to bisect.", "bold")
-    inputs.finish(json, report, report.verdict)
+    inputs.finish(json, report, Outcome.INCONCLUSIVE if report.found is None else Outcome.PASS)
 
 
 def _show(found: Bisection) -> None:

@@ -74,7 +74,8 @@ def shrink_(
         screen.line(f"{case.path} does not fail: {report.verdict}. There is nothing to shrink.", "bold")
     else:
         _show(report, path, command("replay", path, **under_test.arguments))
-    inputs.finish(json, report, report.verdict)
+    is_shrunk = report.answer is not None and report.verdict is not Outcome.SKIP
+    inputs.finish(json, report, Outcome.PASS if is_shrunk else Outcome.INCONCLUSIVE)
 
 
 @contextmanager

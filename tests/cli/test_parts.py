@@ -52,7 +52,7 @@ def kernel_in_a_graph(order: Order) -> Answer:
 def test_the_parts_that_it_takes_are_told(case, answers, capsys):
     made = answers(kernel_in_a_graph)
     report = case.with_name("report.json")
-    assert parts(case, json=report) == 1
+    assert parts(case, json=report) == 0
     out = capsys.readouterr().out
     for told in (
         "It takes: graphs + kernel gdn_verify.",
@@ -69,10 +69,10 @@ def test_the_parts_that_it_takes_are_told(case, answers, capsys):
     assert made.open == []
 
 
-@pytest.mark.parametrize(("outcome", "code"), [(Outcome.PASS, 0), (Outcome.INCONCLUSIVE, 125)])
-def test_a_case_that_does_not_fail(case, answers, capsys, outcome, code):
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE])
+def test_a_case_that_does_not_fail(case, answers, capsys, outcome):
     answers(lambda *_: Answer(number=0, outcome=outcome))
-    assert parts(case) == code
+    assert parts(case) == 125
     assert f"does not fail: {outcome}" in capsys.readouterr().out
 
 

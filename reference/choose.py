@@ -30,6 +30,11 @@ class Choice(_TokenAndMargin):
         return made
 
 
+def best(logits: np.ndarray) -> int:
+    """The token of the choice of one row of logits [V]: argmax returns the first of equals."""
+    return int(logits.argmax())
+
+
 def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
     """The choice of one row of logits [V]; `ids` are the tokens that its places stand for, if they are not these."""
     choice = choose_rows(logits[None])[0]
@@ -39,7 +44,7 @@ def choose(logits: np.ndarray, ids: tuple[int, ...] | None = None) -> Choice:
 
 
 def choose_rows(logits: np.ndarray) -> tuple[Choice, ...]:
-    """The choices of rows of logits [T, V]; argmax returns the first of equals."""
+    """The choices of rows of logits [T, V], their tokens as by `best`."""
     tokens = logits.argmax(axis=1)
     top = np.partition(logits, -2, axis=1)[:, -2:]
     margins = top[:, 1] - top[:, 0]

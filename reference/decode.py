@@ -9,7 +9,7 @@ import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request
-from draftproof.reference.choose import Choice, choose, choose_rows, instead
+from draftproof.reference.choose import Choice, best, choose_rows, instead
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.sampling import ACCEPT, coins, probe_weights, sampled
@@ -26,7 +26,7 @@ class Greedy:
         """The token emitted as number 0, 1, .."""
         while len(self._tokens) <= number:
             logits = self._target.forward((*self._prompt, *self._tokens)).logits
-            self._tokens.append(choose(logits[-1]).token)
+            self._tokens.append(best(logits[-1]))
         return self._tokens[number]
 
 
@@ -127,5 +127,6 @@ def likeliest(
     weights = probe_weights(target.forward(tokens).logits[-1], sampling)
     right, count = weights.index(max(weights)), len(weights)
     number = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights))
-    others = [(wrong(right) + place) % count for place in range(count)]
+    first = wrong(right)
+    others = ((first + place) % count for place in range(count))
     return right, next((one for one in others if weights[one] <= number), (right + 1) % count)

@@ -63,7 +63,7 @@ def probe_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
     """The weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
     below = (logits.max() - logits).astype(np.int64)
     drops = below * _LEVELS * 16 // ((1 << 24) * int(sampling.temperature * 16))
-    return filtered([1 << (_TOP - drop) if drop <= _TOP else 0 for drop in drops.tolist()], sampling)
+    return filtered([(1 << _TOP) >> drop for drop in drops.tolist()], sampling)
 
 
 def filtered(weights: list[int], sampling: Sampling) -> list[int]:
@@ -72,7 +72,9 @@ def filtered(weights: list[int], sampling: Sampling) -> list[int]:
         least = sorted(weights, reverse=True)[sampling.top_k - 1]
         weights = [weight if weight >= least else 0 for weight in weights]
     share, total, before, kept = int(sampling.top_p * 65536), sum(weights), 0, [0] * len(weights)
-    for token in sorted(range(len(weights)), key=lambda token: (-weights[token], token)):
+    some = [token for token, weight in enumerate(weights) if weight]
+    # The heaviest first; of equals, which a sort leaves as they are, the lowest id.
+    for token in sorted(some, key=weights.__getitem__, reverse=True):
         if before * 65536 < share * total:
             kept[token] = weights[token]
         before += weights[token]

@@ -27,6 +27,7 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
 from draftproof.reference.build import build
+from draftproof.reference.choose import best
 from draftproof.reference.decode import Greedy, RequestLimits, likeliest, verify
 from draftproof.reference.drafts.base import ReferenceDraft, propose
 from draftproof.reference.memo import Memo
@@ -228,6 +229,5 @@ class _RequestSolver:
         """The target's choice after true tokens up to this number and a wrong one in its place."""
         if (number, wrong) not in self._misled:
             true = tuple(self._truth.token(before) for before in range(number))
-            tokens = (*self._request.prompt, *true, wrong)
-            self._misled[number, wrong] = verify(self._target, tokens, ()).emitted[0]
+            self._misled[number, wrong] = best(self._target.forward((*self._request.prompt, *true, wrong)).logits[-1])
         return self._misled[number, wrong]

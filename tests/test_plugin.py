@@ -232,6 +232,7 @@ def test_a_subject_of_ones_own_with_given(project):
         from draftproof.properties.strategies.scenarios import scenarios
         from draftproof.pytest_checks import hold
 
+        @hypothesis.settings(max_examples=12)
         @given(scenarios(draft="eagle"))
         def test_right(scenario):
             hold(ReferenceSubject(), scenario)

@@ -15,7 +15,7 @@ from draftproof.harness.execute import DEADLINE, Executor
 from draftproof.harness.identity import Identity, fingerprint, slug
 from draftproof.harness.lockstep import Reference, solved
 from draftproof.harness.side_by_side import SideBySide
-from draftproof.harness.subject_report import versions_of
+from draftproof.harness.subject_report import assumed, versions_of
 from draftproof.harness.subjects import is_engine
 from draftproof.harness.weights import WeightGuard
 from draftproof.harness.workers.messages import Answer, Order
@@ -76,7 +76,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     scenarios each value of a coverpoint came up; `weights` how often a tensor of each kind was perturbed. `subject` is
     the subject's name, `versions` are those of its packages, `level` says how much it reports, and `uncovered` has the
     counts that it cannot show, by the reason: none of them is demanded. `unseen` says in sentences what was not seen at
-    all: scenarios, texts, drafts. The same seed gives the same report.
+    all: scenarios, texts, drafts; `assumes` what a subject takes for granted. The same seed gives the same report.
     """
 
     verdict: Outcome
@@ -93,6 +93,7 @@ class CheckReport(Value, frozen=True, kw_only=True):
     level: Level = "whole"
     uncovered: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     unseen: tuple[str, ...] = ()
+    assumes: str = ""
 
 
 class _Examined(NamedTuple):
@@ -198,6 +199,7 @@ class Checker:
             level=level_of(channels),
             uncovered={one.because: tuple(sorted(one.names)) for one in uncovered(limits, channels)},
             unseen=(*not_seen.told, *shown_in_part((one.applying, one.channels) for one in tally.judgements)),
+            assumes=assumed(self.subject),
         )
 
     def _declared(self, scenarios: Iterable[Scenario]) -> list[frozenset[str]]:

@@ -48,6 +48,11 @@ def versions_of(subject: Subject) -> dict[str, str]:
     return subject.versions if isinstance(subject, RemoteSubject) else versions(subject)
 
 
+def assumed(subject: Subject) -> str:
+    """Return what a subject takes for granted; "" of one that does not say, be it derived from Subject or not."""
+    return getattr(subject, "assumes", "")
+
+
 def _declared(subject: Subject) -> frozenset[str]:
     """Return the channels of a subject that has no hooks to tell of; of one that needs a checkpoint nobody knows."""
     if "probe" not in subject.limits.models:

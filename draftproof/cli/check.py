@@ -109,6 +109,7 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
         screen.line(f"with {show_versions(report.versions)}\n")
     if report.drafts:
         drafts.show(report.drafts, with_counts=verbose)
+    screen.show_assumed(report.assumes, report.verdict)
     for verdict in report.contracts:
         if verdict.divergence is not None:
             screen.line(f"FAIL {verdict.name}: {line(verdict.divergence)}.", "red")

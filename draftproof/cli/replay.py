@@ -21,11 +21,13 @@ def replay(case: cases.GivenCase, under_test: subjects.UnderTest, json: inputs.J
     The script that the reference makes of the scenario must be the one that the case file stores.
     """
     from draftproof.harness import replay as replays
+    from draftproof.harness.subject_report import assumed
 
     subjects.require_whose(case.path, under_test)
     known = replays.solve_again(case.scenario, case.script, str(case.path))
     with under_test.patched() as spec, contextlib.closing(under_test.made(spec)) as made:
-        done = replays.replay(made, known, str(case.path))
+        done, assumes = replays.replay(made, known, str(case.path)), assumed(made)
+    screen.show_assumed(assumes, done.report.verdict)
     _show(done)
     again = command("replay", case.path, **case.where, **under_test.arguments)
     screen.line(f"{done.report.verdict}. Again: {again}", "bold")

@@ -61,6 +61,12 @@ def table(*columns: str, right: Sequence[str] = ()) -> Table:
     return made
 
 
+def show_assumed(assumes: str, verdict: Outcome) -> None:
+    """Say of a FAIL what to look at before anything else, if its subject takes something for granted."""
+    if assumes and verdict is Outcome.FAIL:
+        line(f"Before anything else see whether {assumes}.")
+
+
 def show_verdicts(verdicts: Iterable[Verdict]) -> None:
     """Print a row for each contract: its verdict in colour, and why it is no plain pass."""
     from rich.text import Text

@@ -42,6 +42,8 @@ class Subject(ABC):
     """The distributions whose versions say which engine it is, the engine's own first."""
     requires: tuple[str, ...] = ()
     """The top modules without which the engine is not there: looked for, not imported, before the subject is made."""
+    assumes: str = ""
+    """What must hold outside of it for a failure to be the engine's, and where to see it; told where it fails."""
 
     @abstractmethod
     def channels(self, scenario: Scenario) -> frozenset[str]:

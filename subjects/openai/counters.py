@@ -37,13 +37,18 @@ def counts_in(metrics: str) -> Counts:
     return found
 
 
+def places_of(found: Counts) -> int:
+    """Return for how many drafts of a round there is a counter of its own."""
+    return sum(name == _NAMES["total.accepted_at"] for name, _ in found)
+
+
 def accepted_between(before: Counts, after: Counts) -> tuple[int, tuple[int, ...]]:
     """Return rounds with drafts, and in how many of them the draft at each position was accepted.
 
     Raises ServerError for counters that are missing, or fell.
     """
     rounds, places = _NAMES["total.rounds"], _NAMES["total.accepted_at"]
-    width = sum(name == places for name, _ in after)
+    width = places_of(after)
     keys = [(rounds, -1), *((places, place) for place in range(width))]
     if not width or any(key not in after for key in keys):
         raise ServerError(

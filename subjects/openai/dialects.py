@@ -21,7 +21,7 @@ class Dialect(NamedTuple):
 
     SGLang does so only without `ignore_eos` (`Req._check_token_based_finish`), llama.cpp never.
 
-    `version` is a path and a field of what is there.
+    `version` is a path and a field of what is there, `serves` the path that names the checkpoint.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Dialect(NamedTuple):
     ids: Callable[[Any], Any]
     stopped_at: Callable[[Any], Any]
     version: tuple[str, str]
+    serves: str
     stops: bool = True
     hint: str = ""
     accepted: Callable[[Any], Any] = lambda _answer: None
@@ -101,6 +102,7 @@ DIALECTS = {
             lambda answer: answer["choices"][0]["token_ids"],
             lambda answer: answer["choices"][0].get("stop_reason"),
             ("/version", "version"),
+            "/v1/models",
             hint="return_token_ids is in vLLM since 0.10.1",
             accepted=lambda answer: answer["metrics"]["speculative_decoding"]["per_step_accepted"],
         ),
@@ -111,6 +113,7 @@ DIALECTS = {
             lambda answer: answer["tokens"],
             lambda _answer: None,
             ("/props", "build_info"),
+            "/props",
             stops=False,
             hint="return_tokens is in llama.cpp's server since the end of 2024",
         ),
@@ -121,6 +124,7 @@ DIALECTS = {
             lambda answer: answer["output_ids"],
             _matched,
             ("/server_info", "version"),
+            "/get_model_info",
             stops=False,
             hint="output_ids is in SGLang's answers in newer releases, and with --skip-tokenizer-init",
         ),

@@ -11,7 +11,7 @@ from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.subjects.making import whole
-from draftproof.subjects.openai.counters import TOTALS, counts, observed, settled
+from draftproof.subjects.openai.counters import TOTALS, counts, observed, places_of, settled
 from draftproof.subjects.openai.dialects import DIALECTS, ServerRequest, answer_of, text_of
 from draftproof.subjects.openai.http import Server, ServerError
 
@@ -53,12 +53,12 @@ class OpenaiSubject(Subject):
             persistent=True,
             variants=(),
         )
+        at = self._server.url
+        self.assumes = f"{at} serves the checkpoint of --model: {at}{self._dialect.serves} says what it serves"
         self._reach()
-        if self._drafts and ("num_drafts", -1) not in counts(self._server):
-            raise ServerError(
-                f"invalid --set drafts={drafts}: expected a server whose {url}/metrics count speculative decoding, as "
-                "vLLM's do with a draft"
-            )
+        if self._drafts:
+            self.assumes += "; and whether it was started with the draft of --draft, as drafts=K asks for"
+            self._require_drafts()
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return the text, and the counters of scenarios with as many drafts as the server has."""
@@ -108,6 +108,21 @@ class OpenaiSubject(Subject):
         except AttributeError:
             return
         self.name = f"openai ({self._dialect.name} {version})" if version else self.name
+
+    def _require_drafts(self) -> None:
+        """Raise ServerError unless the server counts drafts, and as many in a round."""
+        counted, said = counts(self._server), f"invalid --set drafts={self._drafts}"
+        if ("num_drafts", -1) not in counted:
+            raise ServerError(
+                f"{said}: expected a server whose {self._server.url}/metrics count speculative decoding, as vLLM's do"
+                " with a draft"
+            )
+        places = places_of(counted)
+        if places not in (0, self._drafts):
+            raise ServerError(
+                f"{said}: expected {places}, the drafts of a round that the server was started with: so many positions"
+                f" are in {self._server.url}/metrics"
+            )
 
     def _answers_ids(self) -> bool:
         try:

@@ -175,6 +175,10 @@ def test_what_cannot_be_asked_is_told(checkpoint):
             with pytest.raises(ConditionError) as caught:
                 made("openai", {"url": url, **dict([given])})
             assert said in str(caught.value)
+    with serving(checkpoint) as server, pytest.raises(ServerError) as caught:
+        OpenaiSubject(server.url, drafts="4")
+    expected = "expected 3, the drafts of a round that the server was started with: so many positions are in "
+    assert str(caught.value) == f"invalid --set drafts=4: {expected}{server.url}/metrics"
     with pytest.raises(ServerError, match=r"invalid --url .*: expected a server that answers there, not .*refused"):
         OpenaiSubject(url)
 
@@ -192,6 +196,15 @@ def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
     assert report["versions"] == {"python": platform.python_version()}
     out = capsys.readouterr().out
     assert f"--subject openai --url {url}" in out
+    see = f"Before anything else see whether {url} serves the checkpoint of --model: {url}/v1/models says what"
+    assert out.index(see) < out.index("FAIL output.lossless")
+    with serving(checkpoint, "wrong token") as server:
+        case = report["findings"][0]["case"]
+        assert run(["replay", case, "--subject", "openai", "--url", server.url]) == 1
+    assert f"Before anything else see whether {server.url} serves" in capsys.readouterr().out
+    with serving(checkpoint) as server:
+        assert run(["check", *options, "--url", server.url]) == 0
+    assert "Before anything else" not in capsys.readouterr().out
     assert f"with python {platform.python_version()}\n" in out
     assert run(["check", *options, "--url", url]) == 2
     assert f"invalid --url '{url}': expected a server that answers there" in capsys.readouterr().err

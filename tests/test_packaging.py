@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.warm import Warm
+
 ROOT = Path(__file__).resolve().parent.parent
-FORKED = """
-import os, sys
-import {before}
-
-def run(cwd, path, code):
-    if pid := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    os.chdir(cwd)
-    sys.path[:0] = path
-    exec(code, {{"__name__": "__main__"}})
-    sys.stdout.flush()
-    os._exit(0)
-
-sys.exit(any([run(*one) for one in {runs!r}]))
-"""
 PROBE = """
 import importlib.metadata, importlib.util, json, sys
 {first}
@@ -36,16 +22,13 @@ print(json.dumps({{
 """
 
 
-def printed(before: str, *runs: tuple[Path, list[str], str]) -> list[str]:
-    """What programs print, each in a folder and with these first on its path; `before`: what all of them imported.
-
-    The programs are forked from one interpreter, since those imports take long. They are none of what is tested.
-    """
+def printed(warm: Warm, code: str, folder: Path, path: Path | None = None) -> str:
+    """What a program prints, in a folder and with another first on its path, if any; the imports are what is tested."""
     # -P: as under pytest and for an installed command, the current folder is not on the path.
-    program = FORKED.format(before=before, runs=[(str(cwd), path, code) for cwd, path, code in runs])
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120)
+    more = {} if path is None else {"PYTHONPATH": str(path)}
+    done = warm.run([sys.executable, "-P", "-c", code], folder, **more)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -63,26 +46,23 @@ def fake(tmp_path: Path) -> Path:
 ORDERS = (("import kernels", "import draftproof.kernels"), ("import draftproof.kernels", "import kernels"))
 
 
-def test_both_kernels_import_as_themselves(fake):
+@pytest.mark.parametrize(("first", "second"), ORDERS)
+def test_both_kernels_import_as_themselves(fake, warm, first, second):
     """In either order, elsewhere and in the root of the repository."""
-    runs = [
-        (cwd, [str(fake)], PROBE.format(first=first, second=second)) for cwd in (fake, ROOT) for first, second in ORDERS
-    ]
-    found = [json.loads(line) for line in printed("torch", *runs)]
-    assert len(found) == 4
-    for one in found:
-        assert one["theirs"] == [str(fake / "kernels" / "__init__.py"), "hugging face", "9.9"]
-        assert one["ours"].replace("\\", "/").endswith("kernels/__init__.py")
-        assert one["ours"] != one["theirs"][0]
+    for folder in (fake, ROOT):
+        found = json.loads(printed(warm, PROBE.format(first=first, second=second), folder, fake))
+        assert found["theirs"] == [str(fake / "kernels" / "__init__.py"), "hugging face", "9.9"]
+        assert found["ours"].replace("\\", "/").endswith("kernels/__init__.py")
+        assert found["ours"] != found["theirs"][0]
 
 
-def test_without_theirs_there_is_no_top_level_kernels():
+def test_without_theirs_there_is_no_top_level_kernels(warm):
     code = "import importlib.util, draftproof.kernels; print(importlib.util.find_spec('kernels'))"
-    assert printed("torch", (ROOT, [], code)) == ["None"]
+    assert printed(warm, code, ROOT) == "None"
 
 
-def test_transformers_is_not_taken_in_by_our_folder():
-    """With the root of the repository on the path; a model is imported without it by every test that has one."""
+def test_transformers_is_not_taken_in_by_our_folder(warm):
+    """Nor with the root of the repository on the path, when it imports a model."""
     lines = (
         "import draftproof.kernels",
         "from transformers.utils.import_utils import is_kernels_available",
@@ -90,8 +70,8 @@ def test_transformers_is_not_taken_in_by_our_folder():
         "print(is_kernels_available(), {})",
     )
     of_model = "\n".join(lines).format("from transformers import LlamaForCausalLM", "LlamaForCausalLM.__name__")
-    runs = [(ROOT, [""], of_model), (ROOT, [], "\n".join(lines).format("", ""))]
-    assert printed("torch", *runs) == ["False LlamaForCausalLM", "False"]
+    assert printed(warm, of_model, ROOT, ROOT) == "False LlamaForCausalLM"
+    assert printed(warm, "\n".join(lines).format("", ""), ROOT) == "False"
 
 
 def test_every_package_is_listed():

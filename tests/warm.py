@@ -26,11 +26,28 @@ import traceback
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PRELOADED = ("hypothesis.strategies", "jinja2", "msgspec", "numpy", "psutil", "rich.table", "torch", "typer")
 _SET_CHILD_SUBREAPER = 36
 spawn = os.posix_spawn
+
+
+class Started:
+    """A forked process with two pipes: as much of a `subprocess.Popen` as is asked of one that is spoken to."""
+
+    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self.returncode: int | None = None
+
+    def poll(self, options: int = os.WNOHANG) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self) -> int | None:
+        return self.poll(0)
 
 
 class Warm:
@@ -70,6 +87,16 @@ class Warm:
             return spawn(path, command, environment, **how)
         streams = {number: stream for _, stream, number in how["file_actions"]}
         return self.start(command, environment, os.getcwd(), [streams[number] for number in range(3)], how["setsid"])
+
+    def popen(
+        self, command: Sequence[str], *, env: Mapping[str, str], stderr: IO[bytes], start_new_session: bool, **_: object
+    ) -> Started:
+        """Stand in for `subprocess.Popen` with two pipes."""
+        (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
+        pid = self.start(command, env, os.getcwd(), [theirs_in, theirs_out, stderr.fileno()], start_new_session)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        return Started(pid, open(ours_in, "wb", buffering=0), open(ours_out, "rb", buffering=0))
 
     def run(
         self, command: Sequence[str], folder: Path | None = None, timeout: float = 300, **more: str

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 import draftproof
 from draftproof.cli.app import run
+from draftproof.harness import remote_process
 from draftproof.subjects.sglang.release import SglangRelease
 from tests.subjects.tiny_sglang import tiny_wheel
+from tests.warm import Warm
 
 WORKER = "sglang/srt/speculative/eagle_worker_v2.py"
 AHEAD = ("info.hidden_states = hidden\n", "forward_batch.positions.add_(1)\n")
+
+
+@pytest.fixture(autouse=True)
+def forked(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subjects of releases have processes that have imported torch already."""
+    forks = SimpleNamespace(Popen=warm.popen, PIPE=subprocess.PIPE)
+    monkeypatch.setattr(remote_process, "subprocess", forks)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from draftproof.pytest_apart import has_options, pytest_cmdline_main, pytest_sessionfinish, pytest_sessionstart
-from draftproof.pytest_options import check_case, choice, option
+from draftproof.pytest_options import check_case, check_draft, choice, option
 from draftproof.pytest_summary import summary, workflow_commands
 
 __all__ = ["pytest_cmdline_main", "pytest_sessionfinish", "pytest_sessionstart"]
@@ -57,8 +57,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="scenarios of this checkpoint, not of probes; with --draftproof-case: where its target is",
     )
-    group.addoption("--draftproof-draft", metavar="NAME", help="scenarios of this draft only")
+    group.addoption("--draftproof-draft", metavar="NAME", help="scenarios of this draft only (all that there are)")
     group.addoption("--draftproof-draft-model", metavar="DIR", help="with --draftproof-model: the draft's checkpoint")
+    group.addoption(
+        "--draftproof-mtp",
+        action="store_true",
+        default=None,
+        help="with --draftproof-model: its first MTP layer is the EAGLE head",
+    )
     group.addoption("--draftproof-seed", type=int, help="where scenarios come from (0)")
     group.addoption("--draftproof-examples", type=int, help="scenarios of a check, whatever its profile")
     group.addoption("--draftproof-time", type=_seconds, help="how long one check of a campaign takes (10m)")
@@ -98,13 +104,7 @@ def _check_options(config: pytest.Config) -> None:
         raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
     if has_options(config):
         choice(config)
-    if (draft := option(config, "draft")) is not None:
-        from draftproof.properties.values.drafts import ALGORITHMS
-
-        if draft not in ALGORITHMS:
-            raise pytest.UsageError(f"invalid --draftproof-draft {draft!r}: expected {', '.join(ALGORITHMS)}")
-    if option(config, "draft-model") is not None and option(config, "model") is None:
-        raise pytest.UsageError("invalid --draftproof-draft-model: expected only together with --draftproof-model")
+    check_draft(config)
 
 
 def _register_profiles(load: str | None) -> None:
@@ -170,7 +170,7 @@ def draftproof_share(request: pytest.FixtureRequest) -> tuple[int, int]:
 
 @pytest.fixture(scope="session")
 def draftproof_drafts(pytestconfig: pytest.Config) -> tuple[Algorithm, ...]:
-    """Return the drafts whose scenarios are run; define this fixture yourself if your subject has only some of them."""
+    """Return the drafts whose scenarios are run, where the subject has them; define this fixture to have fewer."""
     from draftproof.properties.values.drafts import ALGORITHMS
 
     named = option(pytestconfig, "draft")
@@ -195,6 +195,7 @@ def draftproof_scenarios(
         case=option(pytestconfig, "case"),
         model=option(pytestconfig, "model"),
         draft_model=option(pytestconfig, "draft-model"),
+        mtp=option(pytestconfig, "mtp", False),
     )
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 OPTIONS: tuple[str, ...] = ("profile", "device", "subject", "seed", "examples", "time", "case")
-OPTIONS += ("python", "url", "set", "model", "draft", "draft-model")
+OPTIONS += ("python", "url", "set", "model", "draft", "draft-model", "mtp")
 """Options of the plugin, without --draftproof-."""
 _APART = pytest.StashKey[bool]()
 _sessions: list[pytest.Session] = []

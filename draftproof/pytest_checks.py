@@ -6,7 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from draftproof.errors import CheckpointError
@@ -25,8 +25,9 @@ from draftproof.properties.fit import UnfitError, fit, fit_generated
 from draftproof.properties.judge import Judgement, summarise
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.case import Case, case_text, read_case
-from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, Algorithm, algorithm, read_from
 from draftproof.properties.values.files import write_whole
+from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.located import located
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Subject
@@ -49,7 +50,8 @@ class ProfileScenarios:
     """Scenarios to walk through, as often as one likes: always the same ones, but for how far a campaign gets.
 
     `share` (which, of how many) are taken in turns from `count`; with `seconds` instead, seeds are. `case`: a file that
-    stands for them all. `model` is a checkpoint in the place of probes, `draft_model` that of its draft.
+    stands for them all. `model` is a checkpoint in the place of probes, `draft_model` that of its draft;
+    with `mtp` its own first MTP layer is an EAGLE head.
     """
 
     seed: int
@@ -60,6 +62,11 @@ class ProfileScenarios:
     case: str | None = None
     model: str | None = None
     draft_model: str | None = None
+    mtp: bool = False
+
+    def within(self, limits: Limits) -> ProfileScenarios:
+        """Return those of the drafts that a subject has; all where it has none of them, and is told so."""
+        return replace(self, drafts=tuple(name for name in self.drafts if name in limits.drafts) or self.drafts)
 
     def __iter__(self) -> Iterator[Scenario]:
         if self.case is not None:
@@ -74,8 +81,9 @@ class ProfileScenarios:
         from draftproof.harness.checkpoint_scenarios import every_draft, one_draft, real_scenarios
 
         path, folder = Path(self.model), Path(self.draft_model) if self.draft_model else None
-        if len(self.drafts) == 1:
-            return real_scenarios(path, [one_draft(path, self.drafts[0], folder, seed)], seed, count)
+        if self.mtp or len(self.drafts) == 1:
+            name = read_from("directory or seed")[0] if self.mtp else self.drafts[0]
+            return real_scenarios(path, [one_draft(path, name, folder, seed, built_in=self.mtp)], seed, count)
         offered = [one for one in every_draft(path, folder, seed).drafts if one.name in self.drafts]
         return real_scenarios(path, offered, seed, count)
 
@@ -136,7 +144,8 @@ class Check:
         __tracebackhide__ = True
         held = subject if subject is not None else self.subject()
         wanted = named_contracts(contracts)
-        drawn, to_fit = (self.scenarios, fit_generated) if scenarios is None else (scenarios, fit)
+        own = self.scenarios.within(held.limits) if isinstance(self.scenarios, ProfileScenarios) else self.scenarios
+        drawn, to_fit = (own, fit_generated) if scenarios is None else (scenarios, fit)
         choice = self.choice if subject is None else BUILT_IN
         try:
             judged, counted, found = self._run(held, (to_fit(one, held.limits) for one in drawn), wanted, choice)

@@ -38,6 +38,26 @@ def choice(config: pytest.Config) -> SubjectChoice:
     return SubjectChoice(name=name, python=python, settings=settings)
 
 
+def check_draft(config: pytest.Config) -> None:
+    """Raise UsageError for options of target and draft that do not go together."""
+    from draftproof.properties.values.drafts import ALGORITHMS, read_from
+
+    draft, model, folder = (option(config, name) for name in ("draft", "model", "draft-model"))
+    mtp, (head, *_) = option(config, "mtp", False), read_from("directory or seed")
+    if draft is not None and draft not in ALGORITHMS:
+        raise pytest.UsageError(f"invalid --draftproof-draft {draft!r}: expected {', '.join(ALGORITHMS)}")
+    for name, given in (("draft-model", folder is not None), ("mtp", mtp)):
+        if given and model is None:
+            raise pytest.UsageError(f"invalid --draftproof-{name}: expected only together with --draftproof-model")
+    if mtp and (folder is not None or draft not in (None, head)):
+        told = f"--draftproof-draft {draft}" if folder is None else f"--draftproof-draft-model {folder}"
+        raise pytest.UsageError(f"invalid --draftproof-mtp with {told}: expected --draftproof-draft {head} alone")
+    if model is not None and folder is None and draft in read_from("directory"):
+        raise pytest.UsageError(
+            f"invalid --draftproof-draft {draft!r}: expected --draftproof-draft-model with its checkpoint"
+        )
+
+
 def check_case(path: str, model: str, draft_model: str) -> None:
     """Raise UsageError for a case that cannot be read, or whose checkpoints are not there."""
     from draftproof.errors import CheckpointError

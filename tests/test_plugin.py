@@ -292,6 +292,15 @@ def test_a_device_that_is_not_here_is_named():
             "invalid --draftproof-time 'never': expected a number with a unit",
         ),
         (["--draftproof-device=cuda"], "invalid --draftproof-device 'cuda': expected cpu"),
+        (["--draftproof-mtp"], "invalid --draftproof-mtp: expected only together with --draftproof-model"),
+        (
+            ["--draftproof-model=M", "--draftproof-mtp", "--draftproof-draft=mtp"],
+            "invalid --draftproof-mtp with --draftproof-draft mtp: expected --draftproof-draft eagle alone",
+        ),
+        (
+            ["--draftproof-model=M", "--draftproof-draft=dflash"],
+            "invalid --draftproof-draft 'dflash': expected --draftproof-draft-model with its checkpoint",
+        ),
     ],
 )
 def test_wrong_options_are_named(project, arguments, message):

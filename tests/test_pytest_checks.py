@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from draftproof.faults import tiny_checkpoints as tiny
 from draftproof.plugin import plain
 from draftproof.properties.fit import UnfitError
 from draftproof.properties.values.case import case_subject, read_case
+from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.trace import Trace
-from draftproof.pytest_checks import Check, ContractError, hold, make_subject
+from draftproof.pytest_checks import Check, ContractError, ProfileScenarios, hold, make_subject
 from draftproof.pytest_summary import LACKING, summary, workflow_commands
 from draftproof.reference.run import ReferenceSubject  # numpy cannot be imported twice by one process
 from tests.drawn import generate
@@ -225,3 +227,25 @@ def test_what_a_subject_cannot_run_is_told_in_a_sentence(tmp_path):
         check()
     assert len(at.traceback) == 2  # the test, and the check that it calls
     assert at.value.__suppress_context__
+
+
+class OfLookups(ReferenceSubject):
+    """It has one kind of draft."""
+
+    limits = Limits(drafts=("ngram",))
+
+
+def test_scenarios_of_a_profile_have_the_drafts_of_the_subject(tmp_path):
+    checked = Check(OfLookups, ProfileScenarios(seed=0, count=2), tmp_path)(contracts=["output.lossless"])
+    assert checked.scenarios == 2
+    named = ProfileScenarios(seed=0, count=1, drafts=("eagle",))
+    with pytest.raises(UnfitError, match="invalid draft 'eagle': expected one that the subject has, ngram"):
+        Check(OfLookups, named, tmp_path)()
+
+
+def test_the_first_mtp_layer_of_a_checkpoint_may_be_the_head(tmp_path):
+    shared = tiny.shared_tensors(2)
+    mimo = tiny.write(tiny.model("Qwen2ForCausalLM", tiny.SIZES), tmp_path / "mimo", shared)
+    tiny.add_mtp_of_mimo(mimo, shared, 2)
+    drafts = [one.draft for one in ProfileScenarios(seed=0, count=2, model=str(mimo), mtp=True)]
+    assert [(algorithm(one), one.built_in) for one in drafts] == 2 * [("eagle", True)]

@@ -71,12 +71,16 @@ def filtered(weights: list[int], sampling: Sampling) -> list[int]:
     if sampling.top_k is not None and sampling.top_k < len(weights):
         least = sorted(weights, reverse=True)[sampling.top_k - 1]
         weights = [weight if weight >= least else 0 for weight in weights]
-    share, total, before, kept = int(sampling.top_p * 65536), sum(weights), 0, [0] * len(weights)
+    share, total, before, kept = int(sampling.top_p * 65536), sum(weights), 0, list[int]()
     some = [token for token, weight in enumerate(weights) if weight]
     # The heaviest first; of equals, which a sort leaves as they are, the lowest id.
     for token in sorted(some, key=weights.__getitem__, reverse=True):
-        if before * 65536 < share * total:
-            kept[token] = weights[token]
+        if before * 65536 >= share * total:
+            break
+        kept.append(token)
         before += weights[token]
-    least_share = int(sampling.min_p * 65536) * max(kept)
-    return [weight if weight * 65536 >= least_share else 0 for weight in kept]
+    least_share, left = int(sampling.min_p * 65536) * weights[kept[0]], [0] * len(weights)
+    for token in kept:
+        if weights[token] * 65536 >= least_share:
+            left[token] = weights[token]
+    return left

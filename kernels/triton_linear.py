@@ -112,5 +112,14 @@ def launch(
     _narrow_linear[(triton.cdiv(outputs, rows),)](
         out, x, x if norm is None else norm, weight, outputs, inputs, out.stride(0), x.stride(0), weight.stride(0), eps,
         TOKENS=x.shape[0], ROWS=rows, COLUMNS=columns, NORM=norm is not None, GATED=gated, ADD=add,
-        num_warps=shape.warps, **dependent_launch(x.device),
+        num_warps=shape.warps, enable_fp_fusion=_is_summed_in_threads(columns, shape), **dependent_launch(x.device),
     )  # fmt: skip
+
+
+def _is_summed_in_threads(columns: int, shape: Shape) -> bool:
+    """Return whether every thread adds products of its own before threads add theirs to each other's.
+
+    Where it has one only, a fused addition rounds the other's product and not its own: the threads that hold one output
+    would differ in its last bits, and which of them is stored is a race (compute-sanitizer's racecheck reports it).
+    """
+    return columns > 32 * shape.warps

@@ -49,8 +49,8 @@ class Answers:
             self._troubles.add(f"scenario {number} reached what was declared impossible: {name}")
         self._errors = self._errors + 1 if is_error else 0
         if is_error:
-            last = answer.detail.strip().splitlines()[-1:] or [answer.error]
-            self._troubles.add(f"an error of our own in scenario {number}: {last[0]}")
+            said = answer.reason or answer.detail.strip().splitlines()[-1]
+            self._troubles.add(f"an error of our own in scenario {number}: {said}")
         if self._errors >= _MOST_ERRORS:
             self._runner.stopped = "errors"
 

@@ -24,9 +24,9 @@ class Pattern(NamedTuple):
 
 
 PATTERNS = (
-    Pattern("rounds_without_drafts", "rounds", 6, 45),
-    Pattern("asked_none", "planned_rounds", 4, 30, "forced_none"),
-    Pattern("asked_partial", "planned_rounds", 14, 62, "forced_partial"),
+    Pattern("rounds_without_drafts", "rounds", 6, 55),
+    Pattern("asked_none", "planned_rounds", 4, 40, "forced_none"),
+    Pattern("asked_partial", "planned_rounds", 7, 62, "forced_partial"),
     Pattern("asked_all", "planned_rounds", 8, 58, "forced_all"),
     Pattern("asked_own", "planned_rounds", 3, 60, "unsteered_rounds"),
     *(Pattern(f"wrong_{kind}", "rounds_with_wrong_drafts", 6, 42) for kind in WRONG),

@@ -228,6 +228,13 @@ def test_errors_of_our_own_end_with_2(tmp_path: Path):
     assert 20 <= end.status.errors < 20 + 3
     assert any("error of our own in scenario 0: KeyError: 'x'" in trouble for trouble in end.troubles)
 
+    def late(order: Order) -> Answer:
+        reason, stacks = "no answer within 30 s after 31.0 s, in reference", "File one.py, line 1\nFile two.py, line 2"
+        return Answer(number=order.number, outcome=Outcome.ERROR, error="deadline", reason=reason, detail=stacks)
+
+    end = campaign(tmp_path / "late", Pool(late))
+    assert any("own in scenario 0: no answer within 30 s after 31.0 s, in reference" in one for one in end.troubles)
+
     def once(order: Order) -> Answer:
         return broken(order) if order.number == 5 else passing(order)
 

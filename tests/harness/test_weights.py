@@ -70,7 +70,7 @@ def test_nothing_is_dead_in_the_run_itself():
 
 @pytest.fixture
 def without_mlp(monkeypatch: pytest.MonkeyPatch):
-    """The weights of all attention layers as in issue 11: those of the MLP are zero, for both sides."""
+    """The weights with those of every MLP at zero, for both sides."""
     made = probe._layer
 
     def zeroed(*given: object) -> dict[str, np.ndarray]:

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 from draftproof import kernels
+from draftproof.kernels import triton_linear
 
 FOLDER = Path(kernels.__file__).parent
 
@@ -32,3 +36,21 @@ def test_every_kernel_compiles_for_hopper(tmp_path: Path):
     done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["kernels"]) == launched_kernels()
+
+
+@pytest.mark.parametrize(("width", "fused"), [(24, False), (128, False), (129, True), (2048, True), (8192, True)])
+def test_threads_that_hold_one_output_hold_the_same_bits(monkeypatch: pytest.MonkeyPatch, width: int, fused: bool):
+    """A thread with one product must not fuse it with its first addition to another thread's (a race, on a GPU)."""
+    launched: list[dict[str, object]] = []
+    monkeypatch.setattr(triton_linear, "_narrow_linear", _AnyGrid(lambda *_, **options: launched.append(options)))
+    x = torch.zeros(2, width)
+    triton_linear.narrow_linear(torch.zeros(2, 3), x, torch.zeros(3, width))
+    assert [one["enable_fp_fusion"] for one in launched] == [fused]
+
+
+class _AnyGrid:
+    def __init__(self, launch):
+        self._launch = launch
+
+    def __getitem__(self, grid):
+        return self._launch

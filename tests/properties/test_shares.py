@@ -67,7 +67,7 @@ def test_few_rounds_are_not_held_to_shares():
 
 
 def test_what_came_up_is_what_was_asked_for():
-    """As in issue 11, where no draft was accepted in 220 rounds instead of 154."""
+    """Nothing that is compared shows a plan that both sides get wrong."""
     verdict = shares.verdict(USUAL | {"forced_none": 400, "forced_all": 694})
     assert verdict.verdict is Outcome.INCONCLUSIVE
     assert verdict.missing == (

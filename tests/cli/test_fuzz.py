@@ -150,7 +150,8 @@ def test_other_settings_are_refused(tmp_path: Path, capsys):
         assert said in error_of(capsys, "--run", str(tmp_path), *arguments)
 
 
-def test_a_damaged_database_is_named(tmp_path: Path, capsys):
+def test_a_damaged_database_is_named(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setattr(campaign, "Pool", partial(Pool, start=FORKED, deadline=120.0))
     with RunDir(tmp_path) as directory:
         directory.begin(Asked(), {})
     (tmp_path / "results.sqlite").write_text("nonsense" * 1000)

@@ -37,9 +37,9 @@ def verdict(report: CheckReport, name: str) -> Verdict:
 
 
 def test_the_same_seed_gives_the_same_report(tmp_path: Path):
-    one, two = (Checker(EngineSubject(), cases=tmp_path).check(SCENARIOS[:3], 3) for _ in range(2))
+    one, two = (Checker(EngineSubject(), cases=tmp_path).check(SCENARIOS[:1], 3) for _ in range(2))
     assert encode(one) == encode(two)
-    assert one.counts["scenarios"] == 3
+    assert one.counts["scenarios"] == 1
     assert not one.findings
     assert list(tmp_path.iterdir()) == []
 

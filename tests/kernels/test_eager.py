@@ -1,6 +1,5 @@
 """The eager implementations, in this process, held to every contract."""
 
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ from draftproof.properties.kernels.contract import Buffer, KernelCase, check
 from draftproof.properties.kernels.table import OPS
 from draftproof.reference import ops
 from tests.kernels.lane import tally, writes_something
+from tests.warm import Warm
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
 
@@ -101,7 +101,7 @@ def test_a_row_has_the_same_bits_whatever_others_have_pending():
             assert all(map(torch.equal, live(seed, 0), live(seed, pending)))
 
 
-def test_this_process_is_eager_and_never_imports_triton():
+def test_this_process_is_eager_and_never_imports_triton(warm: Warm):
     assert implementation() == "eager"
     assert implementation("cuda") == "cuda"
     program = (
@@ -111,5 +111,5 @@ def test_this_process_is_eager_and_never_imports_triton():
         "assert out.all()\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'triton'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = warm.run([sys.executable, "-P", "-c", program])
+    assert (done.returncode, done.stdout.strip()) == (0, "[]")

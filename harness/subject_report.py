@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal, cast
+
+from msgspec.structs import replace
 
 from draftproof.properties.coverage.covered import Level, level_of
+from draftproof.properties.fit import fit
 from draftproof.properties.values.base import Value
+from draftproof.properties.values.drafts import CheckpointDraft, Ngram, algorithm
 from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.subject import Hook, Subject
 from draftproof.subjects.process import versions
 
@@ -15,11 +21,12 @@ class SubjectReport(Value, frozen=True, kw_only=True):
     """A subject as it is in its Python. `level` is that of the channels of all hooks that were found.
 
     A package that is not installed has the version "". `missing` are the channels that nothing carries for lack of a
-    hook. Of a subject whose engine is not installed the level says so, and there are no limits.
+    hook. Of a subject whose engine is not installed the level says so, and there are no limits. It is unknown of one
+    without hooks that names its channels for a checkpoint that is there only.
     """
 
     name: str
-    level: Level | Literal["not installed"]
+    level: Level | Literal["not installed", "unknown"]
     versions: dict[str, str]
     hooks: tuple[Hook, ...] = ()
     missing: tuple[str, ...] = ()
@@ -31,9 +38,10 @@ def look_at(subject: Subject) -> SubjectReport:
     hooks = tuple(subject.hooks())
     carried = frozenset(channel for hook in hooks if hook.found for channel in hook.channels)
     wanted = frozenset(channel for hook in hooks for channel in hook.channels)
+    declared = carried if hooks else _declared(subject)
     return SubjectReport(
         name=subject.name,
-        level=level_of(carried if hooks else _declared(subject)),
+        level="unknown" if declared is None else level_of(declared),
         versions=versions_of(subject),
         hooks=hooks,
         missing=tuple(sorted(wanted - carried)),
@@ -53,10 +61,26 @@ def assumed(subject: Subject) -> str:
     return getattr(subject, "assumes", "")
 
 
-def _declared(subject: Subject) -> frozenset[str]:
-    """Return the channels of a subject that has no hooks to tell of; of one that needs a checkpoint nobody knows."""
-    if "probe" not in subject.limits.models:
-        return frozenset()
+def _declared(subject: Subject) -> frozenset[str] | None:
+    """Return the channels of a subject that has no hooks to tell of; None if it must see a checkpoint to name them."""
     from draftproof.properties.strategies.scenarios import generate
 
-    return subject.channels(generate(0, 1)[0])
+    of_drafts = [generate(0, 1, (name,))[0] for name in subject.limits.drafts]
+    if "probe" in subject.limits.models:
+        return _channels(subject, [fit(scenario, subject.limits) for scenario in of_drafts])
+    try:
+        return _channels(subject, [_of_checkpoint(scenario) for scenario in of_drafts])
+    except Exception:
+        return None
+
+
+def _channels(subject: Subject, scenarios: Iterable[Scenario]) -> frozenset[str]:
+    """Return what it reports of any of these, all of which ask for taps."""
+    return frozenset().union(*(subject.channels(replace(scenario, taps=True)) for scenario in scenarios))
+
+
+def _of_checkpoint(scenario: Scenario) -> Scenario:
+    """Return the scenario of a checkpoint that is nowhere: most subjects report the same of every one."""
+    name = algorithm(scenario.draft)
+    draft = scenario.draft if isinstance(scenario.draft, Ngram) else CheckpointDraft(algorithm=cast(Any, name))
+    return replace(scenario, model=Checkpoint(path="", vocab=scenario.model.vocab), draft=draft)

@@ -55,5 +55,6 @@ def _of_subject(under_test: subjects.UnderTest, json: inputs.Json) -> None:
         screen.line(f"not reported for lack of a hook: {', '.join(found.missing)}")
     assert found.limits is not None
     drafts = ", ".join(found.limits.drafts)
-    screen.line(f"{found.name}: level {found.level}; drafts: {drafts}; models: {', '.join(found.limits.models)}")
+    level = "unknown until check --model DIR" if found.level == "unknown" else found.level
+    screen.line(f"{found.name}: level {level}; drafts: {drafts}; models: {', '.join(found.limits.models)}")
     inputs.write_json(json, found)

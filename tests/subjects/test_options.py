@@ -11,7 +11,14 @@ import draftproof
 from draftproof.cli.app import run
 from draftproof.harness.lockstep import solved
 from draftproof.properties.values.case import Case, encode
+from draftproof.properties.values.checkpoint_config import read_config
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.script import Script
+from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.subject_choice import SubjectChoice
+from draftproof.properties.values.trace import Trace
 
 
 @pytest.fixture
@@ -79,6 +86,30 @@ def test_doctor_tells_what_a_subject_finds_and_lacks(lean_python, capsys, tmp_pa
     assert found["versions"]["no-such-package"] == ""
     assert run(["doctor", "--subject", "engine"]) == 0
     assert "engine: level whole; drafts: eagle" in capsys.readouterr().out
+
+
+class OfCheckpoints(Subject):
+    """It has no hooks; as an engine of one's own it says what it reports of any checkpoint, or looks into it before."""
+
+    name = "mine"
+    limits = Limits(models=("checkpoint",), drafts=("ngram", "eagle"))
+
+    def __init__(self, looks: str = "no") -> None:
+        self._looks = looks == "yes"
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        if self._looks:
+            read_config(scenario.model.path)
+        return frozenset({"accept.emitted"} | ({"propose.tokens"} if isinstance(scenario.draft, Ngram) else set()))
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("looks", "level"), [("no", "host"), ("yes", "unknown until check --model DIR")])
+def test_doctor_says_the_level_that_a_check_would(looks, level, capsys):
+    assert run(["doctor", "--subject", f"{__name__}:OfCheckpoints", "--set", f"looks={looks}"]) == 0
+    assert f"mine: level {level}; drafts: ngram, eagle; models: checkpoint" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["check --examples 1", "fuzz --run RUN", "replay CASE"])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec.structs import replace
 
 from draftproof.cli import audited, counted, inputs, screen, subjects
 from draftproof.cli.audited import Passes
@@ -13,6 +14,7 @@ from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome
+from draftproof.report.text import show_versions
 
 if TYPE_CHECKING:
     from draftproof.harness.audit.audit import Seen
@@ -130,18 +132,24 @@ def audit(
     seen = Seen(read_log(log) if log else None, counts)
     passes = Passes(steps or _steps(seen), tokens, inputs.device(under_test.device or "cpu"), slow)
     pair = audited.read(model, spec, passes)
+    recorded = None
     if ran:
         with screen.ticking("running the subject on the prompts"):
-            seen = Seen(audited.record(under_test, model, spec, given, passes))
+            recorded = audited.record(under_test, model, spec, given, passes)
+        seen = Seen(recorded.log)
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
-            inputs.write_text("--save-log", save_log, log_lines(seen.log or (), audited.budgets(given, tokens)))
+            inputs.write_text("--save-log", save_log, log_lines(recorded.log, audited.budgets(given, tokens)))
     with screen.ticking("decoding with the target"):
         simulator = audited.simulator(pair, seen, given, passes)
     with screen.progress("simulations", 2 + len(known(name))) as advance:
         report = run(Question(name, passes.steps, seen, mistakes, seed), simulator, advance)
+    if recorded is not None:
+        report = replace(report, subject=recorded.subject, settings=under_test.settings, versions=recorded.versions)
     _show(report)
+    if recorded is not None and report.verdict is not None:
+        screen.show_assumed(recorded.assumes, report.verdict)
     pages = list[tuple[str, Path, str]]()
     if html is not None:
         from draftproof.report.html.audit import audit_page
@@ -184,7 +192,10 @@ def _steps(seen: Seen) -> int:
 
 
 def _show(report: AuditReport) -> None:
-    """Print the rates by position, the mistakes, and the result in one sentence."""
+    """Print whose rates these are, the rates by position, the mistakes, and the result in one sentence."""
+    if report.subject:
+        given = "".join(f", {name}={value}" for name, value in report.settings.items())
+        screen.line(f"{report.subject} with {show_versions(report.versions)}{given}\n")
     rows = []
     for one in report.positions:
         observed = "" if one.observed is None else f"{one.observed:.3f}"

@@ -27,6 +27,15 @@ class Passes(NamedTuple):
     slow: bool
 
 
+class Recorded(NamedTuple):
+    """What a subject did on the prompts; its name, the versions of its packages, and what it takes for granted."""
+
+    log: tuple[LoggedText, ...]
+    subject: str
+    versions: dict[str, str]
+    assumes: str
+
+
 def prompts(path: Path, model: Path, tokens: int) -> tuple[Prompt, ...]:
     """Return the prompts of a file. Raises LogError and CheckpointError, and InputError for what the target has not."""
     from draftproof.properties.values.checkpoint_config import read_config
@@ -87,17 +96,19 @@ def simulator(pair: ReadPair | AuditedPair, seen: Seen, given: Sequence[Prompt],
 
 def record(
     under_test: subjects.UnderTest, model: Path, spec: CheckpointDraft | Ngram, given: Sequence[Prompt], passes: Passes
-) -> tuple[LoggedText, ...]:
+) -> Recorded:
     """Run a subject on the prompts; one that raises ends the command. Raises InputError, LogError and Ended."""
     from draftproof.harness.audit.record import record
     from draftproof.harness.lockstep import SubjectCrashedError
+    from draftproof.harness.subject_report import assumed, versions_of
     from draftproof.properties.values.checkpoint_config import read_config
     from draftproof.properties.values.scenario import Checkpoint
 
     target = Checkpoint(path=str(model), vocab=read_config(model).vocab_size)
     with under_test.patched() as made, contextlib.closing(under_test.made(made)) as subject:
         try:
-            return record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens)
+            log = record(subject, target, spec, given, steps=passes.steps, budget=passes.tokens)
+            return Recorded(log, subject.name, versions_of(subject), assumed(subject))
         except SubjectCrashedError as crash:
             screen.line(crash.trace.rstrip())
             screen.line(f"CRASH: {crash}", "bold red")

@@ -89,6 +89,12 @@ class UnderTest(NamedTuple):
         return {"device": self.device or "cpu", "fault": self.fault, **self.choice.options, "patch": self.patch}
 
     @property
+    def settings(self) -> dict[str, str]:
+        """What was given to the subject, by name: its own settings, its Python, and what is wrong with it."""
+        given = {"python": self.choice.python, **self.choice.settings, "fault": self.fault, "patch": self.patch}
+        return {name: str(value) for name, value in given.items() if value}
+
+    @property
     def of_cases(self) -> dict[str, object]:
         """The options with which a case that is found is run again: the device where it is not the usual one."""
         return {name: given for name, given in self.arguments.items() if (name, given) != ("device", "cpu")}

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from draftproof.harness.audit.compared import SameRounds, explained, gains, same_rounds
-from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, says
+from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, UnnoticedInLog, says
 from draftproof.harness.audit.statistics import (
     FALSE_ALARMS,
     LEAST_PROMPTS,
@@ -123,10 +123,12 @@ class _Comparison:
         return Uncounted(self.rounds, seen, int(tallied.rounds.sum()), int(played.sum()), with_idle=whole)
 
     @property
-    def unnoticed(self) -> Unnoticed | None:
-        """Return what would have been noticed in counts, if it is more than all that is expected (S-AUDIT-14)."""
+    def unnoticed(self) -> Unnoticed | UnnoticedInLog | None:
+        """Return what would have been noticed, if it is more than all that is expected (S-AUDIT-14)."""
         tallied, seed = self.expected, self._question.seed
-        if self._seen is not None or self.rounds is None:
+        if self._seen is not None:
+            return UnnoticedInLog(tallied.mean) if self._passes_without_drafts(self._seen) else None
+        if self.rounds is None:
             return None
         least = noticeable(tallied, self.rounds, seed)
         return (
@@ -134,6 +136,19 @@ class _Comparison:
             if least >= tallied.mean
             else None
         )
+
+    def _passes_without_drafts(self, seen: Tally) -> bool:
+        """Return whether a log that has no tokens of drafts would pass, too, if none of them had been accepted."""
+        if any(one.drafts is not None for text in self._question.observed.log or () for one in text.rounds):
+            return False
+        none = Tally(seen.rounds, np.zeros_like(seen.accepted))
+        off = sum(one.accepted > 0 for text in self._right for one in text)
+        return off <= (1 - _SAME) * int(seen.rounds.sum()) and not self.alarms(of_rounds(self.expected, none))
+
+    @property
+    def prompts(self) -> int:
+        """Return how many texts have a round after the prompt's: others say nothing."""
+        return int(np.count_nonzero(self.expected.rounds))
 
     def alarms(self, test: Tested | None) -> bool:
         """Return whether as much is accepted hardly ever."""
@@ -169,7 +184,7 @@ class _Comparison:
         if self.alarms(test) or self._sided(found) is not None:
             return Outcome.FAIL
         is_seen = self.uncounted is None and self.unnoticed is None and not self.is_without_drafts
-        is_enough = len(self.expected.rounds) >= LEAST_PROMPTS and not self.otherwise and is_seen
+        is_enough = self.prompts >= LEAST_PROMPTS and not self.otherwise and is_seen
         return Outcome.PASS if is_enough else Outcome.INCONCLUSIVE
 
     def simulated(self, advance: Callable[[], None]) -> tuple[Simulated, ...]:
@@ -237,7 +252,7 @@ class _Comparison:
             self.expected.mean,
             observed,
             p,
-            len(self.expected.rounds),
+            self.prompts,
             uncounted=self.uncounted,
             unnoticed=self.unnoticed,
             other_texts=self._simulator.other_texts,

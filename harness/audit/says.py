@@ -51,12 +51,24 @@ class Unnoticed(NamedTuple):
         return f"{told}: give {self.enough} such prompts, or a log"
 
 
+class UnnoticedInLog(NamedTuple):
+    """A log without the tokens of drafts, of which nothing accepted would go unnoticed."""
+
+    expected: float
+
+    def __str__(self) -> str:
+        return (
+            "the log does not have the drafts, and an engine that gets none accepted would not be told from one that"
+            f" gets {self.expected:.2f}: log the drafts of each round, or give other prompts"
+        )
+
+
 class Result(NamedTuple):
     """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
 
     Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
-    an alarm, and whether it shows no draft. Of counts that are of another number of tokens: of how many; of
-    counts that would have shown no shortfall: which one. Of a log: how many of its tokens are not the target's.
+    an alarm, and whether it shows no draft. Of counts that are of another number of tokens: of how many; of what
+    would have shown no shortfall: which one. Of a log: how many of its tokens are not the target's.
     """
 
     expected: float
@@ -67,7 +79,7 @@ class Result(NamedTuple):
     off: int = 0
     sided: float | None = None
     uncounted: Uncounted | None = None
-    unnoticed: Unnoticed | None = None
+    unnoticed: Unnoticed | UnnoticedInLog | None = None
     other_texts: int = 0
     is_without_drafts: bool = False
 

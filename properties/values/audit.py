@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from draftproof.properties.values.base import Value
@@ -60,7 +61,8 @@ class AuditReport(Value, frozen=True, kw_only=True):
 
     `expected` and `observed` are drafts accepted a round; `noticeable` is the least shortfall that is noticed in nine
     of ten cases; `false_alarms` how often a right engine fails. `same_rounds` and `other_texts`: of a log, in how many
-    rounds all went as it should, and how many tokens are not the target's.
+    rounds all went as it should, and how many tokens are not the target's. `subject` is the name of what was run, with
+    the `settings` that it was given and the `versions` of its packages; "" where nothing was.
     """
 
     verdict: Outcome | None
@@ -77,3 +79,6 @@ class AuditReport(Value, frozen=True, kw_only=True):
     explanations: tuple[Explanation, ...] = ()
     same_rounds: int | None = None
     other_texts: int = 0
+    subject: str = ""
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)

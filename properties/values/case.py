@@ -45,11 +45,9 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
     try:
         raw = json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InvalidScenarioError(
-            f"{name}: expected a {kind.__name__} in JSON, as draftproof writes it: {error}"
-        ) from None
+        raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}: {error}") from None
     if not isinstance(raw, dict):
-        raise InvalidScenarioError(f"{name}: expected a {kind.__name__} as a JSON object, got {type(raw).__name__}")
+        raise InvalidScenarioError(f"{name}: expected a JSON object, {_noun(kind)}, got {type(raw).__name__}")
     if "version" in kind.__struct_fields__ and raw.get("version", VERSION) != VERSION:
         problem = f"{name}: invalid version {raw['version']!r}: expected {VERSION}"
         raise InvalidScenarioError(f"{problem}; other versions cannot be read, so make the case again")
@@ -57,6 +55,12 @@ def decode(text: str | bytes, kind: type[T], *, name: str = "input") -> T:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise InvalidScenarioError(f"{name}: {_problem(str(error), raw, kind)}") from None
+
+
+def _noun(kind: type) -> str:
+    """Return what a value is called: observed counts, a case."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
+    return words if words.endswith("s") else f"a {words}"
 
 
 def read_case(path: Path) -> tuple[Scenario, Script | None]:

@@ -10,6 +10,7 @@ emitted, may be left out where its token is the first of `emitted` of no round:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
@@ -18,11 +19,12 @@ import msgspec
 from msgspec import Meta
 
 from draftproof.errors import DraftproofError
-from draftproof.properties.values.base import Value
+from draftproof.properties.values.base import Value, explain
 
 V = TypeVar("V", bound=Value)
 TokenId = Annotated[int, Meta(ge=0)]
 MOST_DRAFTS = 64
+_LONGEST = 60
 
 
 class LogError(DraftproofError, ValueError):
@@ -118,10 +120,13 @@ def _check(one: LoggedRound, source: str) -> None:
 
 
 class Prompt(Value, frozen=True, kw_only=True):
-    """A prompt as token ids, and how many tokens to decode after it, if not as many as after every one."""
+    """A prompt as token ids, and how many tokens to decode after it, if not as many as after every one.
+
+    The first token is the prompt's own: a draft comes with the second.
+    """
 
     prompt: Annotated[tuple[TokenId, ...], Meta(min_length=1)]
-    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=2)] | None = None
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
@@ -152,5 +157,9 @@ def decoded(line: bytes, kind: type[V], where: str) -> V:
     """Return the value of one line. Raises LogError."""
     try:
         return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise LogError(f"{where}: expected a {kind.__name__}: {error}") from None
+    except msgspec.ValidationError as error:
+        path, value, expected = explain(str(error), msgspec.json.decode(line))
+        got = "" if value is None else f" {json.dumps(value)[:_LONGEST]}"
+        raise LogError(f"{where}: invalid {path or 'line'}{got}: expected {expected}") from None
+    except msgspec.DecodeError as error:
+        raise LogError(f"{where}: expected a JSON object: {error}") from None

@@ -11,6 +11,7 @@ from draftproof.properties.values.verdict import Outcome
 from draftproof.report.html.chart import Tick
 from draftproof.report.html.page import rendered
 from draftproof.report.numbers import share
+from draftproof.report.text import show_versions
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ def _first(report: AuditReport) -> Explanation | None:
 def _facts(report: AuditReport) -> tuple[tuple[str, str], ...]:
     """Return what was compared, in words."""
     found = {
+        "engine": report.subject,
+        "its settings": ", ".join(f"{name}={value}" for name, value in report.settings.items()),
+        "its versions": show_versions(report.versions),
         "accepted a round, expected": f"{report.expected:.2f}",
         "observed": "" if report.observed is None else f"{report.observed:.2f}",
         "prompts": str(report.prompts),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,14 @@ def test_texts_that_are_no_metrics_are_refused(files: Files, capsys: pytest.Capt
 def test_the_engine_passes_and_its_log_is_one(files: Files, capsys: pytest.CaptureFixture[str]):
     log = files.folder / "log.jsonl"
     ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log, "--subject")
-    code, report = files.audit(*ran, "draftproof:EngineSubject")
+    page = files.folder / "audit.html"
+    code, report = files.audit(*ran, "draftproof:EngineSubject", "--set", "device=cpu", "--html", page)
     assert (code, report["verdict"]) == (0, "PASS")
+    python = platform.python_version()
+    told = (report["subject"], report["settings"], report["versions"])
+    assert told == ("engine", {"device": "cpu"}, {"python": python})
+    assert capsys.readouterr().out.startswith(f"engine with python {python}, device=cpu\n")
+    assert all(one in page.read_text() for one in (">engine<", ">device=cpu<", f">python {python}<"))
     assert report["same_rounds"] == report["observed_rounds"] == report["rounds"]
     again, of_log = files.audit("--log", log)
     assert (again, of_log["observed"], of_log["positions"]) == (0, report["observed"], report["positions"])
@@ -233,6 +240,23 @@ def test_a_log_without_a_draft_is_no_pass(files: Files, capsys: pytest.CaptureFi
         assert report["says"].endswith("no draft was seen in the log, so nothing is said of drafting")
 
 
+def test_a_log_without_the_drafts_is_no_pass_where_nothing_accepted_would_be_one(files: Files):
+    """Here one round of 83 has a draft accepted, which an engine whose drafts are all rejected looks like."""
+    log, options = files.folder / "random.jsonl", [*files.eagle, "--json", str(files.folder / "audit.json")]
+    run([*options, "--prompts", files.prompts, "--tokens", "8", "--subject", "engine", "--save-log", str(log)])
+    whole = [json.loads(line) for line in log.read_text().splitlines()]
+    numbers = [{name: value for name, value in line.items() if name != "drafts"} for line in whole]
+    for line, full in zip(numbers, whole, strict=True):
+        line |= {"num_drafts": len(full["drafts"])} if "drafts" in full else {}
+    for lines, code in ((whole, 0), (numbers, 125)):
+        assert run([*options, "--log", files.write("random.jsonl", lines)]) == code
+    says = json.loads((files.folder / "audit.json").read_text())["says"]
+    assert "the log does not have the drafts, and an engine that gets none accepted would not be told from one" in says
+    few = [line for line in whole if line["request"] < 9 or line.get("round", 0) == 0]
+    assert run([*options, "--log", files.write("random.jsonl", few)]) == 125
+    assert "9 prompts could show; give at least 10" in json.loads((files.folder / "audit.json").read_text())["says"]
+
+
 def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsys: pytest.CaptureFixture[str]):
     prompts = files.write("two.jsonl", [{"prompt": prompt, "max_tokens": 6} for prompt in PROMPTS[:2]])
     assert run([*files.eagle, "--prompts", prompts, "--steps", "2", "--mistakes"]) == 0
@@ -244,7 +268,14 @@ def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsy
 REQUEST = {"request": 0, "prompt": [1, 2]}
 BAD: dict[str, tuple[str, list[dict[str, Any]], str]] = {
     "no prompts": ("--prompts", [], "expected at least one prompt"),
-    "an empty prompt": ("--prompts", [{"prompt": []}], "line 1"),
+    "an empty prompt": ("--prompts", [{"prompt": []}], "line 1: invalid prompt []: expected `array` of length >= 1"),
+    "a text without a round": (
+        "--prompts",
+        [{"prompt": [1], "max_tokens": 1}],
+        "line 1: invalid max_tokens 1: expected `int` >= 2",
+    ),
+    "a round that is none": ("--log", [REQUEST, {"request": 0, "emitted": [1]}], "line 2: invalid round: expected a"),
+    "counts that are a list": ("--observed", [[5]], "expected a JSON object, observed counts, got list"),
     "a token beyond the vocabulary": ("--prompts", [{"prompt": [VOCAB]}], f"expected 0 .. {VOCAB - 1}"),
     "a missing round": (
         "--log",

@@ -86,7 +86,7 @@ def test_more_requests_at_once_than_slots(tmp_path, capsys):
 def test_broken_json_and_missing_files(tmp_path, capsys):
     broken = tmp_path / "broken.json"
     broken.write_text('{"a": ')
-    assert "expected a Scenario in JSON" in error_of(capsys, "replay", str(broken))
+    assert "expected a JSON object, a scenario" in error_of(capsys, "replay", str(broken))
     assert "cannot be read" in error_of(capsys, "replay", str(tmp_path / "none.json"))
 
 

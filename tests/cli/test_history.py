@@ -102,7 +102,7 @@ def test_wrong_input_is_named(tmp_path, case, capsys):
         (("--repo", str(tmp_path), *ends, str(case)), "expected a folder in a git repository"),
         ((*repo, "--good", "v1", "--bad", "main", str(case)), "invalid --good 'v1': expected a revision of"),
         ((*repo, "--good", "main", "--bad", made.hashes[0], str(case)), "expected an ancestor of --bad"),
-        ((*repo, *ends, str(broken)), "expected a Scenario in JSON"),
+        ((*repo, *ends, str(broken)), "expected a JSON object, a scenario"),
         ((*repo, *ends, str(tmp_path / "no.json")), "cannot be read"),
         (
             (*repo, *ends, str(case), "--setup", "make 'it"),

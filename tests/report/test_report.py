@@ -443,7 +443,7 @@ def test_the_command_writes_the_file_and_its_facts(tmp_path, capsys):
     [
         (None, ["invalid --matrix", "it cannot be read"]),
         ("{}", ["m.json"]),
-        ('{"verdict": ', ["expected a FaultReport in JSON"]),
+        ('{"verdict": ', ["expected a JSON object, a fault report"]),
     ],
 )
 def test_a_matrix_that_is_none_is_refused(tmp_path, matrix_text, parts):

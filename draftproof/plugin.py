@@ -104,7 +104,7 @@ def _check_options(config: pytest.Config) -> None:
         raise pytest.UsageError("invalid --draftproof-device 'cuda': expected cpu, as torch sees no CUDA device here")
     if has_options(config):
         choice(config)
-    check_draft(config)
+        check_draft(config)
 
 
 def _register_profiles(load: str | None) -> None:

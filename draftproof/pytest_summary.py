@@ -36,7 +36,11 @@ def summary(reports: Iterable[pytest.TestReport], plain: Callable[[str], str]) -
     tests = {plain(report.nodeid) for report in ran}
     scenarios = sum(int(value) for report in ran for value in _values(report, SCENARIOS))
     found = {one["identity"]: one for report in ran for one in findings(report)}
-    yield f"{scenarios} scenarios in {len(tests)} tests ({len(ran)} shares), {len(found)} findings"
+    from draftproof.report.numbers import plural
+
+    told = ((scenarios, "scenario"), (len(tests), "test"), (len(ran), "share"), (len(found), "finding"))
+    told_scenarios, told_tests, told_shares, told_findings = (plural(number, noun) for number, noun in told)
+    yield f"{told_scenarios} in {told_tests} ({told_shares}), {told_findings}"
     for test in sorted(tests):
         lacking = _lacking([report for report in ran if plain(report.nodeid) == test])
         if lacking:

@@ -89,7 +89,7 @@ def test_a_right_subject_passes_and_says_what_ran(project):
     project.makepyfile(CHECK)
     result = run(project, "--draftproof-examples=6")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*= draftproof =*", "6 scenarios in 1 tests (1 shares), 0 findings"])
+    result.stdout.fnmatch_lines(["*= draftproof =*", "6 scenarios in 1 test (1 share), 0 findings"])
     assert "::error" not in result.stdout.str()
 
 
@@ -97,7 +97,7 @@ def test_tests_that_are_deselected_are_no_reports(project):
     project.makepyfile(test_mine=CHECK + "def test_other():\n    pass\n")
     result = run(project, "-k", "engine", FEW)
     result.assert_outcomes(passed=1, deselected=1)
-    result.stdout.fnmatch_lines(["3 scenarios in 1 tests*"])
+    result.stdout.fnmatch_lines(["3 scenarios in 1 test *"])
 
 
 def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
@@ -121,7 +121,7 @@ def test_a_wrong_subject_fails_with_divergence_case_and_replay(project):
     assert (project.path / found["draftproof.case"]).is_file()
     again = run(project, *found["draftproof.replay"].split()[1:])
     again.assert_outcomes(failed=1)
-    again.stdout.fnmatch_lines(["1 scenarios in 1 tests (1 shares), 1 findings"])
+    again.stdout.fnmatch_lines(["1 scenario in 1 test (1 share), 1 finding"])
 
 
 def properties(path: Path) -> dict[str, str]:
@@ -144,7 +144,7 @@ def test_several_workers_share_the_scenarios(project):
     project.makepyfile(WRONG + CHECK + SHARED)
     result = run(project, "-n", "2", "--draftproof-examples=5", "--draftproof-seed=3")
     result.assert_outcomes(failed=1, passed=5)  # one share has no draft with such positions
-    result.stdout.fnmatch_lines(["10 scenarios in 2 tests (4 shares), 1 findings", "*replay: pytest *::test_wrong --*"])
+    result.stdout.fnmatch_lines(["10 scenarios in 2 tests (4 shares), 1 finding", "*replay: pytest *::test_wrong --*"])
     assert "share1of2" in result.stdout.str()
     made = [path.read_text() for path in sorted(project.path.glob("*-*.json"))]
     assert len(made) == 5

@@ -126,7 +126,7 @@ def test_what_one_share_could_judge_is_judged():
         Report("other", ("unknown", 1)),
     ]
     first, lacking, *_ = summary(reports, plain)
-    assert first == "5 scenarios in 1 tests (2 shares), 1 findings"
+    assert first == "5 scenarios in 1 test (2 shares), 1 finding"
     assert lacking == "t: not enough was exercised to judge b"
     assert list(summary(reports[2:], plain)) == []
 

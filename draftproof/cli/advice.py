@@ -27,7 +27,7 @@ def advice(short: Sequence[Verdict], examples: int) -> Iterator[str]:
             (lacking if count else others).setdefault(count[1] if count else missing, []).append(one.name)
             if count:
                 needed = max(needed, _needed(one.scenarios, examples))
-    yield f"This is not a failure: {plural(len(short), 'verdict')} rest on too little."
+    yield f"This is not a failure: {plural(len(short), 'verdict')} rest{'s' * (len(short) == 1)} on too little."
     if lacking:
         yield f"Of {plural(examples, 'scenario')} none that they judge had {_listed(lacking)}."
         more = -(-needed // 10) * 10

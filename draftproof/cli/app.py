@@ -6,6 +6,7 @@ torch nor Hypothesis.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import traceback
@@ -93,14 +94,21 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         # Usage errors are click's; which click typer uses, its own or the installed one, depends on its version.
         if hasattr(error, "format_message"):
-            return _say_usage(error)
+            return _say_usage(error, sys.argv[1:] if arguments is None else arguments)
         traceback.print_exc()
         return _say(f"draftproof itself failed: {type(error).__name__}: {error}")
 
 
-def _say_usage(error: Any) -> int:
+def _say_usage(error: Any, given: list[str]) -> int:
     """Print a usage error with what was expected, and where to read more; a command without its own the help."""
     message = error.format_message().rstrip(".")
+    options = getattr(getattr(error, "param", None), "opts", ())
+    words = [part for word in given for part in word.split("=", 1)]
+    value = next((after for one, after in itertools.pairwise(words) if one in options), None)
+    if message.startswith("Invalid value for ") and value is not None:
+        problem = message.partition(": ")[2].replace("Input should be greater", "expected a number greater")
+        problem = problem.replace("Input should be ", "expected ")
+        message = f"invalid {options[0]} {value!r}: {problem[:1].lower()}{problem[1:]}"
     if "\n" in message:
         print(message, file=sys.stderr)
         return USAGE

@@ -14,6 +14,7 @@ from draftproof.cli.groups import taking
 from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, Algorithm, read_from
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome
+from draftproof.report.numbers import plural
 from draftproof.report.text import show_versions
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _show(report: AuditReport) -> None:
             ],
             right=("accepted a round", "likelihood"),
         )
-    told = [f"{report.rounds} rounds expected after {report.prompts} prompts"]
+    told = [f"{plural(report.rounds, 'round')} expected after {plural(report.prompts, 'prompt')}"]
     if report.observed_rounds is not None:
         told.append(f"{report.observed_rounds} observed")
     if report.same_rounds is not None:

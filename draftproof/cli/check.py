@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 EXAMPLES = max(200, 40 * len(ALGORITHMS))
 MODEL_EXAMPLES = 24
 """A real model is recomputed from token zero in float64 for every round: it has a budget of its own."""
+OF_TEXTS = ("requests", "tokens_emitted", "drafts_seen")
+"""Counts of what is compared where no round is shown."""
 QUIET = (Outcome.PASS, Outcome.SKIP)
 """Verdicts that are only counted unless everything is asked for."""
 
@@ -108,7 +110,8 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
         _show_uncovered(report, verbose=verbose)
         screen.line(f"with {show_versions(report.versions)}\n")
     if report.drafts:
-        drafts.show(report.drafts, with_counts=verbose)
+        beyond = {name for names in report.uncovered.values() for name in names}
+        drafts.show(report.drafts, with_counts=verbose, with_rounds="decode_rounds" not in beyond)
     screen.show_assumed(report.assumes, report.verdict)
     for verdict in report.contracts:
         if verdict.divergence is not None:
@@ -118,7 +121,7 @@ def show(report: CheckReport, seconds: float, again: str, of_cases: Mapping[str,
     if report.verdict is Outcome.INCONCLUSIVE:
         for reason in _inconclusive(report):
             screen.line(reason)
-    screen.line(f"{_verdict(report)}: {report.examples} scenarios in {seconds:.1f} s. Again: {again}", "bold")
+    screen.line(f"{_verdict(report)}: {plural(report.examples, 'scenario')} in {seconds:.1f} s. Again: {again}", "bold")
 
 
 def _verdict(report: CheckReport) -> str:
@@ -188,7 +191,10 @@ def _weights(report: CheckReport) -> Iterable[tuple[str, str]]:
 def _main_counts(report: CheckReport) -> str:
     from draftproof.harness.check import WORK
 
-    shown = [f"{name} {report.counts[name]}" for name in (*WORK, "kernel_calls") if name in report.counts]
+    beyond = {name for names in report.uncovered.values() for name in names}
+    # Of a subject that shows no rounds all that it reports is the text of requests, and what it counted.
+    names = (*WORK, "kernel_calls") if "decode_rounds" not in beyond else OF_TEXTS
+    shown = [f"{name} {report.counts[name]}" for name in names if name in report.counts and name not in beyond]
     if report.weights:
         shown.append(f"weights perturbed {sum(report.weights.values())}")
     return f"exercised: {', '.join(shown)}; all {len(report.counts)} counts with --verbose"

@@ -167,8 +167,18 @@ def _real(model: Path, options: Chosen, seed: int, count: int) -> list[Scenario]
     return real_scenarios(model, offered, seed, count)
 
 
-def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool) -> None:
-    """Print a row for each draft: how much of it ran, what its drafts were by the script, and its counts, if asked."""
+def show(drafts: Mapping[str, Mapping[str, int]], *, with_counts: bool, with_rounds: bool = True) -> None:
+    """Print a row for each draft: how much of it ran, what its drafts were by the script, and its counts, if asked.
+
+    Without rounds, of a subject that shows none, it is its scenarios.
+    """
+    if not with_rounds:
+        screen.show(
+            ("draft", "scenarios"),
+            [(name, str(counts["scenarios"])) for name, counts in drafts.items()],
+            right=("scenarios",),
+        )
+        return
     by_script = ("own +/- by script", "forced +/- by script")
     columns = ("draft", "scenarios", "rounds", *by_script, *(["counted"] if with_counts else []))
     rows = []

@@ -14,6 +14,7 @@ from draftproof.properties.values.durations import parse_duration, show_duration
 from draftproof.properties.values.subject_choice import BUILT_IN, SubjectChoice
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command, subject_options
+from draftproof.report.numbers import plural
 
 if TYPE_CHECKING:
     from draftproof.fuzz.campaign.settings import Settings
@@ -166,7 +167,7 @@ def show(report: CampaignReport, again: str) -> None:
 
 def _show_finding(finding: ReportedFinding, options: dict[str, object]) -> None:
     """Print one finding and the commands to work on it."""
-    size = f"{finding.requests} requests, {finding.rounds} rounds"
+    size = f"{plural(finding.requests, 'request')}, {plural(finding.rounds, 'round')}"
     runs = f", {finding.runs} runs" if finding.runs else ""
     screen.line(
         f"\n{finding.outcome} {finding.identity}\n  {finding.said}\n"

@@ -11,6 +11,7 @@ from draftproof.cli import drafts, inputs, screen
 from draftproof.properties.values.drafts import ALGORITHMS, proposing, read_from
 from draftproof.properties.values.verdict import Outcome
 from draftproof.report.commands import command
+from draftproof.report.numbers import plural
 from draftproof.report.text import line
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def judge(
         report = judge_log(logged, str(log), model, of, advance)
     _show(report)
     again = command("judge", log, model=model, draft=draft, draft_model=draft_model, mtp=mtp, max_n=max_n)
-    screen.line(f"{report.verdict}: {report.requests} requests. Again: {again}", "bold")
+    screen.line(f"{report.verdict}: {plural(report.requests, 'request')}. Again: {again}", "bold")
     inputs.finish(json, report, report.verdict)
 
 
@@ -74,11 +75,11 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
     if max_n is not None and name not in proposing("lookup"):
         lookups = ", ".join(proposing("lookup"))
         raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft {lookups}")
+    if name is not None:
+        inputs.choose(name, ALGORITHMS, "--draft")
     options = drafts.chosen(drafts.given([name] if name else None, model, folder, mtp))
     if name is None:
         return None
-    if options.name == "all":
-        raise inputs.InputError(f"invalid --draft all: expected the draft that the log is of, {', '.join(ALGORITHMS)}")
     if options.name in read_from("directory or seed") and folder is None and not mtp:
         raise inputs.InputError(f"invalid --draft {name!r}: expected --draft-model with its checkpoint, or --mtp")
     import msgspec

@@ -123,11 +123,11 @@ def _explanation(result: Result, found: Sequence[Explanation]) -> str:
     if not result.off:
         return _of_counts(possible)
     known = [one for one in possible if one.explains]
-    named = [f"{one.name} ({one.expected:.2f}; {one.explains} rounds)" for one in known if 2 * _of(one) >= result.off]
+    named = [f"{one.name} ({one.expected:.2f}; {_rounds(one)})" for one in known if 2 * _of(one) >= result.off]
     if named:
         return f"explained by: {', '.join(named[:3])}"
     told = "none of the known mistakes explains it"
-    return f"{told}; likeliest: {known[0].name} ({known[0].explains} rounds)" if known else told
+    return f"{told}; likeliest: {known[0].name} ({_rounds(known[0])})" if known else told
 
 
 def _of_counts(possible: Sequence[Explanation]) -> str:
@@ -140,6 +140,10 @@ def _of_counts(possible: Sequence[Explanation]) -> str:
         return told
     best = possible[0]
     return f"{told}; likeliest: {best.name} ({best.expected:.2f}, {chance(best.p or 0.0)})"
+
+
+def _rounds(one: Explanation) -> str:
+    return "1 round" if one.explains == 1 else f"{one.explains} rounds"
 
 
 def _of(one: Explanation) -> int:

@@ -72,6 +72,7 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
         text = path.read_bytes()
     except OSError as error:
         raise InvalidScenarioError(f"{path}: cannot be read: {error.strerror}") from None
+    _require_no_report(path, text)
     script = None
     if b'"scenario"' in text:
         case = decode(text, Case, name=str(path))
@@ -82,6 +83,20 @@ def read_case(path: Path) -> tuple[Scenario, Script | None]:
         return validate(scenario), script
     except InvalidScenarioError as error:
         raise InvalidScenarioError(f"{path}: {error}") from None
+
+
+def _require_no_report(path: Path, text: bytes) -> None:
+    """Raise InvalidScenarioError for the result of a command, which names cases and is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return
+    if isinstance(found, dict) and "verdict" in found:
+        cases = [
+            one["case"] for one in (found, *(found.get("findings") or ())) if isinstance(one, dict) and "case" in one
+        ]
+        expected = f"one that it names, as {cases[0]}" if cases else "a case file, and it names none"
+        raise InvalidScenarioError(f"{path}: this is the report of a command, not a case: expected {expected}")
 
 
 def case_subject(path: Path) -> SubjectChoice:

@@ -13,6 +13,7 @@ import msgspec
 from draftproof.properties.values.round_log import LogError, LoggedRequest, LoggedRound
 
 T = TypeVar("T")
+_LACKING = " (a log without them can be audited: draftproof audit --log)"
 
 
 class LoggedRun(NamedTuple):
@@ -49,7 +50,8 @@ def read_whole(lines: Iterable[bytes], name: str, vocab: int) -> tuple[LoggedRun
             _require_tokens(where, vocab, drafts=round_.drafts or (), emitted=round_.emitted)
             if round_.num_drafts and round_.drafts is None:
                 raise LogError(
-                    f"{where}: invalid num_drafts {round_.num_drafts}: expected drafts, not their number alone"
+                    f"{where}: invalid num_drafts {round_.num_drafts}: expected drafts, not their number"
+                    f" alone{_LACKING}"
                 )
             _require_next(where, round_, requests, rounds)
             rounds[round_.request].append(round_)
@@ -105,7 +107,7 @@ def _require_next(
     if len(round_.emitted) > drafts + 1:
         raise LogError(
             f"{where}: invalid emitted, {len(round_.emitted)} of them: expected at most {drafts + 1}, a"
-            " token more than drafts"
+            f" token more than drafts{_LACKING if round_.drafts is None else ''}"
         )
 
 

@@ -106,7 +106,7 @@ def test_counts_of_one_pass_over_the_prompts_are_asked_for(
     assert report["observed_rounds"] == third["drafts"]
     tokens = third["drafts"] + sum(third["accepted"])
     assert f"the engine counted {third['drafts']} rounds with drafts that emit {tokens} tokens" in report["says"]
-    shown = f"{expected['rounds']} rounds expected after 48 prompts; {third['drafts']} observed"
+    shown = f"{expected['rounds']:,} rounds expected after 48 prompts; {third['drafts']} observed"
     assert shown in capsys.readouterr().out
 
 

@@ -215,6 +215,31 @@ def test_a_scenario_of_any_draft_replays(name: Algorithm, tmp_path, capsys):
     assert "PASS" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("check --examples 0", "invalid --examples '0': "),
+        ("check --examples=some", "invalid --examples 'some': "),
+        ("audit --model M --draft ngram --tokens 1", "invalid --tokens '1': "),
+    ],
+)
+def test_a_number_that_cannot_be_is_told_with_what_was_given(words, told, capsys):
+    assert run(words.split()) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_report_is_no_case(tmp_path, capsys):
+    path = tmp_path / "report.json"
+    for report, told in (
+        ({"verdict": "FAIL", "findings": [{"scenario": 3, "case": "a.json"}]}, "expected one that it names, as a.json"),
+        ({"verdict": "FAIL", "case": "b.json", "first": None}, "expected one that it names, as b.json"),
+        ({"verdict": "PASS", "findings": []}, "expected a case file, and it names none"),
+    ):
+        path.write_text(json.dumps(report))
+        said = error_of(capsys, "replay", str(path))
+        assert f"{path}: this is the report of a command, not a case: {told}" in said
+
+
 def test_a_failing_check_leaves_a_case_that_replays(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(inputs, "engine", lambda _device: Altered(one_ahead))

@@ -259,7 +259,7 @@ def test_lines_that_are_no_json(tmp_path: Path, llama: Path, capsys: pytest.Capt
     ("options", "told"),
     [
         (["--draft", "eagle"], "expected --draft-model with its checkpoint, or --mtp"),
-        (["--draft", "all"], "expected the draft that the log is of"),
+        (["--draft", "all"], "invalid --draft 'all': expected eagle, mtp, dflash, ngram, standalone, eagle3"),
         (["--max-n", "2"], "expected only together with --draft ngram"),
         (["--draft-model", "."], "expected only together with --draft"),
         (["--draft", "mtp"], "target and draft do not fit"),

@@ -204,7 +204,13 @@ def test_on_the_command_line(checkpoint, tmp_path, monkeypatch, capsys):
     assert f"Before anything else see whether {server.url} serves" in capsys.readouterr().out
     with serving(checkpoint) as server:
         assert run(["check", *options, "--url", server.url]) == 0
-    assert "Before anything else" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Before anything else" not in out
+    # What no text can show is no zero of its own.
+    exercised = next(line for line in out.splitlines() if line.startswith("exercised: requests "))
+    assert ", tokens_emitted " in exercised
+    assert "drafts_accepted" not in exercised
+    assert "own +/- by script" not in out
     assert f"with python {platform.python_version()}\n" in out
     assert run(["check", *options, "--url", url]) == 2
     assert f"invalid --url '{url}': expected a server that answers there" in capsys.readouterr().err

@@ -117,4 +117,5 @@ def check_head_fits(head: LlamaConfig, made_up: LlamaConfig, source: str) -> Non
     for field in ("architectures", "num_hidden_layers", "hidden_size", "vocab_size"):
         expected = getattr(made_up, field)
         if getattr(head, field) != expected:
-            raise head.invalid(source, field, f"{expected!r} for an EAGLE head of this target")
+            told = list(expected) if isinstance(expected, tuple) else expected
+            raise head.invalid(source, field, f"{told!r} for an EAGLE head of this target")

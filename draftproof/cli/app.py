@@ -102,7 +102,7 @@ def run(arguments: list[str] | None = None) -> int:
 def _say_usage(error: Any, given: list[str]) -> int:
     """Print a usage error with what was expected, and where to read more; a command without its own the help."""
     message = error.format_message().rstrip(".")
-    options = getattr(getattr(error, "param", None), "opts", ())
+    options: list[str] = getattr(getattr(error, "param", None), "opts", [])
     words = [part for word in given for part in word.split("=", 1)]
     value = next((after for one, after in itertools.pairwise(words) if one in options), None)
     if message.startswith("Invalid value for ") and value is not None:

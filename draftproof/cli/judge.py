@@ -75,12 +75,11 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
     if max_n is not None and name not in proposing("lookup"):
         lookups = ", ".join(proposing("lookup"))
         raise inputs.InputError(f"invalid --max-n {max_n}: expected only together with --draft {lookups}")
-    if name is not None:
-        inputs.choose(name, ALGORITHMS, "--draft")
+    of = None if name is None else inputs.choose(name, ALGORITHMS, "--draft")
     options = drafts.chosen(drafts.given([name] if name else None, model, folder, mtp))
-    if name is None:
+    if of is None:
         return None
-    if options.name in read_from("directory or seed") and folder is None and not mtp:
+    if of in read_from("directory or seed") and folder is None and not mtp:
         raise inputs.InputError(f"invalid --draft {name!r}: expected --draft-model with its checkpoint, or --mtp")
     import msgspec
 
@@ -88,7 +87,7 @@ def _draft(name: str | None, model: Path, folder: Path | None, mtp: bool, max_n:
     from draftproof.properties.values.drafts import Ngram
 
     try:
-        found = one_draft(model, options.name, folder, 0, built_in=mtp)
+        found = one_draft(model, of, folder, 0, built_in=mtp)
     except (ValueError, OSError) as error:
         named = " ".join(f"{option} {path}" for option, path in options.folders.items())
         raise inputs.InputError(f"{named}: target and draft do not fit: {error}") from None

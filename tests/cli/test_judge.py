@@ -230,6 +230,10 @@ def put(field: str, value: object, at: int = 2) -> Change:
         (put("max_tokens", 0, 0), "line 1: invalid max_tokens 0: expected `int` >= 1, of a request"),
         (lambda rows: rows[0].pop("max_tokens"), "line 1: invalid line: expected max_tokens"),
         (lambda rows: rows[2].update(drafts=None, num_drafts=2), "line 3: invalid num_drafts 2: expected drafts"),
+        (
+            lambda rows: rows[2].update(drafts=None, emitted=[1, 1]),
+            "expected at most 1, a token more than drafts (a log without them can be audited: draftproof audit --log)",
+        ),
         (put("stop", [60], 0), "line 1: invalid stop 60: expected token ids 0 .. 52 of the model"),
         (lambda rows: rows.clear(), "expected at least one request, as a line with its prompt"),
         (lambda rows: rows.insert(1, rows[0]), "line 2: invalid request 10: expected a number of its own"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from draftproof.errors import DraftproofError
 from draftproof.harness.kernel_runs import divergence
+from draftproof.harness.signals import exits_noticed
 from draftproof.properties.kernels import scratch
 from draftproof.properties.kernels.adapted import adapted, calls_of, free_elements, verify
 from draftproof.properties.kernels.case import KernelCase
@@ -57,10 +58,12 @@ def found(name: str, op: str | None = None) -> tuple[KernelBinding, ...]:
 def _imported(name: str, module: str) -> ModuleType:
     full = f"draftproof.subjects.kernels.{module}" if module in BUILT_IN else module
     try:
-        return importlib.import_module(full)
-    except DraftproofError:
+        with exits_noticed():
+            return importlib.import_module(full)
+    except (KeyboardInterrupt, DraftproofError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # sys.exit(0) is no way to end in green, nor is os._exit(0).
         expected = f"MODULE:NAME with a module that can be imported, or {', '.join(BUILT_IN)}"
         raise BindingError(f"invalid --impl {name!r}: expected {expected}: {type(error).__name__}: {error}") from error
 

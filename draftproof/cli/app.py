@@ -36,8 +36,8 @@ from draftproof.errors import DraftproofError
 from draftproof.process import CRASHED, leave, run_apart
 
 USAGE = 2
-APART = (["check"], ["replay"], ["audit"])
-"""Commands whose subject runs in their own process; the others have workers."""
+APART = (["check"], ["replay"], ["audit"], ["kernels"], ["doctor"])
+"""Commands in whose own process somebody's module runs; the others have workers, and only ask a subject what it is."""
 app = typer.Typer(
     name="draftproof",
     help="Find the bugs that speculative decoding hides: run an optimized engine and a slow reference in lockstep.",
@@ -81,10 +81,10 @@ def run(arguments: list[str] | None = None) -> int:
     subjects.forget()
     try:
         exited = app(args=arguments, prog_name="draftproof", standalone_mode=False)
-        if exited is not None and subjects.is_made():
-            print("CRASH: the subject ended the command before there was a verdict", file=sys.stderr)
-            return CRASHED
-        return exited or 0
+        return _say_ended() if exited is not None and subjects.is_made() else exited or 0
+    except SystemExit:
+        # No command of ours raises it.
+        return _say_ended()
     except inputs.Ended as end:
         return end.code
     except DraftproofError as error:
@@ -97,6 +97,11 @@ def run(arguments: list[str] | None = None) -> int:
             return _say_usage(error, sys.argv[1:] if arguments is None else arguments)
         traceback.print_exc()
         return _say(f"draftproof itself failed: {type(error).__name__}: {error}")
+
+
+def _say_ended() -> int:
+    print("CRASH: the subject ended the command before there was a verdict", file=sys.stderr)
+    return CRASHED
 
 
 def _say_usage(error: Any, given: list[str]) -> int:

@@ -250,12 +250,13 @@ def limits_of(under_test: UnderTest) -> tuple[Limits, str]:
 
     Another than the engine is made for this, and closed.
     """
+    from draftproof.harness.signals import exits_noticed
     from draftproof.harness.subject_report import versions_of
     from draftproof.report.text import show_versions
 
     if under_test.choice == BUILT_IN:
         return NO_LIMITS, ""
-    with contextlib.closing(under_test.made()) as subject:
+    with exits_noticed(), contextlib.closing(under_test.made()) as subject:
         return subject.limits, f"{subject.name} with {show_versions(versions_of(subject))}"
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -134,6 +136,23 @@ def test_a_kernel_whose_module_cannot_be_imported_says_nothing(own, tmp_path):
     code, kernel = checked(tmp_path, "--impl", f"{own}:nowhere")
     assert (code, kernel["verdict"]) == (125, "INCONCLUSIVE")
     assert kernel["reason"].startswith("no_module_of_this_name cannot be imported: ModuleNotFoundError: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "code", "said"),
+    [
+        ("check", "sys.exit(0)", 2, "error: invalid --impl 'leaving': expected MODULE:NAME with a module that can be"),
+        ("faults", "os._exit(0)", 2, "SystemExit: os._exit(0)"),
+        ("check", "ctypes.CDLL(None)._exit(0)", 3, "CRASH: the process of the command ended (exit 0) before"),
+    ],
+)
+def test_a_module_that_leaves_when_it_is_imported_ends_no_command_in_green(command, line, code, said, tmp_path):
+    (tmp_path / "leaving.py").write_text(f"import ctypes, os, sys\n{line}\n")
+    words = ["kernels", command, "--impl", "leaving"]
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from draftproof.cli import main; main({words})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
 
 
 WRONG = {

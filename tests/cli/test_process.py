@@ -142,6 +142,21 @@ def test_a_subject_that_leaves_in_green_ends_no_command_so(at: str, case: Path, 
     assert run(["check", "--help"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "by"), [("doctor", "exit"), ("fuzz", "_exit"), ("shrink", "exit"), ("bisect parts", "_exit")]
+)
+def test_a_subject_that_leaves_when_it_is_asked_what_it_can_run_is_a_crash(
+    command: str, by: str, case: Path, tmp_path: Path
+):
+    where = {"doctor": [], "fuzz": ["--time", "9s", "--run", str(tmp_path / "run")]}.get(command, [str(case)])
+    done = ended(
+        "from draftproof.cli import main\n"
+        f"main({[*command.split(), *where, '--subject', f'{SUBJECTS}:Unlimited', '--set', f'by={by}']})"
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("CRASH: ")
+
+
 def test_limits_that_change_are_refused(capsys: pytest.CaptureFixture[str]):
     options = ["--contract", "output.lossless", "--subject", f"{SUBJECTS}:Wavering"]
     assert run(["check", "--examples", "1", "--draft", "eagle", *options]) == 2

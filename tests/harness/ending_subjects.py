@@ -47,6 +47,17 @@ class EndingLater(ReferenceSubject):
         raise IndexError("page 9 is out of range")
 
 
+class Unlimited(ReferenceSubject):
+    """Would end the process in green, `by` some function of its name, when it is asked what it can run."""
+
+    def __init__(self, by: str) -> None:
+        self._by = by
+
+    @property
+    def limits(self) -> NoReturn:  # type: ignore[override]
+        {"exit": sys.exit, "_exit": os._exit}[self._by](0)
+
+
 class Leaving(ReferenceSubject):
     """Would end the command in green when it is asked `at` anything but to run."""
 

@@ -19,7 +19,7 @@ from draftproof.harness.workers.messages import Order, SubjectSpec
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import counts, total
-from draftproof.properties.coverage.shown import unseen
+from draftproof.properties.coverage.shown import OF_DRAFTS, Unseen, unseen
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.fit import UnfitError, fit, fit_generated
 from draftproof.properties.judge import Judgement, summarise
@@ -137,9 +137,10 @@ class Check:
     ) -> Checked:
         """Hold a subject to every contract, or to the named ones, on the profile's scenarios, or on given ones.
 
-        Raises ContractError with a case file for each kind of failure; and where no contract could be judged at all,
-        or, if `strict`, any of them could not be judged for lack of what it needs. Raises UnfitError or CheckpointError
-        for scenarios that the subject, or this machine, cannot run.
+        Raises ContractError with a case file for each kind of failure; AssertionError where no contract could be judged
+        at all, where the subject did not show every scenario, or no draft, or, if `strict`, where any contract could
+        not be judged for lack of what it needs. Raises UnfitError or CheckpointError for scenarios that the subject, or
+        this machine, cannot run.
         """
         __tracebackhide__ = True
         held = subject if subject is not None else self.subject()
@@ -157,13 +158,17 @@ class Check:
             raise type(error)(told) from None
         ran = len(judged) + len(found)
         self.record((SCENARIOS, ran))
-        checked = Checked(ran, (*_not_seen(judged, counted), *summarise(judged, counted, wanted)))
+        not_seen = _not_seen(judged, counted)
+        checked = Checked(ran, (*_runs(not_seen, counted), *summarise(judged, counted, wanted)))
         self.record((JUDGED, " ".join(checked.of(Outcome.PASS))))
         # Where no scenario passed, failures say why nothing was judged.
         self.record((LACKING, " ".join(checked.of(Outcome.INCONCLUSIVE)) if judged or not found else ""))
         if found:
             raise ContractError(tuple({one.identity.text: one for one in reversed(found)}.values())[::-1][:MOST_CASES])
-        _conclusive(checked, held, strict, shared=self.share[1] > 1 and scenarios is None)
+        shared = self.share[1] > 1 and scenarios is None
+        # Whether a draft was seen is asked of whole checks, not of a share of one.
+        demanded = _not_seen(judged, counted, frozenset()) if shared else not_seen
+        _conclusive(checked, held, demanded, strict, shared=shared)
         return checked
 
     def _run(
@@ -202,13 +207,21 @@ class Check:
         return found._replace(replay=again) if self.test else found
 
 
-def _not_seen(judged: Sequence[Judgement], counted: Sequence[Mapping[str, int]]) -> tuple[Verdict, ...]:
-    """Return the verdict that what was not seen forbids a pass, if it does (S-SUBJECT-5, S-SUBJECT-6)."""
-    channels, seen = frozenset().union(*(one.channels for one in judged)), total(counted)
-    missing = unseen(seen, channels).missing
-    if not missing:
+def _not_seen(
+    judged: Sequence[Judgement], counted: Sequence[Mapping[str, int]], of_drafts: frozenset[str] = OF_DRAFTS
+) -> Unseen:
+    """Return what was not seen, of drafts on these channels, that forbids a pass (S-SUBJECT-5, S-SUBJECT-6)."""
+    channels = frozenset().union(*(one.channels for one in judged)) & of_drafts
+    silent = [number for number, one in enumerate(counted) if not one.get("scenarios_shown")]
+    return unseen(total(counted), channels, silent)
+
+
+def _runs(not_seen: Unseen, counted: Sequence[Mapping[str, int]]) -> tuple[Verdict, ...]:
+    """Return the verdict that what was not seen forbids a pass, if it does."""
+    if not not_seen.missing:
         return ()
-    return (Verdict(name=RUNS, verdict=Outcome.INCONCLUSIVE, scenarios=seen["scenarios_shown"], missing=missing),)
+    shown = total(counted)["scenarios_shown"]
+    return (Verdict(name=RUNS, verdict=Outcome.INCONCLUSIVE, scenarios=shown, missing=not_seen.missing),)
 
 
 def hold(subject: Subject, scenario: Scenario, *, device: str = "cpu", cases: Path = CASES) -> None:
@@ -271,7 +284,7 @@ def _kept(found: Failure, scenario: Scenario, cases: Path, choice: SubjectChoice
     return found._replace(case=str(path.resolve().relative_to(Path.cwd()) if inside else path))
 
 
-def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: bool) -> None:
+def _conclusive(checked: Checked, subject: Subject, not_seen: Unseen, strict: bool, *, shared: bool) -> None:
     """Raise AssertionError where a pass would prove nothing. One share of several may have no scenarios."""
     __tracebackhide__ = True
     if not checked.scenarios:
@@ -280,6 +293,8 @@ def _conclusive(checked: Checked, subject: Subject, strict: bool, *, shared: boo
         raise AssertionError(f"INCONCLUSIVE: {subject.name} was given no scenarios: expected at least one")
     if not any(one.scenarios for one in checked.contracts):
         raise AssertionError(f"INCONCLUSIVE: {subject.name} reports nothing that any contract could judge")
+    if not_seen.missing:
+        raise AssertionError(f"INCONCLUSIVE: {subject.name}: {'; '.join(not_seen.told)}")
     lacking = [f"{one.name} ({', '.join(one.missing)})" for one in checked.contracts if one.missing]
     if strict and lacking:
         raise AssertionError(f"INCONCLUSIVE: not enough was exercised to judge {'; '.join(lacking)}")

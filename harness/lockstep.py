@@ -23,7 +23,7 @@ from draftproof.properties.values.trace import Key, MalformedTraceError, Observa
 from draftproof.properties.values.valuetypes import malformed
 from draftproof.properties.variants import varied as varied_scenario
 from draftproof.reference.control import observations
-from draftproof.reference.follow import drafts_given, drafts_verified
+from draftproof.reference.follow import drafts_given, drafts_verified, parents_verified
 from draftproof.reference.memo import Memo
 from draftproof.reference.rounding import with_rounded
 from draftproof.reference.run import run
@@ -81,22 +81,27 @@ def resolved(
     """
     scenario, memo, rows = known.scenario, known.memo or Memo(), rows or ran
     verified, again, finish = drafts_verified(scenario, ran, limits), ObservedSchedule(rows).resumed, limits.finish
-    if not scenario.dynamic and not again and not followed and _is_as_solved(known.trace, verified):
+    parents = parents_verified(scenario, ran)
+    solved_so = _is_as_solved(known.trace, "round.drafts", verified)
+    solved_so = solved_so and _is_as_solved(known.trace, "round.parents", parents)
+    if not scenario.dynamic and not again and not followed and solved_so:
         return known if finish == "cut" else _traced(scenario, known.script, memo, finish)
     chooses = limits.steering == "none"
+    given = drafts_given(scenario, rows)
     script = resolve(
-        scenario, known.script, drafts_given(scenario, rows), memo, verified, again, chooses=chooses, followed=followed
+        scenario, known.script, given, memo, verified, again, chooses=chooses, followed=followed, parents=parents
     )
     done = _traced(scenario, script, memo, finish)
     control = tuple(_control(scenario, rows, script))
     return replace(done, trace=_with(done.trace, control), varied=_with(done.varied, control))
 
 
-def _is_as_solved(reference: Trace | None, verified: Mapping[Place, TokenIds]) -> bool:
+def _is_as_solved(reference: Trace | None, channel: str, verified: Mapping[Place, TokenIds]) -> bool:
     """Return whether a subject verified what the reference expected of it."""
-    assert reference is not None
-    expected = reference.typed("round.drafts", TokenIds)
-    return all(expected.get(Key(*place), ()) == tokens for place, tokens in verified.items())
+    if reference is None:
+        return False
+    expected = reference.typed(channel, tuple)
+    return all(expected.get(Key(*place), ()) == rows for place, rows in verified.items())
 
 
 def _control(scenario: Scenario, ran: Trace, script: Script) -> Iterator[Observation]:
@@ -162,7 +167,8 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     changed = varied_scenario(scenario)
     other = _run(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
     forked = other.texts != base.texts
-    if forked or drafts_verified(scenario, other, limits) != drafts_verified(scenario, base, limits):
+    rounds = [(drafts_verified(scenario, one, limits), parents_verified(scenario, one)) for one in (base, other)]
+    if forked or rounds[0] != rounds[1]:
         gaps = token_gaps(changed, solution.script, other.texts) if forked else gaps
         followed = _followed(changed, other, gaps)
         known = resolved(solution, other, limits, rows=None if forked and followed else base, followed=followed)

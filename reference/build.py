@@ -8,6 +8,7 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.reference.drafts.base import ReferenceDraft
+from draftproof.reference.drafts.eagle_tree import ReferenceEagleTree
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import Parts, ReferenceProbeTarget
 from draftproof.reference.protocols import ReferenceTarget
@@ -24,7 +25,10 @@ def build(
     if isinstance(model, ProbeModel):
         module = import_module(f"draftproof.reference.drafts.{algorithm(draft)}")
         parts = Parts.of(model, of_target, model) if of_target else None
-        return ReferenceProbeTarget(model, memo, parts), module.probe(draft, model, memo, of_draft)
+        own = module.probe(draft, model, memo, of_draft)
+        if scenario.tree:
+            own = ReferenceEagleTree(own.head, scenario.tree)
+        return ReferenceProbeTarget(model, memo, parts), own
     from draftproof.reference.checkpoints import load  # probes need no torch
 
     return load(model, draft, memo)

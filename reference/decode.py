@@ -92,16 +92,26 @@ def draw(logits: np.ndarray, draft: int | None, position: int, sampling: Samplin
 
 
 class Verification(NamedTuple):
-    """Rows 0 .. K of one round: `whole` is the pass over t_0 .. t_n, d_1 .. d_K, `choices` are y_0 .. y_K."""
+    """The rows of one round: `whole` is the pass over t_0 .. t_n and at least the drafts that are accepted.
+
+    Of each row: its choice, `hidden` [rows, L] and its position. `index` are the rows that are accepted, row 0 first.
+    """
 
     whole: Pass
     choices: tuple[Choice, ...]
-    correct_len: int
+    hidden: np.ndarray
+    positions: tuple[int, ...]
+    index: tuple[int, ...]
+
+    @property
+    def correct_len(self) -> int:
+        """How many drafts are accepted."""
+        return len(self.index) - 1
 
     @property
     def emitted(self) -> tuple[int, ...]:
-        """y_0 .. y_a: the accepted drafts and the bonus, before any limit cuts them."""
-        return tuple(choice.token for choice in self.choices[: self.correct_len + 1])
+        """The choices of the accepted rows, which are the accepted drafts and the bonus, before any limit cuts them."""
+        return tuple(self.choices[row].token for row in self.index)
 
 
 def verify(
@@ -111,10 +121,15 @@ def verify(
     followed: tuple[int, ...] = (),
     sampling: Sampling | None = None,
 ) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K; the others as in `choices_along`."""
-    whole = target.forward(tokens + drafts)
-    choices = choices_along(whole.logits[len(tokens) - 1 :], tokens + drafts, followed, sampling)
-    return Verification(whole, choices, accept(drafts, tuple(choice.token for choice in choices)))
+    """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K of a chain; the others as in `choices_along`.
+
+    `whole` is the pass over all of them, and row i is at position n + i.
+    """
+    whole, n = target.forward(tokens + drafts), len(tokens) - 1
+    choices = choices_along(whole.logits[n:], tokens + drafts, followed, sampling)
+    correct_len = accept(drafts, tuple(choice.token for choice in choices))
+    positions = tuple(range(n, n + len(drafts) + 1))
+    return Verification(whole, choices, whole.hidden[n:], positions, tuple(range(correct_len + 1)))
 
 
 def likeliest(

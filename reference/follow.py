@@ -25,6 +25,11 @@ def drafts_verified(scenario: Scenario, trace: Trace, limits: Limits = NO_LIMITS
     return {place: tokens for place, tokens in seen.items() if place[1] >= first}
 
 
+def parents_verified(scenario: Scenario, trace: Trace) -> dict[Place, TokenIds]:
+    """Return the parents of the drafts of every round of a tree, as a subject says that it verified them."""
+    return {key[:2]: rows for key, rows in trace.typed("round.parents", tuple).items()} if scenario.tree else {}
+
+
 def drafts_given(scenario: Scenario, trace: Trace) -> dict[Place, int]:
     """Return K of the rounds of a dynamic scenario: by the rows of its batches, or else by its drafts."""
     if not scenario.dynamic:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from draftproof.properties.values.drafts import KINDS, kind_of
+from draftproof.properties.values.drafts import KINDS, OF_TREES, tapped
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
@@ -21,6 +21,7 @@ from draftproof.reference.drafts.base import ReferenceDraft, Said, propose, said
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.solve import resolve, solve
+from draftproof.reference.trees import verify_tree
 
 _ALWAYS = frozenset(
     {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
@@ -32,8 +33,9 @@ _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
 _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
-_UNSEEN = frozenset({"draft.step.slots", "draft.block.slots", "extend.slots", "draft.discarded", "extend.discarded"})
-_DRAFTS = frozenset().union(*(kind.tapped for kind in KINDS)) - _UNSEEN
+_UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
+_UNSEEN |= {"draft.discarded", "extend.discarded"}
+_DRAFTS = frozenset().union(OF_TREES, *(kind.tapped for kind in KINDS)) - _UNSEEN
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Out = Callable[[Observation], None]
@@ -43,7 +45,7 @@ CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 def channels(scenario: Scenario, layer_types: tuple[LayerType, ...]) -> frozenset[str]:
     """What a trace of the scenario declares: what its draft tells of itself, and states for a model that has them, in
     the form its commit gives them."""
-    always = _ALWAYS | (kind_of(scenario.draft).tapped - _UNSEEN)
+    always = _ALWAYS | (tapped(scenario.draft, scenario.tree is not None) - _UNSEEN)
     if "linear_attention" not in layer_types:
         return always
     form = _SNAPSHOT if scenario.states.commit == "snapshot" else _REPLAY
@@ -56,7 +58,7 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Fi
     Raises ValueError for a script that `resolve` lacks.
     """
     memo = memo or Memo()
-    return trace(scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo))
+    return trace(scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo, scenario.tree is not None))
 
 
 def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
@@ -111,19 +113,23 @@ class Span(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What a request runs on, how states are committed, what the last round commits, and what the models remember."""
+    """What a request runs on, how states are committed, what the last round commits, and what the models remember.
+
+    `is_tree`: drafts are trees.
+    """
 
     target: ReferenceTarget
     draft: ReferenceDraft
     states: States
     finish: Finish
     memo: Memo
+    is_tree: bool = False
 
 
 class _RequestTrace:
     def __init__(self, index: int, request: Request, limits: RequestLimits, models: Models, out: Out) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
-        self._target, self._draft, self._states, self._finish, self._memo = models
+        self._target, self._draft, self._states, self._finish, self._memo, self._tree = models
         self.gaps: list[float] = []
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         self.near = Near()
@@ -170,8 +176,14 @@ class _RequestTrace:
         """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
         tokens = self._request.prompt + emitted
         drafts = self._drafts(number, round_, tokens)
-        verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
-        self._verified(number, tokens, drafts, verified)
+        if self._tree:
+            self._say("round.parents", number, round_.parents)
+            for row, parent in enumerate(round_.parents, start=1):
+                self._say("verify.parents", number, parent, row=row)
+            verified = verify_tree(self._target, tokens, drafts, round_.parents)
+        else:
+            verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
+        self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
         ended = self._limits.ended(emitted + new)
@@ -193,16 +205,15 @@ class _RequestTrace:
         self._say("round.drafts", number, drafts)
         return drafts
 
-    def _verified(self, number: int, tokens: tuple[int, ...], drafts: tuple[int, ...], verified: Verification) -> None:
-        n, a = len(tokens) - 1, verified.correct_len
-        for row, (token, choice) in enumerate(zip((tokens[-1], *drafts), verified.choices, strict=True)):
+    def _verified(self, number: int, ids: tuple[int, ...], verified: Verification) -> None:
+        for row, (token, choice) in enumerate(zip(ids, verified.choices, strict=True)):
             self._say("verify.ids", number, token, row=row)
-            self._say("verify.positions", number, n + row, row=row)
-            self._say("verify.hidden", number, vector(verified.whole.hidden[n + row]), row=row)
+            self._say("verify.positions", number, verified.positions[row], row=row)
+            self._say("verify.hidden", number, vector(verified.hidden[row]), row=row)
             self._report(number, (said_choice("verify.choice", choice, row=row),))
-        self._say("accept.correct_len", number, a)
-        self._say("accept.index", number, tuple(range(a + 1)))
-        self._say("accept.bonus", number, verified.choices[a].token)
+        self._say("accept.correct_len", number, verified.correct_len)
+        self._say("accept.index", number, verified.index)
+        self._say("accept.bonus", number, verified.emitted[-1])
 
     def _commit(self, number: int, whole: Pass, positions: Iterable[int]) -> None:
         positions = tuple(positions)

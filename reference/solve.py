@@ -8,32 +8,21 @@ verified (docs/semantics.md, S-FOLLOW).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 from types import MappingProxyType
 
 import msgspec
 
-from draftproof.properties.values.drafts import is_free
 from draftproof.properties.values.limits import FirstDrafts
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import (
-    Checkpoint,
-    Request,
-    RoundPlan,
-    Scenario,
-    Wrong,
-    drafts_allowed,
-    round_plan,
-)
-from draftproof.properties.values.script import RequestScript, RoundScript, Script, forced
+from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.properties.values.script import Script
 from draftproof.reference.build import build
-from draftproof.reference.choose import best
-from draftproof.reference.decode import Greedy, RequestLimits, likeliest, verify
-from draftproof.reference.drafts.base import ReferenceDraft, propose
+from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
 from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.request_solver import RequestSolver
+from draftproof.reference.tree_solver import TreeSolver
 
-Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 Place = tuple[int, int]
 """A request, and its own round."""
 NOTHING: Mapping[Place, TokenIds] = MappingProxyType({})
@@ -43,7 +32,7 @@ UNCHANGED: Mapping[int, TokenIds] = MappingProxyType({})
 def solve(scenario: Scenario, memo: Memo | None = None, first: FirstDrafts = "own round") -> Script:
     """A function of the scenario, and of where a subject verifies its first drafts: the same give the same script."""
     target, draft = build(scenario, memo or Memo())
-    requests = [_RequestSolver(scenario, request, target, draft) for request in scenario.requests]
+    requests = [_solver(scenario, request, target, draft) for request in scenario.requests]
     if scenario.dynamic:
         return Script(requests=tuple(one.chained(()) for one in requests))
     return Script(requests=tuple(one.solve(first) for one in requests))
@@ -59,14 +48,15 @@ def resolve(
     *,
     chooses: bool = False,
     followed: Mapping[int, TokenIds] = UNCHANGED,
+    parents: Mapping[Place, TokenIds] = NOTHING,
 ) -> Script:
     """The script with its rounds as a subject ran them, by (request, round) (S-FOLLOW-1).
 
     `drafts` is the K that it gave to a round of a dynamic scenario: it is kept within what plan and limits allow, and
     what the draft finds, and a round that `drafts` lacks gets all of that. Rounds that are `resumed` have none.
     One that `chooses` how many drafts it verifies has as many in every round as it did (S-FOLLOW-7).
-    `verified` are the drafts that it verified; without them it verified what was forced, or else what the draft
-    proposes by its definition. `followed` are texts, by request, that go another right way (S-FOLLOW-8). A script of a
+    `verified` are the drafts that it verified, `parents` those of a tree; without them it verified what was forced, or
+    else what the draft proposes by its definition. `followed` are texts, by request, that go another right way (S-FOLLOW-8). A script of a
     scenario that is not dynamic stays as it is without these.
     """
     if not scenario.dynamic and not verified and not resumed and not followed:
@@ -80,154 +70,19 @@ def resolve(
         seen = {round_: tokens for (of, round_), tokens in verified.items() if of == index}
         chosen = {round_: count for (of, round_), count in own.items() if of == index}
         solved = msgspec.structs.replace(solved, followed=followed.get(index, ()))
-        requests.append(_RequestSolver(scenario, request, target, draft).resolve(solved, given, seen, chosen))
+        rows = {round_: of_round for (of, round_), of_round in parents.items() if of == index}
+        requests.append(_solver(scenario, request, target, draft, rows).resolve(solved, given, seen, chosen))
     return Script(requests=tuple(requests))
 
 
-class _RequestSolver:
-    """One request on its own; no other request can change its tokens."""
-
-    def __init__(self, scenario: Scenario, request: Request, target: ReferenceTarget, draft: ReferenceDraft) -> None:
-        self._scenario, self._request, self._target, self._draft = scenario, request, target, draft
-        self._truth = Greedy(target, request.prompt)
-        self._misled: dict[tuple[int, int], int] = {}
-        self._followed: TokenIds = ()
-        stop = {*request.stops, *((self._truth.token(request.stop_at),) if request.stop_at >= 0 else ())}
-        self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
-
-    def solve(self, first: FirstDrafts) -> RequestScript:
-        emitted: tuple[int, ...] = (self._first_token(),)
-        rounds: list[RoundScript] = []
-        while not self._limits.ended(emitted):
-            plan, count = round_plan(self._request, len(rounds) + 1), self._allowed(len(rounds) + 1, len(emitted))
-            rounds.append(self._round(emitted, count, self._asked(emitted, count, plan)))
-            emitted += rounds[-1].emitted
-        if self._request.sampling is None and (first == "with prompt" or self._is_open()):
-            return self.chained(tuple(rounds))
-        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=tuple(rounds))
-
-    def _first_token(self) -> int:
-        """What the prompt's round emits."""
-        if self._request.sampling is None:
-            return self._truth.token(0)
-        return verify(self._target, self._request.prompt, (), sampling=self._request.sampling).emitted[0]
-
-    def _asked(self, emitted: TokenIds, count: int, plan: RoundPlan) -> TokenIds | None:
-        """What a plan forces after these tokens, if anything."""
-        if self._request.sampling is None or plan.num_correct < 0:
-            return self._chain(len(emitted), count, plan)
-        tokens = self._request.prompt + emitted
-        for place in range(count):
-            right, wrong = likeliest(self._target, tokens, self._request.sampling, partial(self._kinds, plan.wrong))
-            tokens += (wrong if place == plan.num_correct else right,)
-        return tokens[len(tokens) - count :] if count else ()
-
-    def _is_open(self) -> bool:
-        """Whether a proposal that is not forced, or a tie of a real model, can move what is forced after it."""
-        forces = {plan.num_correct >= 0 for plan in self._request.rounds if plan.num_drafts}
-        return forces == {True, False} or (True in forces and isinstance(self._scenario.model, Checkpoint))
-
-    def chained(self, rounds: tuple[RoundScript, ...]) -> RequestScript:
-        """With the chain of `steps` drafts for every number of emitted tokens and every plan."""
-        emitted: tuple[int, ...] = (self._truth.token(0),)
-        while not self._limits.ended(emitted):
-            emitted += (self._truth.token(len(emitted)),)
-        steps, plans = self._scenario.steps, self._request.rounds
-        chains: Chains = tuple(
-            tuple(self._chain(done, steps, plan) for plan in plans) for done in range(1, len(emitted))
-        )
-        return RequestScript(tokens=emitted, stop=self._limits.stop, rounds=rounds, chains=chains)
-
-    def resolve(
-        self,
-        solved: RequestScript,
-        drafts: Mapping[int, int],
-        verified: Mapping[int, TokenIds],
-        chosen: Mapping[int, int],
-    ) -> RequestScript:
-        """The same with its rounds: `drafts`, what was `verified`, and numbers of drafts that were `chosen`."""
-        self._followed = self._request.prompt + solved.followed
-        first = self._first(verified.get(0, ()))
-        emitted, rounds = first.emitted if first else (solved.followed or solved.tokens)[:1], list[RoundScript]()
-        while not self._limits.ended(emitted):
-            number = len(rounds) + 1
-            allowed = self._allowed(number, len(emitted))
-            count = chosen.get(number, max(0, min(drafts.get(number, allowed), allowed)))
-            chain = forced(solved, number, len(emitted), count)
-            rounds.append(self._round(emitted, count, None if chain is None else chain[:count], verified.get(number)))
-            emitted += rounds[-1].emitted
-        return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first)
-
-    def _first(self, verified: TokenIds) -> RoundScript | None:
-        """Round 0 of a subject that verified drafts with the prompt, whose last token is the pending one then.
-
-        How many these are is up to it, within the limits (S-FOLLOW-6).
-        """
-        request, limits = self._request, self._limits
-        context = len(request.prompt) - 1
-        allowed = drafts_allowed(
-            self._scenario.steps, context=context, max_len=limits.max_len, budget_left=request.budget
-        )
-        count = min(len(verified), allowed)
-        return self._round((), count, None, verified) if verified and is_free(self._scenario.draft) else None
-
-    def _allowed(self, number: int, emitted: int) -> int:
-        """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
-        request, max_len = self._request, self._limits.max_len
-        context, wanted = len(request.prompt) + emitted - 1, round_plan(request, number).num_drafts
-        return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
-
-    def _round(
-        self, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
-    ) -> RoundScript:
-        tokens = self._request.prompt + emitted
-        asked = self._own(tokens, count) if chain is None else chain
-        drafts = asked if reported is None or not self._can_run(tokens, reported) else reported
-        verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
-        return RoundScript(
-            context=len(tokens) - 1,
-            drafts=len(asked),
-            forced=chain,
-            correct_len=verified.correct_len,
-            emitted=self._limits.cut(emitted, verified.emitted),
-            verified=None if drafts == asked else drafts,
-        )
-
-    def _can_run(self, tokens: TokenIds, drafts: TokenIds) -> bool:
-        """Whether the target has a row for each of these drafts: known tokens, within the longest sequence."""
-        fits = len(tokens) + len(drafts) <= self._limits.max_len
-        return fits and all(0 <= token < self._scenario.model.vocab for token in drafts)
-
-    def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
-        return propose(self._draft, self._target, tokens, count).tokens
-
-    def _chain(self, emitted: int, count: int, plan: RoundPlan) -> tuple[int, ...] | None:
-        """`count` drafts after `emitted` tokens of which those that are to be right are accepted and no more, though
-        one behind them matches; None if nothing is forced. A chain of fewer drafts is the beginning of a longer one."""
-        right = plan.num_correct
-        if right < 0:
-            return None
-        drafts = [self._truth.token(emitted + place) for place in range(count)]
-        if right < count:
-            drafts[right] = self._wrong(emitted + right, plan.wrong)
-        if right + 1 < count:
-            drafts[right + 1] = self._after_wrong(emitted + right, drafts[right])
-        return tuple(drafts)
-
-    def _wrong(self, number: int, kind: Wrong) -> int:
-        """A token that the target does not emit as this number (S-PLAN-3)."""
-        return self._kinds(kind, self._truth.token(number))
-
-    def _kinds(self, kind: Wrong, true: int) -> int:
-        vocab = self._scenario.model.vocab
-        after = (true + 1) % vocab
-        lowest = min(self._limits.stop, default=after)
-        kinds = {"next": after, "zero": 0, "last": vocab - 1, "stop": lowest, "far": (true + vocab // 2) % vocab}
-        return kinds[kind] if kinds[kind] != true else after
-
-    def _after_wrong(self, number: int, wrong: int) -> int:
-        """The target's choice after true tokens up to this number and a wrong one in its place."""
-        if (number, wrong) not in self._misled:
-            true = tuple(self._truth.token(before) for before in range(number))
-            self._misled[number, wrong] = best(self._target.forward((*self._request.prompt, *true, wrong)).logits[-1])
-        return self._misled[number, wrong]
+def _solver(
+    scenario: Scenario,
+    request: Request,
+    target: ReferenceTarget,
+    draft: ReferenceDraft,
+    parents: Mapping[int, TokenIds] = UNCHANGED,
+) -> RequestSolver:
+    """What solves one request on its own; no other request can change its tokens."""
+    if scenario.tree:
+        return TreeSolver(scenario, request, target, draft, parents)
+    return RequestSolver(scenario, request, target, draft)

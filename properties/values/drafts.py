@@ -153,6 +153,9 @@ _STEPS = frozenset({f"draft.step.{name}" for name in ("ids", "positions", "slots
 _HEAD = frozenset({"draft.step.hidden_in", "extend.ids", "extend.hidden_in", "extend.proposal"})
 _BLOCK = frozenset({f"draft.block.{name}" for name in ("ids", "positions", "slots", "visible", "proposal")})
 _BLOCK |= {"draft.discarded"}
+_BEAMS = frozenset({f"draft.beam.{name}" for name in ("ids", "positions", "slots", "hidden_in", "candidates")})
+OF_TREES = _BEAMS | {"propose.parents", "round.parents", "verify.parents"}
+"""Channels that a draft has whose drafts are a tree."""
 
 
 class DraftKind(NamedTuple):
@@ -165,7 +168,7 @@ class DraftKind(NamedTuple):
     `extends`: it keeps entries of what was committed. `proposes_at_extend`: the extend gives the first proposal of the
     next round. `layer_a_draft`: it needs as many layers as a round has drafts.
     `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,
-    in the target's directory; a draft without weights needs none. `minimum` are the counts (coverage/counts.py) of its
+    in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `minimum` are the counts (coverage/counts.py) of its
     own scenarios without which a check of it proves nothing, beside those that every draft needs.
     """
 
@@ -179,6 +182,7 @@ class DraftKind(NamedTuple):
     proposes_at_extend: bool = False
     layer_a_draft: bool = False
     checkpoint: CheckpointSource = "unsupported"
+    trees: bool = False
 
 
 KINDS: tuple[DraftKind, ...] = (
@@ -190,6 +194,7 @@ KINDS: tuple[DraftKind, ...] = (
         ("second_draft_steps", "all_accepted_then_draft", "zero_tails"),
         proposes_at_extend=True,
         checkpoint="directory or seed",
+        trees=True,
     ),
     DraftKind(
         "mtp",
@@ -260,6 +265,12 @@ def algorithm(draft: Draft) -> Algorithm:
 def kind_of(draft: Draft) -> DraftKind:
     """Return the row of `KINDS` that a draft belongs to."""
     return BY_NAME[algorithm(draft)]
+
+
+def tapped(draft: Draft, is_tree: bool) -> frozenset[str]:
+    """Return the channels that not every draft reports, of those that a draft does; of a tree there are others."""
+    own = kind_of(draft).tapped
+    return frozenset(name for name in own if not name.startswith("draft.step.")) | OF_TREES if is_tree else own
 
 
 def is_free(draft: Draft) -> bool:

@@ -12,6 +12,7 @@ from msgspec import Meta
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
 from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.tree import Tree, TreeShape
 
 VERSION = 4
 
@@ -191,12 +192,14 @@ class Schedule(Value, frozen=True, kw_only=True):
 class RoundPlan(Value, frozen=True, kw_only=True):
     """What a request wants of a round: `num_drafts` wanted, of which `num_correct` are right (-1: none is forced).
 
-    `wrong` is the token that stands in place of the first that is not right (docs/semantics.md, S-PLAN-3).
+    `wrong` is the token that stands in place of the first that is not right (docs/semantics.md, S-PLAN-3). Of a tree
+    `num_drafts` is the depth, and drafts that are forced have a `shape` with a path of `num_correct` rows (S-TREE-10).
     """
 
     num_drafts: Annotated[int, Meta(ge=0, le=64)]
     num_correct: Annotated[int, Meta(ge=-1, le=64)]
     wrong: Wrong = "next"
+    shape: TreeShape | None = None
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -219,7 +222,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     """One run. `steps` is the largest number of drafts a round may have (K); the verify width is steps + 1.
 
     `taps` False runs the graphs as they ship, reporting only what the host sees. With `adaptive` the drafts of a round
-    are at most the controller's step count, and `steps` is the largest of those.
+    are at most the controller's step count, and `steps` is the largest of those. With `tree` it is the largest depth.
     """
 
     model: ProbeModel | Checkpoint
@@ -233,12 +236,22 @@ class Scenario(Value, frozen=True, kw_only=True):
     taps: bool = True
     states: States = States()
     adaptive: Adaptive | AdaptiveByBatch | None = None
+    tree: Tree | None = None
     version: int = VERSION
 
     @property
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
         return self.adaptive is not None or self.schedule.draft_batch > 0
+
+    @property
+    def width(self) -> int:
+        """Return the largest verify width: of the most drafts that a round can have, and one."""
+        return self.most_drafts(self.steps) + 1
+
+    def most_drafts(self, depth: int) -> int:
+        """Return how many drafts a round of this depth has if nothing is forced: as many, but for a tree."""
+        return self.tree.rows(depth) if self.tree else depth
 
     @property
     def is_sampled(self) -> bool:
@@ -262,6 +275,13 @@ def drafts_allowed(wanted: int, *, context: int, max_len: int, budget_left: int)
 
 
 def pages_needed(scenario: Scenario, request: Request) -> int:
-    """Return the pages that a request can come to own: its longest context plus the drafts of one round."""
-    tokens = min(scenario.memory.max_len, len(request.prompt) + request.budget + scenario.steps)
-    return -(-tokens // scenario.memory.page_size)
+    """Return the pages that a request can come to own: its longest context plus the drafts of one round.
+
+    Rows of a tree lie in columns of their own, which `max_len` does not bound.
+    """
+    tokens, most = len(request.prompt) + request.budget, scenario.memory.max_len
+    if scenario.tree:
+        columns = min(most, tokens) + scenario.tree.columns(scenario.steps)
+    else:
+        columns = min(most, tokens + scenario.steps)
+    return -(-columns // scenario.memory.page_size)

@@ -17,7 +17,8 @@ class RoundScript(Value, frozen=True, kw_only=True):
 
     An n-gram draft that finds fewer than it may propose makes `drafts` fewer, unless they are forced. `forced` replaces
     the proposal between propose and verify (None: the draft's own proposals are verified). `verified` are the drafts
-    that a subject verified where these were others (S-FOLLOW-1); the last two fields are what comes of them.
+    that a subject verified where these were others (S-FOLLOW-1); `correct_len` and `emitted` are what comes of them.
+    `parents` are the parent rows of the drafts that were verified, where these are a tree.
     """
 
     context: int
@@ -26,6 +27,7 @@ class RoundScript(Value, frozen=True, kw_only=True):
     correct_len: int
     emitted: tuple[int, ...]
     verified: tuple[int, ...] | None = None
+    parents: tuple[int, ...] = ()
 
     @property
     def num_verified(self) -> int:

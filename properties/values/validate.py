@@ -9,6 +9,7 @@ import msgspec
 from draftproof.errors import DraftproofError
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
+    KINDS,
     CheckpointDraft,
     DFlash,
     Eagle,
@@ -19,7 +20,8 @@ from draftproof.properties.values.drafts import (
     kind_of,
 )
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
-from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, Scenario, pages_needed
+from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.tree import depths
 
 
 class InvalidScenarioError(DraftproofError, ValueError):
@@ -34,6 +36,7 @@ def validate(scenario: Scenario) -> Scenario:
     _draft(scenario)
     _linear(scenario)
     _adaptive(scenario)
+    _tree(scenario)
     for index in range(len(scenario.requests)):
         _request(scenario, index)
     return scenario
@@ -124,6 +127,25 @@ def _adaptive(scenario: Scenario) -> None:
         _require(sizes == sorted(set(sizes)), f"adaptive.{name}", sizes, "distinct and ascending")
 
 
+def _tree(scenario: Scenario) -> None:
+    tree, draft = scenario.tree, scenario.draft
+    if tree is None:
+        return
+    kind = draft.__struct_config__.tag
+    fits = isinstance(scenario.model, ProbeModel) and kind_of(draft).trees
+    takers = " or ".join(one.name for one in KINDS if one.trees)
+    _require(fits, "tree", f"of draft {kind!r}", f"none, or a draft of a probe that proposes one: {takers}")
+    hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
+    _require(not hybrid, "tree", "of a model with linear layers", "none, as their states follow one row after another")
+    _require(not scenario.dynamic, "tree", "of a dynamic scenario", "none with adaptive steps or schedule.draft_batch")
+    _require(not scenario.is_sampled, "tree", "of sampled requests", "none: trees verify the best tokens only")
+    steps, most = scenario.steps, tree.candidates(scenario.steps)
+    fits = steps <= tree.nodes <= most
+    _require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")
+    vocab = getattr(draft, "head_vocab", 0) or scenario.model.vocab
+    _require(tree.topk < vocab, "tree.topk", tree.topk, f"below the {vocab} tokens that the draft can propose")
+
+
 def _request(scenario: Scenario, index: int) -> None:
     request, memory = scenario.requests[index], scenario.memory
     at = f"requests[{index}]"
@@ -150,6 +172,31 @@ def _request(scenario: Scenario, index: int) -> None:
             plan.num_correct,
             f"at most num_drafts = {plan.num_drafts}",
         )
+        _shape(scenario, where, plan)
+
+
+def _shape(scenario: Scenario, where: str, plan: RoundPlan) -> None:
+    """Check the shape of a round of a tree that is forced; any other has none."""
+    tree, shape = scenario.tree, plan.shape
+    if tree is None or plan.num_drafts == 0 or plan.num_correct < 0:
+        _require(shape is None, f"{where}.shape", "given", "none but in rounds of a tree whose drafts are forced")
+        return
+    if shape is None:
+        raise InvalidScenarioError(f"invalid {where}.shape None: expected one, as the drafts of a tree are forced")
+    rows, parents = len(shape.parents), shape.parents
+    _require(rows <= tree.nodes, f"{where}.shape.parents", f"of {rows} rows", f"at most tree.nodes = {tree.nodes}")
+    before = all(parent < row for row, parent in enumerate(parents, start=1))
+    _require(before, f"{where}.shape.parents", list(parents), "rows before the row itself")
+    deep = depths(parents)
+    _require(list(deep) == sorted(deep), f"{where}.shape.parents", list(parents), "rows level after level")
+    _require(max(deep) <= plan.num_drafts, f"{where}.shape.parents", list(parents), f"a depth of {plan.num_drafts}")
+    most = max(Counter(parents).values())
+    _require(most <= tree.topk, f"{where}.shape.parents", f"{most} of one row", f"at most tree.topk = {tree.topk}")
+    path = shape.path
+    follows = all(0 < row <= rows and parents[row - 1] == at for at, row in zip((0, *path), path, strict=False))
+    _require(follows, f"{where}.shape.path", list(path), "rows of which each has the one before as its parent")
+    length = len(path)
+    _require(length == plan.num_correct, f"{where}.num_correct", plan.num_correct, f"the {length} rows of shape.path")
 
 
 def _sampling(scenario: Scenario, at: str, sampling: Sampling | None) -> None:

@@ -34,10 +34,14 @@ def said_choice(channel: str, choice: Choice, *, step: int = -1, layer: int = -1
 
 
 class ReferenceProposal(NamedTuple):
-    """The tokens d_1 .. d_K that a draft itself proposes, and what there is to say of how it came by them."""
+    """The tokens d_1 .. d_K that a draft itself proposes, and what there is to say of how it came by them.
+
+    `parents` are the rows that the tokens of a tree follow (S-TREE-1).
+    """
 
     tokens: tuple[int, ...]
     said: tuple[Said, ...]
+    parents: tuple[int, ...] = ()
 
 
 class ReferenceDraft(Protocol):

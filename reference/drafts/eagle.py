@@ -28,24 +28,24 @@ class ReferenceEagle:
     """A draft that runs one head again and again."""
 
     def __init__(self, head: ReferenceHead) -> None:
-        self._head = head
+        self.head = head
 
     def config(self) -> tuple[int, int]:
         """See `ReferenceDraft`."""
-        return self._head.width, 1
+        return self.head.width, 1
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """See `ReferenceDraft`."""
         if not count:
             return ReferenceProposal((), ())
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
-        entries = self._head.forward(ids, hidden)
-        proposals = [choose(entries.logits[-1], self._head.ids).token]
+        entries = self.head.forward(ids, hidden)
+        proposals = [choose(entries.logits[-1], self.head.ids).token]
         for k in range(1, count):
             ids, stand_in = (*ids, proposals[-1]), entries.hidden[-1]
             hidden = np.concatenate((hidden, stand_in[None]))
-            entries = self._head.forward(ids, hidden)
-            choice = choose(entries.logits[-1], self._head.ids)
+            entries = self.head.forward(ids, hidden)
+            choice = choose(entries.logits[-1], self.head.ids)
             said.append(Said("draft.step.ids", ids[-1], step=k))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
             said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
@@ -56,18 +56,18 @@ class ReferenceEagle:
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""
         given, said = self._given(whole), list[Said]()
-        entries = self._head.forward(tokens[1:], self._states(given))
+        entries = self.head.forward(tokens[1:], self._states(given))
         for position in range(first, len(given)):
             said.append(Said("extend.ids", tokens[position + 1], layer=0, row=position))
             said.append(Said("extend.positions", position, layer=0, row=position))
             said.append(Said("extend.hidden_in", vector(given[position]), layer=0, row=position))
             said.append(Said("extend.kv", vector(entries.kv[0][position]), layer=0, row=position))
-        choice = choose(entries.logits[-1], self._head.ids)
+        choice = choose(entries.logits[-1], self.head.ids)
         return (*said, said_choice("extend.proposal", choice, layer=0))
 
     def _given(self, whole: Pass) -> np.ndarray:
         """What the target hands over of each position, [n, D]."""
-        return taken(self._head, whole)
+        return taken(self.head, whole)
 
     def _states(self, given: np.ndarray) -> np.ndarray:
         """The states that entries of it consume."""

@@ -26,13 +26,13 @@ def probe(spec: Eagle3, target: ProbeModel, memo: Memo, weights: Weights | None 
 class ReferenceEagle3(ReferenceEagle):
     """A draft that runs one head again and again, the first time over features."""
 
-    _head: ReferenceWideHead  # type: ignore[assignment]  # it takes layers
+    head: ReferenceWideHead  # type: ignore[assignment]  # it takes layers
 
     def __init__(self, head: ReferenceWideHead) -> None:
         super().__init__(head)  # type: ignore[arg-type]  # it takes layers
 
     def _given(self, whole: Pass) -> np.ndarray:
-        return np.concatenate([whole.layers[layer] for layer in self._head.features], axis=1)
+        return np.concatenate([whole.layers[layer] for layer in self.head.features], axis=1)
 
     def _states(self, given: np.ndarray) -> np.ndarray:
-        return self._head.join(given)
+        return self.head.join(given)

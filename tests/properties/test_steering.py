@@ -16,7 +16,7 @@ from draftproof.properties.values.scenario import WRONG, RoundPlan, Scenario
 from draftproof.properties.values.script import RequestScript
 from draftproof.properties.values.trace import Key, Observation
 from draftproof.properties.values.verdict import Divergence
-from draftproof.reference import solve as solving
+from draftproof.reference import request_solver as solving
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence
 from tests.properties.ideal import IdealSubject
 
@@ -75,8 +75,8 @@ def first_wrong(of: object, _number: int, _kind: str) -> int:
     [
         (ADAPTIVE, solving, "forced", first_wish),
         (STATIC, solving, "round_plan", first_plan),
-        (STATIC, solving._RequestSolver, "_wrong", first_wrong),
-        (STATIC, solving._RequestSolver, "_after_wrong", lambda _self, _number, wrong: wrong),
+        (STATIC, solving.RequestSolver, "_wrong", first_wrong),
+        (STATIC, solving.RequestSolver, "_after_wrong", lambda _self, _number, wrong: wrong),
     ],
     ids=["the first wish applies", "the first plan applies", "one token is wrong", "no match behind the mismatch"],
 )

@@ -1,0 +1,96 @@
+"""The script of one request whose drafts are trees (S-TREE-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, drafts_allowed, round_plan
+from draftproof.properties.values.script import RoundScript
+from draftproof.properties.values.tree import TreeShape, depths, lineage
+from draftproof.reference.choose import best
+from draftproof.reference.drafts.base import ReferenceDraft, propose
+from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.request_solver import RequestSolver
+from draftproof.reference.trees import verify_tree
+
+
+class TreeSolver(RequestSolver):
+    """As `RequestSolver`; what is forced for a round of depth d are the tokens of its shape, row by row."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        request: Request,
+        target: ReferenceTarget,
+        draft: ReferenceDraft,
+        parents: Mapping[int, TokenIds],
+    ) -> None:
+        """`parents` are those of the drafts that a subject verified, by its round."""
+        super().__init__(scenario, request, target, draft)
+        self._parents = parents
+
+    def _longest(self, emitted: int, plan: RoundPlan) -> int:
+        request, max_len = self._request, self._limits.max_len
+        context, left = len(request.prompt) + emitted - 1, request.budget - emitted
+        return drafts_allowed(plan.num_drafts, context=context, max_len=max_len, budget_left=left)
+
+    def _round(
+        self, number: int, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
+    ) -> RoundScript:
+        tokens = self._request.prompt + emitted
+        if chain is None:
+            own = propose(self._draft, self._target, tokens, count)
+            asked, parents = own.tokens, own.parents
+        else:
+            shape = self._shape(round_plan(self._request, number), count)
+            asked, parents = chain, shape.parents if shape else ()
+        drafts, rows = asked, parents
+        if reported is not None and self._can_run_tree(tokens, reported, self._parents.get(number, ())):
+            drafts, rows = reported, self._parents.get(number, ())
+        verified = verify_tree(self._target, tokens, drafts, rows)
+        return RoundScript(
+            context=len(tokens) - 1,
+            drafts=len(asked),
+            forced=chain,
+            correct_len=verified.correct_len,
+            emitted=self._limits.cut(emitted, verified.emitted),
+            verified=None if (drafts, rows) == (asked, parents) else drafts,
+            parents=rows,
+        )
+
+    def _can_run_tree(self, tokens: TokenIds, drafts: TokenIds, parents: TokenIds) -> bool:
+        """Whether the drafts are a tree, and the target has a row for each."""
+        if len(parents) != len(drafts) or not all(0 <= at < row for row, at in enumerate(parents, start=1)):
+            return False
+        vocab = self._scenario.model.vocab
+        return self._fits(tokens, max(depths(parents))) and all(0 <= token < vocab for token in drafts)
+
+    def _shape(self, plan: RoundPlan, depth: int) -> TreeShape | None:
+        """The rows of a plan that a round of this depth verifies."""
+        return plan.shape.cut(depth, self._scenario.most_drafts(depth)) if plan.shape and depth else None
+
+    def _chain(self, emitted: int, count: int, plan: RoundPlan) -> TokenIds | None:
+        """The tokens of the plan's shape after `emitted` ones, for a round of depth `count`; None if nothing is forced.
+
+        Rows of the path are right; of any others the first is a trap below a wrong row, and wrong anywhere else.
+        """
+        if plan.num_correct < 0:
+            return None
+        shape = self._shape(plan, count)
+        if shape is None:
+            return ()
+        tokens = self._request.prompt + tuple(self._truth.token(place) for place in range(emitted))
+        drafts: list[int] = []
+        for row, parent in enumerate(shape.parents, start=1):
+            before = tokens + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
+            choice = best(self._target.forward(before).logits[-1])
+            known = {drafts[at - 1] for at in range(1, row) if shape.parents[at - 1] == parent}
+            if row in shape.path or (parent and parent not in shape.path and not known):
+                drafts.append(choice)
+                continue
+            token = self._kinds(plan.wrong, choice)
+            while token in {choice, *known}:
+                token = (token + 1) % self._scenario.model.vocab
+            drafts.append(token)
+        return tuple(drafts)

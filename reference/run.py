@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from draftproof.properties.values.drafts import KINDS, OF_TREES, tapped
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
-from draftproof.properties.values.scenario import LayerType, Request, Scenario, States
+from draftproof.properties.values.scenario import LayerType, Request, Scenario, States, drafts_allowed, round_plan
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
@@ -197,13 +197,22 @@ class _RequestTrace:
 
     def _drafts(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """Reports what the draft itself proposes, and what is verified; returns that."""
-        own = propose(self._draft, self._target, tokens, round_.drafts)
+        own = propose(self._draft, self._target, tokens, self._depth(number, round_))
         self._report(number, own.said)
         self._say("propose.tokens", number, own.tokens)
         asked = own.tokens if round_.forced is None else round_.forced
         drafts = asked if round_.verified is None else round_.verified
         self._say("round.drafts", number, drafts)
         return drafts
+
+    def _depth(self, number: int, round_: RoundScript) -> int:
+        """How many drafts a round's own proposal has, or levels where it is a tree."""
+        if not self._tree:
+            return round_.drafts
+        request, context = self._request, round_.context
+        left = request.budget - (context + 1 - len(request.prompt))
+        wanted = round_plan(request, number).num_drafts
+        return drafts_allowed(wanted, context=context, max_len=self._limits.max_len, budget_left=left)
 
     def _verified(self, number: int, ids: tuple[int, ...], verified: Verification) -> None:
         for row, (token, choice) in enumerate(zip(ids, verified.choices, strict=True)):

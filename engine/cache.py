@@ -41,7 +41,12 @@ class PagedCache:
         keys, values = self.keys[layer], self.values[layer]
         last = metadata.positions if metadata.last_visible is None else metadata.last_visible
         out = q.new_empty((q.shape[0], q.shape[1], values.shape[2]))
-        kernels.paged_attention(out, q, keys, values, self.page_table, metadata.req_rows, last, self.page_size, scale)
+        page_table, req_rows, page_size = self.page_table, metadata.req_rows, self.page_size
+        if metadata.visible_slots is not None:
+            # A table of its own for every token, of pages of one slot.
+            page_table, page_size = metadata.visible_slots, 1
+            req_rows, last = torch.arange(len(req_rows), device=q.device), torch.full_like(last, page_table.shape[1] - 1)
+        kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
         return out
 
     def write(self, layer: int, k: Tensor, v: Tensor, metadata: AttentionMetadata) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from draftproof.engine.adaptive import AdaptiveConfig, effective_max_speculative_num_draft_tokens
 from draftproof.engine.adaptive_by_batch import BatchAdaptiveConfig
+from draftproof.engine.tree import TreeConfig
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class EngineConfig:
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). `commit` is how rounds commit
     recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
-    request is greedy, and launches have nothing else in them.
+    request is greedy, and launches have nothing else in them. With a `tree` drafts are one, of `steps` levels.
     """
 
     steps: int
@@ -37,6 +38,7 @@ class EngineConfig:
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False
+    tree: TreeConfig | None = None
 
     @property
     def candidates(self) -> tuple[int, ...]:
@@ -46,7 +48,17 @@ class EngineConfig:
     @property
     def most_width(self) -> int:
         """The largest verify width that can ever run: whatever is allocated once is sized by it."""
+        if self.tree:
+            return self.num_drafts(self.steps) + 1
         return effective_max_speculative_num_draft_tokens(self.candidates)
+
+    def num_drafts(self, steps: int) -> int:
+        """Return how many drafts are verified where so many steps are allowed."""
+        return self.tree.num_drafts(steps) if self.tree else steps
+
+    def num_columns(self, steps: int) -> int:
+        """Return how many columns of the page table a round takes from its context on."""
+        return self.tree.num_columns(steps) if self.tree else steps + 1
 
     @property
     def most_rows(self) -> int:
@@ -54,5 +66,11 @@ class EngineConfig:
         return max(self.max_batch, *self.sizes) if self.sizes else self.max_batch
 
     @property
+    def num_rows(self) -> int:
+        """Request rows, the reserved one included."""
+        return self.request_slots + 1
+
+    @property
     def pages_per_row(self) -> int:
-        return -(-self.max_len // self.page_size)
+        beyond = self.num_columns(self.steps) if self.tree else 0
+        return -(-(self.max_len + beyond) // self.page_size)

@@ -34,6 +34,7 @@ from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
 from draftproof.engine.states.snapshot import Snapshot
 from draftproof.engine.verify import Verifier
+from draftproof.engine.verify_tree import TreeVerifier
 
 COMMITS: dict[str, type[Snapshot] | type[Replay]] = {"snapshot": Snapshot, "replay": Replay}
 
@@ -51,14 +52,14 @@ class Engine:
         parts: EngineParts = OWN,
     ) -> None:
         self.config, self.device, self.probes = config, device, probes or Probes()
-        kind = parts.draft or algorithm(draft.kind)
-        num_slots, num_rows = (config.pages + 1) * config.page_size, config.request_slots + 1
+        kind = parts.draft or algorithm(f"{draft.kind}_tree" if config.tree else draft.kind)
+        num_slots, num_rows = (config.pages + 1) * config.page_size, config.num_rows
         entries = kind.entries(draft.model)
         shapes: Shapes = {
             **pool_shapes("target", target.cache_shape, num_slots),
             **(pool_shapes("draft", entries, num_slots) if entries else {}),
             "page_table": ((num_rows, config.pages_per_row), torch.int64),
-            **kind.memory(draft.model, target, num_rows),
+            **kind.memory(draft.model, target, config),
         }
         commit = COMMITS[config.commit]
         if commit is Snapshot and parts.snapshot:
@@ -75,7 +76,8 @@ class Engine:
         own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
         self.draft = kind(draft.model, self._context)
-        self.verifier = Verifier(target, cache, config, self.probes, self.draft.needs)
+        verifier = TreeVerifier if config.tree else Verifier
+        self.verifier = verifier(target, cache, config, self.probes, self.draft.needs)
         self._step = 0
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
@@ -83,7 +85,7 @@ class Engine:
             steps: (parts.runtime or Runtime)(steps, config, self.verifier, self.draft, self.probes)
             for steps in step_counts
         }
-        self.draft_counters = DraftCounters(config.most_width - 1)
+        self.draft_counters = DraftCounters(max(step_counts))
 
     def _pools(self, name: str, shape: CacheShape) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         keys = tuple(self.arena[f"{name}.k.{layer}"] for layer in range(shape.layers))

@@ -30,11 +30,13 @@ class Runtime:
     """Propose, verify and extend at one width. Without steps nothing is proposed."""
 
     def __init__(self, steps: int, config: EngineConfig, verifier: Verifier, draft: Draft, probes: Probes) -> None:
-        self.steps, self.width = steps, steps + 1
-        self._draft = draft
+        self.steps, self.width = steps, config.num_drafts(steps) + 1
+        self._draft, self._config = draft, config
         rows, device, sizes = config.most_rows, verifier.cache.page_table.device, config.sizes
         ints: Shapes = dict.fromkeys(ROUND, ((), torch.int64))
-        inputs = {**ints, "draft_tokens": ((steps,), torch.int64), **draft.round_inputs()}
+        inputs = {**ints, "draft_tokens": ((self.width - 1,), torch.int64), **draft.round_inputs()}
+        if config.tree:
+            inputs["parents"] = ((self.width - 1,), torch.int64)
         if config.sampled:
             inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
         self._round = _buffers(inputs, rows, device)
@@ -67,33 +69,41 @@ class Runtime:
         """Fill the buffers of a round, all but the drafts."""
         for runner in self._before:
             runner.prepare(count)
-        nothing = torch.zeros((count, self.steps), dtype=torch.int64, device=values["req_rows"].device)
+        nothing = torch.zeros((count, self.width - 1), dtype=torch.int64, device=values["req_rows"].device)
         own = self._draft.round_values(values["req_rows"])
-        self._round.fill({**values, **own, "draft_tokens": nothing}, count, self._verify.size_for(count))
+        empty = {"draft_tokens": nothing, "parents": nothing} if self._config.tree else {"draft_tokens": nothing}
+        self._round.fill({**values, **own, **empty}, count, self._verify.size_for(count))
 
     def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
         """Return the proposal for the round that `begin` filled in: from the draft's graph, or from the host."""
         if self._draft.proposer is None:
             return Proposal(*self._draft.propose(batch, self.steps))
-        num_drafts = tuple(row.num_drafts for row in batch)
-        draft_tokens = (
-            self._propose.launch(len(batch))["draft_tokens"]
-            if self._propose
-            else self._round.view(len(batch))["draft_tokens"]
-        )
-        return Proposal(draft_tokens, num_drafts)
+        num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
+        proposed = self._propose.launch(len(batch)) if self._propose else self._round.view(len(batch))
+        return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"))
 
     def verify(self, proposal: Proposal, count: int) -> Acceptance:
         """Verify the proposal in the buffers that `begin` filled."""
         num_drafts = torch.tensor(proposal.num_drafts, dtype=torch.int64, device=proposal.draft_tokens.device)
-        self._round.fill({"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}, count, count)
+        drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
+        if proposal.parents is not None:
+            drafts["parents"] = proposal.parents
+        self._round.fill(drafts, count, count)
         out = self._verify.launch(count)
         correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()
         tokens = tuple(
             (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
         )
+        chains = [list(range(a + 1)) for a in correct_len]
+        index = out["accept_index"].tolist() if "accept_index" in out else chains
         return Acceptance(
-            out["ids"], out.get("hidden_states"), out["target_tokens"], out["correct_len"], tuple(correct_len), tokens
+            out["ids"],
+            out.get("hidden_states"),
+            out["target_tokens"],
+            out["correct_len"],
+            tuple(correct_len),
+            tokens,
+            tuple(tuple(rows[: a + 1]) for rows, a in zip(index, correct_len, strict=True)),
         )
 
     def extend(self, accepted: Accepted) -> None:

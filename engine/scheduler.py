@@ -83,7 +83,7 @@ class Scheduler:
         decode = tuple(self._round(sequence, allowed) for sequence in ready)
         page = self._config.page_size
         ends = [(row.req_row, row.end) for row in prefill] + [
-            (row.req_row, row.seq_len + row.num_drafts + 1) for row in decode
+            (row.req_row, row.seq_len + self._config.num_columns(row.num_drafts)) for row in decode
         ]
         self.page_table.grow([(row, -(-end // page)) for row, end in ends], self.pool)
         return StepPlan(step, steps, prefill, decode)
@@ -144,7 +144,10 @@ class Scheduler:
             self.live.append(Sequence(request, self.page_table.take_row(), state_slot, need))
 
     def _pages(self, request: GenerationRequest) -> int:
-        longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
+        config, tokens = self._config, len(request.prompt) + request.budget
+        longest = min(config.max_len, tokens + config.most_width - 1)
+        if config.tree:
+            longest = min(config.max_len, tokens) + config.num_columns(config.steps)
         return -(-longest // self._config.page_size)
 
     def _chunk(self, sequence: Sequence) -> PrefillRow:

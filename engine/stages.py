@@ -93,17 +93,19 @@ class Launch:
 
 @dataclass(frozen=True)
 class Proposal:
-    """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns."""
+    """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns; `parents` of a tree's, as verify rows."""
 
     draft_tokens: Tensor
     num_drafts: tuple[int, ...]
+    parents: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Acceptance:
     """ids [R, W] verified, target_tokens [R, W] after each, correct_len [R] drafts accepted, also on the host.
 
-    hidden_states [R, W, D] are what the draft takes; tokens are those accepted, and the bonus.
+    hidden_states [R, W, D] are what the draft takes; tokens are those accepted, and the bonus. Rows that are accepted
+    come first in all of these; `accept_index` are their numbers in the verify.
     """
 
     ids: Tensor
@@ -112,6 +114,7 @@ class Acceptance:
     correct_len: Tensor
     correct_len_cpu: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
+    accept_index: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)

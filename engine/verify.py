@@ -32,9 +32,21 @@ class Verifier:
 
     def verify(self, views: Views) -> Outputs:
         """Return ids and target_tokens [B, W], correct_len and bonus [B], and hidden_states [B, W, D] if needed."""
-        req_rows, num_drafts = views["req_rows"], views["num_drafts"]
         ids = torch.cat([views["pending_tokens"].unsqueeze(1), views["draft_tokens"]], dim=1)
-        size, width = ids.shape
+        metadata = self._metadata(views, ids)
+        layer_outputs = self._needs.layer_outputs()
+        hidden_states = self.target.forward(ids.view(-1), metadata, self.cache, layer_outputs)
+        target_tokens = self._choose(hidden_states, ids, metadata.positions, views)
+        self._tap(ids, metadata, hidden_states, target_tokens)
+        outputs = self._accept(views, ids, target_tokens.view_as(ids))
+        picked = self._needs.pick(hidden_states, layer_outputs)
+        if picked is not None:
+            outputs["hidden_states"] = picked.view(*ids.shape, -1)
+        return self._compacted(metadata, outputs)
+
+    def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
+        """Return where the rows of ids [B, W] are, and what they see."""
+        req_rows, (size, width) = views["req_rows"], ids.shape
         positions, slot_mapping = torch.empty_like(ids), torch.empty_like(ids)
         kernels.assign_slots(
             positions,
@@ -42,24 +54,24 @@ class Verifier:
             self.cache.page_table,
             req_rows,
             views["positions"],
-            num_drafts,
+            views["num_drafts"],
             self.cache.page_size,
             self._config.max_len,
         )
         token_rows = req_rows[:, None].expand(size, width).reshape(-1)
-        metadata = AttentionMetadata(
+        return AttentionMetadata(
             token_rows, positions.view(-1), slot_mapping.view(-1), VerifyStates(views["state_slots"], width)
         )
-        layer_outputs = self._needs.layer_outputs()
-        hidden_states = self.target.forward(ids.view(-1), metadata, self.cache, layer_outputs)
-        target_tokens = self._choose(hidden_states, ids, metadata.positions, views)
-        self._tap(ids, metadata, hidden_states, target_tokens)
-        target_tokens = target_tokens.view(size, width)
-        correct_len, bonus = torch.empty_like(req_rows), torch.empty_like(req_rows)
-        kernels.greedy_accept(correct_len, bonus, ids, target_tokens, num_drafts)
-        outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
-        picked = self._needs.pick(hidden_states, layer_outputs)
-        return outputs if picked is None else {**outputs, "hidden_states": picked.view(size, width, -1)}
+
+    def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
+        """Return the outputs of a verify, but for hidden states."""
+        correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
+        kernels.greedy_accept(correct_len, bonus, ids, target_tokens, views["num_drafts"])
+        return {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
+
+    def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the outputs with the rows that are accepted first: those of a chain are."""
+        return outputs
 
     def prefill(
         self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, sampling: Mapping[str, Tensor]

@@ -12,10 +12,9 @@ from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import total, unreachable, unreached
 from draftproof.properties.coverage.covered import not_covered
 from draftproof.properties.evidence.evidence import Evidence
-from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channel import PHASES
 from draftproof.properties.values.channels import TAPPED
-from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, BY_NAME, OF_DRAFTS, algorithm
 from draftproof.properties.values.observed import LaunchKind, LaunchRecord
 from draftproof.properties.values.trace import MalformedTraceError
 from draftproof.properties.values.verdict import Divergence, Outcome, Verdict
@@ -153,7 +152,7 @@ def too_many_ties(contract: Contract, counts: Mapping[str, int]) -> tuple[str, .
 def _who(judged: Sequence[Judgement], channels: Iterable[str]) -> str:
     """Return whether a draft of these scenarios has something to say on the channels at all."""
     own = {channel for one in judged if one.draft for channel in BY_NAME[one.draft].tapped}
-    return "the draft" if (DRAFTED - own).intersection(channels) else "the subject"
+    return "the draft" if (OF_DRAFTS - own).intersection(channels) else "the subject"
 
 
 def _unreachable(judged: Sequence[Judgement]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from draftproof.properties.values.drafts import KINDS, OF_TREES, tapped
+from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
 from draftproof.properties.values.scenario import LayerType, Request, Scenario, States, drafts_allowed, round_plan
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
@@ -35,7 +35,7 @@ _REPLAY = frozenset({"commit.pending", "commit.base", "commit.unfolded"})
 _CHECKPOINT = frozenset({"commit.checkpoint"})
 _UNSEEN = frozenset({f"{stage}.slots" for stage in ("draft.step", "draft.block", "draft.beam", "extend")})
 _UNSEEN |= {"draft.discarded", "extend.discarded"}
-_DRAFTS = frozenset().union(OF_TREES, *(kind.tapped for kind in KINDS)) - _UNSEEN
+_DRAFTS = OF_DRAFTS - _UNSEEN
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
 Out = Callable[[Observation], None]

@@ -145,7 +145,7 @@ class Draft(ABC, Generic[M]):
         return None
 
     @classmethod
-    def memory(cls, model: M, target: Target, num_rows: int) -> Shapes:
+    def memory(cls, model: M, target: Target, config: EngineConfig) -> Shapes:
         """Return its arena tensors besides, whose first dimension is the request row."""
         return {}
 

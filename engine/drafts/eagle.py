@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import (
     Accepted,
     DraftContext,
@@ -41,11 +42,11 @@ class EagleDraft(ModelDraft[Head]):
         return Needs("before_norm" if model.takes == "before_norm" else "after_norm")
 
     @classmethod
-    def memory(cls, model: Head, target: Target, num_rows: int) -> Shapes:
+    def memory(cls, model: Head, target: Target, config: EngineConfig) -> Shapes:
         """Return next_draft_token, the first of the next round, and next_hidden_states, which the head makes for it."""
         return {
-            "next_draft_token": ((num_rows,), torch.int64),
-            "next_hidden_states": ((num_rows, cls.handed(model, target)), target.hidden_dtype),
+            "next_draft_token": ((config.num_rows,), torch.int64),
+            "next_hidden_states": ((config.num_rows, cls.handed(model, target)), target.hidden_dtype),
         }
 
     @classmethod
@@ -110,7 +111,7 @@ class EagleDraft(ModelDraft[Head]):
         states, handed = self.enter(target_tokens.view(-1), hidden_states, metadata)
         last = correct_len.clamp(min=0).view(size, 1, 1).expand(size, 1, handed.shape[1])
         next_states, next_hidden_states = (x.view(size, width, -1).gather(1, last)[:, 0] for x in (states, handed))
-        return {"next_draft_token": self._choose("extend", next_states), "next_hidden_states": next_hidden_states}
+        return {**self._first("extend", next_states), "next_hidden_states": next_hidden_states}
 
     def enter(self, ids: Tensor, hidden_states: Tensor, metadata: AttentionMetadata) -> tuple[Tensor, Tensor]:
         """Write the entries of ids [T] and of the target's hidden_states [T, D]; return the head's states."""
@@ -118,11 +119,11 @@ class EagleDraft(ModelDraft[Head]):
 
     def save_next_round(self, accepted: Accepted, outputs: tuple[Outputs, ...]) -> None:
         """Save each request's first draft and the head's hidden state for its next round."""
-        self._save(accepted.req_rows, outputs[0]["next_draft_token"], outputs[0]["next_hidden_states"])
+        self._save(accepted.req_rows, outputs[0])
 
-    def _save(self, req_rows: Tensor, next_draft_token: Tensor, next_hidden_states: Tensor) -> None:
-        self.context.arena["next_draft_token"][req_rows] = next_draft_token
-        self.context.arena["next_hidden_states"][req_rows] = next_hidden_states
+    def _save(self, req_rows: Tensor, outputs: Outputs) -> None:
+        for name, output in outputs.items():
+            self.context.arena[name][req_rows] = output
 
     def prefill(self, chunks: PromptChunks) -> None:
         """Write entries of prompt tokens shifted by one; the last is the next of the prompt, or the target's."""
@@ -136,10 +137,14 @@ class EagleDraft(ModelDraft[Head]):
         probes.before_launch("extend_prompt")
         self.tapping.inputs("prompt", chunks.metadata, ids, hidden_states)
         states, handed = self.enter(ids, hidden_states, chunks.metadata)
-        next_draft_token = self._choose("prompt", states.index_select(0, ends))
+        first = self._first("prompt", states.index_select(0, ends))
         probes.on_launch(Launch("extend_prompt", 0, len(batch), 0))
         req_rows = torch.tensor([row.req_row for row in batch], device=device)
-        self._save(req_rows, next_draft_token, handed.index_select(0, ends))
+        self._save(req_rows, {**first, "next_hidden_states": handed.index_select(0, ends)})
+
+    def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:
+        """Return what a round begins with, of the states of last entries."""
+        return {"next_draft_token": self._choose(name, states)}
 
     def _choose(self, name: str, states: Tensor, step: int = -1) -> Tensor:
         return self.tapping.choose(name, self.model.logits(states), step, self.model.target_ids)

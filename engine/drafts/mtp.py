@@ -16,6 +16,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import (
     Accepted,
     DraftContext,
@@ -49,13 +50,13 @@ class MtpDraft(ModelDraft[Chain]):
         return Needs("before_norm" if model.takes == "before_norm" else "after_norm")
 
     @classmethod
-    def memory(cls, model: Chain, target: Target, num_rows: int) -> Shapes:
+    def memory(cls, model: Chain, target: Target, config: EngineConfig) -> Shapes:
         """Return next_draft_tokens [L] of the next round; ids [L-1] and hidden states [L-1, D] of the last entries."""
         layers = model.cache_shape.layers
-        shapes: Shapes = {"next_draft_tokens": ((num_rows, layers), torch.int64)}
+        shapes: Shapes = {"next_draft_tokens": ((config.num_rows, layers), torch.int64)}
         if layers > 1:
-            shapes["lookback_ids"] = ((num_rows, layers - 1), torch.int64)
-            shapes["lookback_hidden_states"] = ((num_rows, layers - 1, target.width), target.hidden_dtype)
+            shapes["lookback_ids"] = ((config.num_rows, layers - 1), torch.int64)
+            shapes["lookback_hidden_states"] = ((config.num_rows, layers - 1, target.width), target.hidden_dtype)
         return shapes
 
     def propose(self, batch: tuple[DecodeRow, ...], steps: int) -> tuple[Tensor, tuple[int, ...]]:

@@ -49,6 +49,7 @@ class AttentionMetadata:
     slot_mapping: Tensor
     states: VerifyStates | PrefillStates | None = None
     last_visible: Tensor | None = None
+    visible_slots: Tensor | None = None
 
 
 BEFORE_NORM = -1

@@ -18,7 +18,7 @@ from draftproof.engine.subject.pair import Pair
 from draftproof.engine.subject.recorder import TraceRecorder
 from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import KINDS, kind_of
+from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
@@ -41,8 +41,8 @@ class EngineSubject(Subject):
 
     def channels(self, scenario: Scenario) -> frozenset[str]:
         """Return all channels but those of other kinds of draft, and of taps if the scenario has none."""
-        own = kind_of(scenario.draft).tapped
-        channels = frozenset(CHANNELS) - frozenset().union(*(kind.tapped - own for kind in KINDS))
+        own = tapped(scenario.draft, scenario.tree is not None)
+        channels = frozenset(CHANNELS) - (OF_DRAFTS - own)
         return channels if scenario.taps else channels - TAPPED
 
     def run(self, scenario: Scenario, script: Script) -> Trace:

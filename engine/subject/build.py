@@ -22,6 +22,7 @@ from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, Pro
 from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
+from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Checkpoint, Linear, ProbeModel, Scenario
@@ -118,6 +119,7 @@ def config(scenario: Scenario) -> EngineConfig:
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
         sampled=any(request.sampling for request in scenario.requests),
+        tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
     )
 
 

@@ -27,7 +27,7 @@ from draftproof.engine.subject.taps import RecordingTaps
 from draftproof.engine.subject.work import WorkMeter
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.observed import BatchRow, LaunchKind, LaunchRecord, StepsInForce, TokenIds
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import Script, forced
 from draftproof.properties.values.trace import Key, Observation
 
@@ -62,7 +62,8 @@ class TraceRecorder(Probes):
         layers = tuple(enumerate(engine.verifier.target.layer_types))
         self._full_layers = tuple(layer for layer, kind in layers if kind == FULL)
         self._linear_layers = tuple(layer for layer, kind in layers if kind != FULL)
-        self.paged, self._tapped = PagedRecorder(self._log, engine), TapRecorder(self._log, engine.draft.lookback)
+        self.paged = PagedRecorder(self._log, engine)
+        self._tapped = TapRecorder(self._log, engine.draft.lookback, self._scenario.tree)
         if engine.states:
             self._states = StateRecorder(
                 self._log, engine.states, self._linear_layers, self._scenario.states.checkpoint
@@ -72,6 +73,7 @@ class TraceRecorder(Probes):
         """Do no more than steer from now on."""
         quiet = Probes()
         self._proposed = self._verified = _report_nothing  # type: ignore[method-assign]
+        self._shaped = _report_nothing  # type: ignore[method-assign]
         for name in vars(Probes):
             if name.startswith(("on_", "before_")):
                 setattr(self, name, getattr(quiet, name))
@@ -138,7 +140,8 @@ class TraceRecorder(Probes):
             # A second service goes on counting requests.
             number = row.request % len(self._scenario.requests)
             emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
-            tokens = forced(self._script.requests[number], row.round, emitted, row.num_drafts)
+            most = self._scenario.most_drafts(row.num_drafts)
+            tokens = forced(self._script.requests[number], row.round, emitted, most)
             if tokens:
                 tokens = tokens[: draft_tokens.shape[1]]
                 draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
@@ -146,7 +149,27 @@ class TraceRecorder(Probes):
             self._verified(row, tuple(draft_tokens[index].tolist()[: num_drafts[index]]))
         verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
         self._plan = replace(self._plan, decode=verified)
-        return Proposal(draft_tokens, tuple(num_drafts))
+        return Proposal(draft_tokens, tuple(num_drafts), self._steered(batch, proposal, num_drafts))
+
+    def _steered(self, batch: tuple[DecodeRow, ...], proposal: Proposal, num_drafts: list[int]) -> Tensor | None:
+        """Return the parents of a tree's drafts, those of shapes that are forced in place of others."""
+        if proposal.parents is None:
+            return None
+        parents, own = proposal.parents.clone(), proposal.parents.tolist()
+        for index, row in enumerate(batch):
+            most = self._scenario.most_drafts(row.num_drafts)
+            proposed = tuple(own[index][:most])
+            plan = round_plan(self._scenario.requests[row.request % len(self._scenario.requests)], row.round)
+            if plan.shape and row.num_drafts:
+                rows = plan.shape.cut(row.num_drafts, most).parents
+                parents[index, : len(rows)] = torch.tensor(rows, dtype=torch.int64, device=parents.device)
+            self._shaped(row, proposed, tuple(parents[index].tolist()[: num_drafts[index]]))
+        return parents
+
+    def _shaped(self, row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
+        key = Key(row.request, row.round)
+        self._log.add("propose.parents", key, proposed)
+        self._log.add("round.parents", key, verified)
 
     def _proposed(self, row: DecodeRow, tokens: TokenIds) -> None:
         key = Key(row.request, row.round)
@@ -161,10 +184,11 @@ class TraceRecorder(Probes):
         self.config.hidden_sizes.add(0 if hidden_states is None else hidden_states.shape[-1])
 
     def on_accept(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
-        for row, correct, tokens in zip(batch, acceptance.correct_len_cpu, acceptance.tokens, strict=True):
+        told = (acceptance.correct_len_cpu, acceptance.accept_index, acceptance.tokens)
+        for row, correct, index, tokens in zip(batch, *told, strict=True):
             key = Key(row.request, row.round)
             self._log.add("accept.correct_len", key, correct)
-            self._log.add("accept.index", key, tuple(range(correct + 1)))
+            self._log.add("accept.index", key, index)
             self._log.add("accept.bonus", key, tokens[-1])
 
     def on_control(self, before: ControllerState, after: ControllerState) -> None:
@@ -230,5 +254,5 @@ class TraceRecorder(Probes):
         self.paged.report_pools(plan.step)
 
 
-def _report_nothing(row: DecodeRow, tokens: TokenIds) -> None:
+def _report_nothing(row: DecodeRow, *tokens: TokenIds) -> None:
     """Do nothing."""

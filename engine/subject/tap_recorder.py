@@ -9,22 +9,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from draftproof.engine.stages import Commit, DecodeRow, PrefillRow
 from draftproof.engine.subject.observations import ObservationLog, vectors
 from draftproof.engine.subject.taps import Tapped
 from draftproof.properties.values.observed import Choice, Datum, DiscardedRow
 from draftproof.properties.values.trace import Key
+from draftproof.properties.values.tree import Tree
 
 Columns = dict[str, list[Any]]
 """Last word of a channel -> its value for every packed token."""
 
 
 class TapRecorder:
-    """Reports draft.*, verify.* and extend.*; `lookback` is how many entries an extend computes again."""
+    """Reports draft.*, verify.* and extend.*.
 
-    def __init__(self, log: ObservationLog, lookback: int) -> None:
-        self._log, self._lookback = log, lookback
+    `lookback` is how many entries an extend computes again; a `tree` has several entries a draft step.
+    """
+
+    def __init__(self, log: ObservationLog, lookback: int, tree: Tree | None = None) -> None:
+        self._log, self._lookback, self._tree = log, lookback, tree
         self._extend: tuple[dict[int, Key], Tapped, int] = ({}, {}, 0)
         self._prompt_entries: dict[tuple[str, Key], Datum] = {}
 
@@ -37,6 +42,9 @@ class TapRecorder:
 
     def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report the steps or the block of a proposal, and what of them is surplus or padding."""
+        if self._tree:
+            self._beams(key, batch, tapped, self._tree.topk)
+            return
         self._steps(batch, tapped, width)
         self._block(batch, tapped, width)
         own = [row.num_drafts + int(("draft.hidden", 1) not in tapped) for row in batch]
@@ -53,6 +61,21 @@ class TapRecorder:
                 if last <= row.num_drafts:
                     self._add_row("draft.step", Key(row.request, row.round, step=step), columns, index)
 
+    def _beams(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, topk: int) -> None:
+        """Report the entries of each step of a tree, one for each beam; those of a step count one after another."""
+        discarded = list[DiscardedRow]()
+        for step in sorted(step for tap, step in tapped if tap == "draft.positions"):
+            columns = _columns("draft", tapped, step)
+            columns["candidates"] = [tuple(one) for one in tapped["draft.candidates", step].tolist()]
+            live = [topk if step < row.num_drafts else 0 for row in batch]
+            for index, row in enumerate(batch):
+                for beam in range(live[index]):
+                    at = Key(row.request, row.round, step=step, row=beam)
+                    self._add_row("draft.beam", at, columns, index * topk + beam)
+            rows = _discarded("draft", tapped, live, topk, step)
+            discarded += [replace(row, column=(step - 1) * topk + row.column) for row in rows]
+        self._add_discarded("draft", key, discarded)
+
     def _block(self, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         columns = _columns("block", tapped)
         for index, row in enumerate(batch):
@@ -68,7 +91,11 @@ class TapRecorder:
             "hidden": vectors(tapped["verify.hidden", -1]),
             "choice": _choices("verify", "choice", tapped),
         }
+        parents = tapped["verify.parents", -1].tolist() if self._tree else ()
         for index, row in enumerate(batch):
+            for place in range(1, row.num_drafts + 1 if parents else 0):
+                parent = parents[index][place - 1]
+                self._log.add("verify.parents", Key(row.request, row.round, row=place), parent)
             for place in range(row.num_drafts + 1):
                 self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
         live = [row.num_drafts + 1 for row in batch]

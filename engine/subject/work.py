@@ -10,11 +10,11 @@ from draftproof.kernels.registry import CALLS
 from draftproof.properties.values.observed import LaunchWork
 
 _PARTS = (
-    ("kv_write",),
+    ("kv_write", "kv_move"),
     ("paged_attention",),
     ("conv_update", "gdn_update", "conv_verify", "gdn_verify", "gdn_replay", "gdn_flush", "gdn_checkpoint"),
     ("state_scatter", "replay_commit", "replay_rewind"),
-    ("greedy_choice", "sampled_choice", "greedy_accept"),
+    ("greedy_choice", "best_choices", "sampled_choice", "greedy_accept", "accept_tree"),
 )
 """The kernels of each field of a LaunchWork."""
 

@@ -11,9 +11,9 @@ from draftproof.properties.contracts.base import Contract
 from draftproof.properties.contracts.registry import ALL
 from draftproof.properties.coverage.counts import unreachable_by_draft, unreached
 from draftproof.properties.coverage.shown import unseen
-from draftproof.properties.evidence.forms import DRAFTED, Form
+from draftproof.properties.evidence.forms import Form
 from draftproof.properties.judge import COMMON, too_many_ties
-from draftproof.properties.values.drafts import BY_NAME, Algorithm
+from draftproof.properties.values.drafts import BY_NAME, OF_DRAFTS, Algorithm
 from draftproof.properties.values.subject_choice import BUILT_IN
 from draftproof.properties.values.verdict import Outcome, Verdict, worst
 
@@ -75,7 +75,7 @@ def _silent(contract: Contract, sums: CampaignSums, settings: Settings, beyond: 
     """Why no scenario of this campaign can be held to a contract; "" if one can."""
     asked = contract.needs | contract.reads
     if not any(_reports(contract, name) for name in settings.drafts):
-        return f"the draft does not report {', '.join(sorted(asked & DRAFTED))}"
+        return f"the draft does not report {', '.join(sorted(asked & OF_DRAFTS))}"
     if sums.channels and not contract.fits(sums.channels):
         return f"the subject does not report {', '.join(sorted(asked - sums.channels))}"
     unreachable = sorted(beyond.intersection(contract.minimum))
@@ -86,7 +86,7 @@ def _silent(contract: Contract, sums: CampaignSums, settings: Settings, beyond: 
 
 def _reports(contract: Contract, draft: Algorithm) -> bool:
     """Whether a run with this draft reports what a contract needs, as far as that is the draft's."""
-    lacking = DRAFTED - BY_NAME[draft].tapped
+    lacking = OF_DRAFTS - BY_NAME[draft].tapped
     if contract.whole:
         return not (contract.needs | contract.reads) & lacking
     return bool(contract.needs - lacking)

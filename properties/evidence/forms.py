@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from draftproof.properties.values.drafts import KINDS, CheckpointDraft, Draft, DraftKind, Proposes, kind_of
+from draftproof.properties.values.drafts import CheckpointDraft, Draft, DraftKind, Proposes, kind_of
 from draftproof.properties.values.observed import DraftNeeds
-
-DRAFTED = frozenset(name for kind in KINDS for name in kind.tapped)
-"""Channels that some drafts report and others do not."""
 
 
 class Form(NamedTuple):

@@ -166,6 +166,10 @@ _ROWS = (
     Op("greedy_accept", ("correct_len", "bonus")),
     # The highest value wins, the lowest id on ties, and NaN loses to every number.
     Op("greedy_choice", ("token_ids",), _RING, has_large=True),
+    # The highest values in order, the lowest id first on ties, each with how far it is below the highest.
+    Op("best_choices", ("token_ids", "scores"), _FLOAT, moves=("scores",)),
+    # The walk goes from a row to the child with its target's token; the bonus is the target's token at its end.
+    Op("accept_tree", ("correct_len", "bonus", "accept_index")),
     # A draft is accepted by its weight, or another token drawn by theirs; a row without weights keeps its token.
     Op("sampled_choice", ("token_ids",), has_large=True),
     # Every element is mixed to the bit, whatever the strides.

@@ -242,6 +242,8 @@ KINDS: tuple[DraftKind, ...] = (
         checkpoint="directory",
     ),
 )
+OF_DRAFTS = frozenset(OF_TREES).union(*(kind.tapped for kind in KINDS))
+"""Channels that some drafts report and others do not."""
 BY_NAME: dict[str, DraftKind] = {kind.name: kind for kind in KINDS}
 SPECS: dict[str, type[Draft]] = {spec.__struct_config__.tag: spec for spec in Draft.__args__}
 """The specification of each draft, by its tag."""

@@ -21,9 +21,8 @@ from draftproof.faults.served import ForkServer
 from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
-from draftproof.properties.evidence.forms import DRAFTED
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, KINDS
+from draftproof.properties.values.drafts import ALGORITHMS, KINDS, OF_DRAFTS
 from draftproof.properties.values.relations import OffBy, Stride, WrongMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
@@ -200,7 +199,7 @@ def test_the_catalogue_applies_and_names_what_exists():
         assert file.fault.source, file.fault.id
         assert file.fault.mechanism, file.fault.id
         tapped = [kind.tapped for kind in KINDS if file.fault.draft in (kind.name, "all")]
-        drafted = channel in DRAFTED
+        drafted = channel in OF_DRAFTS
         assert not drafted or any(channel in kind for kind in tapped), f"{file.fault.id}: no such channel of its draft"
 
 

@@ -1,0 +1,52 @@
+"""The sizes of draft trees, and what their rows see of each other.
+
+`B` rows of a launch, `W` verify width; a row's parent is a row before it, row 0 is the pending token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TreeConfig:
+    """`topk` beams a draft step, of whose candidates the `nodes` best are verified."""
+
+    topk: int
+    nodes: int
+
+    def num_drafts(self, depth: int) -> int:
+        """Return how many drafts a round of `depth` steps verifies."""
+        return min(self.nodes, self.num_candidates(depth)) if depth else 0
+
+    def num_candidates(self, depth: int) -> int:
+        """Return how many candidates there are after `depth` steps."""
+        return self.topk + (depth - 1) * self.topk * self.topk
+
+    def num_columns(self, depth: int) -> int:
+        """Return how many columns of the page table a round takes: those of its rows, or of its draft steps."""
+        return max(self.num_drafts(depth) + 1, (depth - 1) * self.topk)
+
+
+def context_slots(page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, page_size: int) -> Tensor:
+    """Return the slots [B, columns] of positions 0 .. seq_lens - 1 of each row, -1 behind them."""
+    column = torch.arange(page_table.shape[1] * page_size, device=page_table.device)
+    pages = page_table.index_select(0, req_rows).index_select(1, column // page_size)
+    return torch.where(column < seq_lens[:, None], pages * page_size + column % page_size, -1)
+
+
+def ancestors(parents: Tensor, most: int) -> Tensor:
+    """Return each row of a tree, then its parent, and so on: [B, W, most + 1], -1 after row 0.
+
+    `parents` [B, W - 1] are those of rows 1, 2, ..
+    """
+    above = torch.nn.functional.pad(parents, (1, 0), value=-1)
+    row = torch.arange(above.shape[1], device=above.device).expand_as(above)
+    rows = [row]
+    for _ in range(most):
+        row = torch.where(row >= 0, above.gather(1, row.clamp(min=0)), -1)
+        rows.append(row)
+    return torch.stack(rows, dim=2)

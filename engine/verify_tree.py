@@ -1,0 +1,62 @@
+"""Target verification of a tree of drafts: acceptance walks it, and what is accepted moves to where a chain has it.
+
+`B` rows of a launch, `W` verify width, `D` hidden width. Sources: Miao et al., "SpecInfer" (2023); SGLang.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from draftproof import kernels
+from draftproof.engine.models.base import AttentionMetadata
+from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.tree import ancestors, context_slots
+from draftproof.engine.verify import Verifier
+
+
+class TreeVerifier(Verifier):
+    """As `Verifier`; its outputs begin with the rows that are accepted, as those of a chain do."""
+
+    def _metadata(self, views: Views, ids: Tensor) -> AttentionMetadata:
+        """Row m is in column n + m and at position n + its depth; it sees the context and its ancestors."""
+        flat = super()._metadata(views, ids)
+        rows = ancestors(views["parents"], self._config.steps)
+        depth = (rows >= 0).sum(dim=2) - 1
+        live = torch.arange(ids.shape[1], device=ids.device) <= views["num_drafts"][:, None]
+        positions = torch.where(live, views["positions"][:, None] + depth, flat.positions.view_as(ids))
+        slots = flat.slot_mapping.view_as(ids)[:, :, None].expand(-1, -1, rows.shape[2])
+        own = torch.where(rows >= 0, slots.gather(1, rows.clamp(min=0)), -1)
+        before = context_slots(self.cache.page_table, views["req_rows"], views["positions"], self.cache.page_size)
+        seen = torch.cat([before[:, None].expand(-1, ids.shape[1], -1), own], dim=2)
+        self._taps.record("verify.parents", views["parents"])
+        return AttentionMetadata(
+            flat.req_rows, positions.view(-1), flat.slot_mapping, visible_slots=seen.view(ids.numel(), -1)
+        )
+
+    def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
+        correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
+        accept_index = ids.new_empty((ids.shape[0], self._config.steps + 1))
+        kernels.accept_tree(
+            correct_len, bonus, accept_index, ids, target_tokens, views["parents"], views["num_drafts"]
+        )
+        outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
+        return {**outputs, "accept_index": accept_index}
+
+    def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Move the entries of the rows that are accepted to columns n, n + 1, .., and their outputs likewise."""
+        accepted = outputs["accept_index"][:, : outputs["ids"].shape[1]]
+        slots = metadata.slot_mapping.view_as(outputs["ids"])
+        count = accepted.shape[1]
+        source = torch.where(accepted >= 0, slots.gather(1, accepted.clamp(min=0)), -1).reshape(-1)
+        target = slots[:, :count].reshape(-1)
+        for keys, values in zip(self.cache.keys, self.cache.values, strict=True):
+            kernels.kv_move(keys, values, source, target)
+        rows = accepted.clamp(min=0)
+        moved = {}
+        for name in ("ids", "target_tokens", "hidden_states"):
+            if name in outputs:
+                output = outputs[name]
+                index = rows.view(*rows.shape, *(1,) * (output.dim() - 2)).expand(-1, -1, *output.shape[2:])
+                moved[name] = torch.cat([output.gather(1, index), output[:, count:]], dim=1)
+        return {**outputs, **moved}

@@ -45,7 +45,10 @@ class PagedCache:
         if metadata.visible_slots is not None:
             # A table of its own for every token, of pages of one slot.
             page_table, page_size = metadata.visible_slots, 1
-            req_rows, last = torch.arange(len(req_rows), device=q.device), torch.full_like(last, page_table.shape[1] - 1)
+            req_rows, last = (
+                torch.arange(len(req_rows), device=q.device),
+                torch.full_like(last, page_table.shape[1] - 1),
+            )
         kernels.paged_attention(out, q, keys, values, page_table, req_rows, last, page_size, scale)
         return out
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata
-from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.runner import Views
 from draftproof.engine.tree import ancestors, context_slots
 from draftproof.engine.verify import Verifier
 
@@ -37,9 +37,7 @@ class TreeVerifier(Verifier):
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
         accept_index = ids.new_empty((ids.shape[0], self._config.steps + 1))
-        kernels.accept_tree(
-            correct_len, bonus, accept_index, ids, target_tokens, views["parents"], views["num_drafts"]
-        )
+        kernels.accept_tree(correct_len, bonus, accept_index, ids, target_tokens, views["parents"], views["num_drafts"])
         outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
         return {**outputs, "accept_index": accept_index}
 

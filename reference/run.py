@@ -58,7 +58,9 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Fi
     Raises ValueError for a script that `resolve` lacks.
     """
     memo = memo or Memo()
-    return trace(scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo, scenario.tree is not None))
+    return trace(
+        scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo, scenario.tree is not None)
+    )
 
 
 def trace(scenario: Scenario, script: Script, models: Models) -> Trace:

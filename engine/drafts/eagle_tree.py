@@ -136,9 +136,7 @@ class EagleTreeDraft(EagleDraft):
             visible_slots=seen.view(size * topk, -1),
         )
 
-    def _next(
-        self, beams: _Beams, tokens: Tensor, scores: Tensor, handed: Tensor, slots: Tensor, first: int
-    ) -> _Beams:
+    def _next(self, beams: _Beams, tokens: Tensor, scores: Tensor, handed: Tensor, slots: Tensor, first: int) -> _Beams:
         """Return the beams of the next step: of the candidates [B, k * k], numbered from `first`, the k best."""
         topk = self._tree.topk
         chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, :topk]

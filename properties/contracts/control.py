@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from draftproof.properties.contracts.base import equals, listed
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
 from draftproof.properties.values.relations import off_by
+from draftproof.properties.values.scenario import round_plan
 from draftproof.properties.values.trace import Key
 
 
@@ -28,6 +30,8 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
             continue
         solved = rounds[row.round - 1]
         drafts = evidence.plans.drafts_allowed(row, solved.context)
+        if evidence.scenario.tree:
+            drafts = _rows_of_tree(evidence, row, drafts)
         if solved.forced is None:
             found = evidence.plans.num_found(row.request, row.round, solved.context)
             drafts = drafts if found is None else min(drafts, found)
@@ -35,6 +39,13 @@ def _counts(evidence: Evidence) -> Iterator[Mismatch]:
             key = Key(row.request, row.round, step=row.chunk)
             relation = off_by(drafts, row.count)
             yield Mismatch("round.rows", key, f"{drafts} drafts", f"{row.count} drafts", relation)
+
+
+def _rows_of_tree(evidence: Evidence, row: Row, depth: int) -> int:
+    """Return how many drafts a round of a tree has: as many as the shape that is forced, or else of all candidates."""
+    shape = round_plan(evidence.scenario.requests[row.request], row.round).shape
+    most = evidence.scenario.most_drafts(depth)
+    return len(shape.cut(depth, most).parents) if shape and depth else most
 
 
 CONTRACTS = (

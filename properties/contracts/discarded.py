@@ -39,8 +39,10 @@ def _columns(evidence: Evidence, launch: StepLaunch) -> _Columns:
         return _Columns(range(launch.width + form.reach), tuple(_extended(evidence, row) for row in going_on))
     if form.proposes == "block":
         return _Columns(range(launch.width), tuple(form.entries(row.count) for row in batch))
+    if form.tree:
+        return _Columns(range(form.tree.entries(form.steps)), tuple(form.entries(evidence.depth(row)) for row in batch))
     # Draft steps count from 1.
-    return _Columns(range(1, form.forwards(launch.width - 1) + 1), tuple(form.forwards(row.count) + 1 for row in batch))
+    return _Columns(range(1, form.launched(launch.width) + 1), tuple(form.forwards(row.count) + 1 for row in batch))
 
 
 def _extended(evidence: Evidence, row: Row) -> int:

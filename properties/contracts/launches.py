@@ -58,7 +58,8 @@ def _fitting(evidence: Evidence, rows: int) -> int:
 def _widths(evidence: Evidence) -> frozenset[int]:
     """Return the verify widths that runtime states are built for: one for each step count, and one for no drafts."""
     adaptive = evidence.scenario.adaptive
-    return frozenset({1, *(count + 1 for count in (adaptive.steps if adaptive else (evidence.scenario.steps,)))})
+    counts = adaptive.steps if adaptive else (evidence.scenario.steps,)
+    return frozenset({1, *(evidence.scenario.most_drafts(count) + 1 for count in counts)})
 
 
 def _launch(evidence: Evidence, launch: StepLaunch, replays: int, captures: int) -> Iterator[Mismatch]:
@@ -107,7 +108,7 @@ def _expected(evidence: Evidence, step: int) -> dict[LaunchKind, list[int]]:
     if form.kind.extends:
         expected[LaunchKind.EXTEND_PROMPT] = [len(chunks)]
         expected[LaunchKind.EXTEND] = [len(decode) - len(evidence.schedule.ending(step, 1))] * form.extend_launches
-    if any(form.entries(row.count) for row in decode):
+    if any(form.entries(evidence.depth(row)) for row in decode):
         expected[LaunchKind.DRAFT] = [len(decode)]
     if evidence.hybrid:
         expected[LaunchKind.COMMIT] = [len(decode)]

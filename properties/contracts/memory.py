@@ -42,13 +42,13 @@ _Places = set[tuple[MemoryRegion, int]]
 
 
 def announced(evidence: Evidence, launch: StepLaunch, row: Row) -> range:
-    """Return the positions that a row of a launch has to write."""
+    """Return the positions that a row of a launch has to write, or the columns where a tree lies beside them."""
     if not row.phase:
         start = evidence.schedule.chunk_starts[row.request, row.round, row.chunk]
         return range(start, start + row.count)
     n = evidence.contexts[row.request, row.round]
     if launch.kind == LaunchKind.DRAFT:
-        return range(n, n + evidence.form.entries(row.count))
+        return range(n, n + evidence.form.entries(evidence.depth(row)))
     if launch.kind == LaunchKind.VERIFY:
         return range(n, n + row.count + 1)
     return range(n, evidence.subject.typed("commit.length", int).get(Key(row.request, row.round), n))
@@ -136,7 +136,7 @@ def _states(evidence: Evidence, launch: StepLaunch, row: Row) -> tuple[_Places, 
     slot, states = evidence.tables.state_slot(row.request, row.round), evidence.scenario.states
     replay = states.commit == "replay"
     if launch.kind == LaunchKind.VERIFY and not replay:
-        first = row.place * (evidence.scenario.steps + 1)
+        first = row.place * evidence.scenario.width
         written = [(MemoryRegion.INTERMEDIATE, first + t) for t in range(max(launch.width, row.count + 1))]
         return set(written[: row.count + 1]), set(written)
     if slot is None or (launch.kind == LaunchKind.FINISH and not replay):
@@ -187,7 +187,7 @@ def _wrong(
 
 def _name(evidence: Evidence, region: MemoryRegion, slot: int) -> str:
     if region == MemoryRegion.INTERMEDIATE:
-        place, row = divmod(slot, evidence.scenario.steps + 1)
+        place, row = divmod(slot, evidence.scenario.width)
         return f"{_NAMES[region]} {slot} (batch place {place}, row {row})"
     return f"{_NAMES[region]} {slot}" if region in _NAMES else f"byte {slot} of other memory"
 
@@ -212,7 +212,7 @@ def _owner(evidence: Evidence, launch: StepLaunch, region: MemoryRegion, slot: i
 
 
 def _row_of_batch(evidence: Evidence, launch: StepLaunch, slot: int) -> Relation:
-    place, t = divmod(slot, evidence.scenario.steps + 1)
+    place, t = divmod(slot, evidence.scenario.width)
     batch = evidence.schedule.batches.get((launch.step, 1), ())
     return StateSlotOf(batch[place].request, t) if place < len(batch) else Unowned()
 

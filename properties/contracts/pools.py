@@ -137,7 +137,7 @@ def _overlapping(evidence: Evidence) -> Iterator[Mismatch]:
 def _short(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that a table has a page for every position of its round, and keeps the pages that it had."""
     for row in evidence.schedule.rows:
-        last = evidence.contexts[row.request, row.round] + row.count if row.phase else row.count - 1
+        last = evidence.contexts[row.request, row.round] + evidence.columns(row) - 1 if row.phase else row.count - 1
         if last < 0:
             continue
         if evidence.tables.slot(row.request, row.round, last) is None:

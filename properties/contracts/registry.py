@@ -16,13 +16,14 @@ from draftproof.properties.contracts import (
     states,
     steering,
     totals,
+    trees,
     variants,
     work,
 )
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
-_OF_REQUESTS = (drafts, rounds, steering, states, slots)
+_OF_REQUESTS = (drafts, trees, rounds, steering, states, slots)
 _OF_ENGINE = (pools, memory, schedule, launches, discarded, work, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}

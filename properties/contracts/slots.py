@@ -27,7 +27,7 @@ def _slots(evidence: Evidence) -> Differences:
         _, got = evidence.pair(f"{stage}.slots")
         expected: dict[Key, Datum] = {}
         for key, position in positions.items():
-            at = reported.get(key, position)
+            at = _column(evidence, stage, key, reported.get(key, position))
             slot = evidence.tables.slot(key.request, key.round, at) if isinstance(at, int) else None
             expected[key] = "no page" if slot is None else slot  # type: ignore[assignment]
         yield first_divergence(
@@ -40,18 +40,32 @@ def _slots(evidence: Evidence) -> Differences:
         )
 
 
+def _column(evidence: Evidence, stage: str, key: Key, position: Datum) -> Datum:
+    """Return the column of the page table that a row is in: that of its position, but for rows of a tree (S-TREE-6)."""
+    tree, n = evidence.scenario.tree, evidence.contexts.get((key.request, key.round), 0)
+    if tree and stage == "verify":
+        return n + key.row
+    return n + (key.step - 1) * tree.topk + key.row if tree and stage == "draft.beam" else position
+
+
 _UNITS = ("id", "token", "page", "KV slot")
 _IDS = tuple(name for name, channel in CHANNELS.items() if channel.unit in _UNITS and not channel.is_float)
-_BOUNDED = (*dict.fromkeys((*_IDS, "accept.correct_len", "accept.index", "draft.block.ids")), "commit.written")
+_PARENTS = ("propose.parents", "round.parents", "verify.parents")
+_BOUNDED = (
+    *dict.fromkeys((*_IDS, *_PARENTS, "accept.correct_len", "accept.index", "draft.block.ids")),
+    "commit.written",
+)
 
 
 def _bounds(evidence: Evidence) -> Differences:
     """Check that every index is within what it indexes."""
     memory, vocab, steps = evidence.scenario.memory, evidence.scenario.model.vocab, evidence.scenario.steps
+    rows = evidence.scenario.width - 1
     live_slots = (memory.page_size, (memory.pages + 1) * memory.page_size - 1)
     units = {"id": (0, vocab - 1), "token": (0, memory.max_len - 1), "page": (1, memory.pages), "KV slot": live_slots}
     # Blocks alone have masked tokens.
-    others = {"accept.correct_len": (0, steps), "accept.index": (0, steps), "draft.block.ids": (0, vocab)}
+    others = {"accept.correct_len": (0, steps), "accept.index": (0, rows), "draft.block.ids": (0, vocab)}
+    others |= dict.fromkeys(_PARENTS, (0, rows))
     yield from outside("memory.bounds", evidence, {name: units[CHANNELS[name].unit] for name in _IDS} | others)
     yield first_of("memory.bounds", _written_outside(evidence))
 
@@ -68,9 +82,9 @@ def outside(contract: str, evidence: Evidence, ranges: Mapping[str, tuple[int, i
 
 
 def _written_outside(evidence: Evidence) -> Iterator[Mismatch]:
-    memory, steps = evidence.scenario.memory, evidence.scenario.steps
+    memory = evidence.scenario.memory
     kv, states = (memory.pages + 1) * memory.page_size, memory.request_slots + 1
-    rows = evidence.scenario.schedule.max_batch * (steps + 1)
+    rows = evidence.scenario.schedule.max_batch * evidence.scenario.width
     ends = {
         MemoryRegion.TARGET: kv,
         MemoryRegion.STATES: states,

@@ -159,6 +159,8 @@ CONTRACTS = (
         _steered,
         _CHANNELS,
         partial=_CHANNELS,
+        # Of trees see tree.steered.
+        concerns=lambda evidence: evidence.scenario.tree is None,
         cites="S-PLAN-7, S-PLAN-3, S-PLAN-4, S-LIMIT-4",
         minimum="accept_none accept_partial accept_all rounds_without_drafts unsteered_rounds",
     ),

@@ -39,7 +39,9 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     if launch.kind == LaunchKind.PREFILL:
         return WorkParts(full, full, 2 * linear, 0, 1 + drawn)
     if launch.kind == LaunchKind.VERIFY:
-        return WorkParts(full, full, linear if replay else 2 * linear, 0, 2 + drawn)
+        # What a tree accepts is written once more, where a chain has it.
+        writes = 2 * full if evidence.form.tree else full
+        return WorkParts(writes, full, linear if replay else 2 * linear, 0, 2 + drawn)
     if launch.kind == LaunchKind.COMMIT and replay:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:
@@ -52,12 +54,14 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
 def _of_draft(form: Form, launch: StepLaunch) -> WorkParts:
     """Return the work of a draft, an extend or an extend of a prompt."""
     if launch.kind == LaunchKind.DRAFT:
-        forwards = 1 if form.proposes == "block" else form.forwards(launch.width - 1)
+        forwards = 1 if form.proposes == "block" else form.launched(launch.width)
         return WorkParts(forwards * form.layers, forwards * form.layers, decisions=forwards)
     # A chain extends by a prompt in one launch, else layer by layer.
     layers = 1 if form.proposes == "chain" and launch.kind == LaunchKind.EXTEND else form.layers
     attentions = 0 if form.proposes == "block" else layers
     choices = (layers if form.proposes == "chain" else 1) if form.kind.proposes_at_extend else 0
+    # A tree begins with the best tokens of an extend, beside its choice.
+    choices += int(form.tree is not None)
     return WorkParts(layers, attentions, decisions=choices)
 
 

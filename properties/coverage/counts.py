@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from draftproof.properties.coverage.read_rounds import read_samples
+from draftproof.properties.coverage.read_trees import OF_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
@@ -53,6 +54,7 @@ _RUNS: Table[RunSample] = {
     "adaptive_scenarios": lambda run: run.control.startswith("adaptive"),
     "by_batch_scenarios": lambda run: run.is_by_batch,
     "hybrid_scenarios": lambda run: run.is_hybrid,
+    "tree_scenarios": lambda run: run.form.tree is not None,
     **{f"{name}_scenarios": _is_one(draft=name) for name in ALGORITHMS},
     "layers_chained": lambda run: run.chained_extends * (run.chain != "unchained"),
     "layers_unchained": lambda run: run.chained_extends * (run.chain == "unchained"),
@@ -114,6 +116,10 @@ _LAUNCHES: Table[StepLaunch] = {
 }
 
 
+def _is_of_tree(name: str) -> Callable[[RoundSample], bool]:
+    return lambda round_: name in round_.tree
+
+
 def _is_padded(round_: RoundSample) -> bool:
     return round_.batch is not None and round_.batch.rows == "padded"
 
@@ -131,7 +137,7 @@ def _is_hybrid(round_: RoundSample) -> bool:
 
 
 def _forwards(round_: RoundSample) -> int:
-    return round_.request.run.form.forwards(round_.drafts)
+    return round_.request.run.form.forwards(round_.depth)
 
 
 # Of the rounds that the subject reports.
@@ -190,6 +196,8 @@ _ROUNDS: Table[RoundSample] = {
     "matches_after_partial": lambda round_: bool(round_.found) and round_.before == "partial",
     "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
     "out_of_vocabulary": lambda round_: round_.lacks,
+    "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
+    **{name: _is_of_tree(name) for name in OF_TREES},
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
 OF_ROUNDS, OF_BATCHES, OF_LAUNCHES = (frozenset(table) - {"rounds"} for table in (_ROUNDS, _BATCHES, _LAUNCHES))
@@ -214,6 +222,8 @@ _OF_TWO = """
     partial_accept_padded_replay_at_page_boundary taps_off_long_proposals states_committed_partial step_switches_up
     step_switches_down
 """
+TREES = frozenset({"tree_scenarios", "beams", *OF_TREES})
+"""Counts of rounds whose drafts are trees."""
 SAMPLED = frozenset({"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled"})
 """Counts of requests that draw their tokens."""
 HYBRID = frozenset(
@@ -277,6 +287,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names.update({"layers_unchained", *_OF_TWO.split()} if form.layers == 1 else {*long, "chains_of_one"})
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
+    if real or not form.kind.trees:
+        names |= TREES
     if real:
         names |= SAMPLED
         # They have a prompt's tokens and step counts of their own, and few scenarios.

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.coverage.read_requests import read_requests, read_run
+from draftproof.properties.coverage.read_trees import accept_of, asked_of_tree, levels_of, read_tree
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample, Samples
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.schedule import Row
@@ -79,6 +80,7 @@ def _rounds(
     shown = "accept.correct_len" if "accept.correct_len" in evidence.subject.channels else "round.drafts"
     reported = evidence.subject.channel(shown)
     unfolded = evidence.subject.typed("commit.pending", int)
+    walks = evidence.reference.typed("accept.index", tuple)
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds
         for number, solved in enumerate(rounds, start=1):
@@ -87,22 +89,24 @@ def _rounds(
             found = evidence.plans.num_found(index, number, n)
             pending = unfolded.get(Key(index, number - 1), 0)
             crossed = (n + drafts) // evidence.page_size - n // evidence.page_size
-            accept = _accept(drafts, solved.correct_len)
+            tree = evidence.scenario.tree
+            levels = levels_of(solved) if tree else drafts
+            accept = accept_of(levels, solved.correct_len)
             yield RoundSample(
                 request=request,
                 batch=None if row is None else batches[row.step],
                 accept=accept,
                 before=before,
-                K=str(drafts) if drafts < 6 else "6 and 7" if drafts < 8 else "8 and more",
+                K=str(levels) if levels < 6 else "6 and 7" if levels < 8 else "8 and more",
                 stage=_stage(number, len(rounds)),
                 page=_page(n, evidence.page_size),
                 crossing=("none", "one", "more")[min(crossed, 2)],
                 proposals="none" if not drafts else "own" if solved.forced is None else "forced",
-                limit=None if row is None else _limit(evidence, row, solved, allowed),
+                limit=None if row is None else _limit(evidence, row, n, allowed if tree else solved.drafts, allowed),
                 cut=_cut(evidence, index, solved),
                 tie="yes" if (index, number) in ties else "no",
                 checkpoint=_checkpoint(evidence, n, len(solved.emitted)),
-                wrong=_wrong(evidence.scenario.requests[index], number, solved),
+                wrong=_wrong(evidence.scenario.requests[index], number, solved, levels),
                 surplus=_surplus(evidence, row, n, drafts),
                 block=_block(evidence, row, drafts),
                 match=None if row is None or evidence.form.proposes != "lookup" else _match(solved, found, allowed),
@@ -113,18 +117,14 @@ def _rounds(
                 is_fewer_found=row is not None and found is not None and found < allowed,
                 pending=pending,
                 lacks=_lacks(evidence, solved),
-                asked=_asked(evidence.scenario.requests[index], number, drafts),
+                asked=asked_of_tree(evidence.scenario, index, number, allowed, levels)
+                if tree
+                else _asked(evidence.scenario.requests[index], number, drafts),
                 is_sampled=evidence.scenario.requests[index].sampling is not None,
+                depth=allowed if tree else drafts,
+                tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:]) if tree else frozenset(),
             )
             before = accept
-
-
-def _accept(drafts: int, correct_len: int) -> str:
-    if not drafts:
-        return "no drafts"
-    if not correct_len:
-        return "none"
-    return "all" if correct_len == drafts else "partial"
 
 
 def _asked(request: Request, number: int, drafts: int) -> str:
@@ -135,7 +135,7 @@ def _asked(request: Request, number: int, drafts: int) -> str:
     right = request.rounds[(number - 1) % len(request.rounds)].num_correct
     if request.sampling and right >= 0:
         return "drawn"
-    return "own" if drafts and right < 0 else _accept(drafts, min(right, drafts))
+    return "own" if drafts and right < 0 else accept_of(drafts, min(right, drafts))
 
 
 def _lacks(evidence: Evidence, solved: RoundScript) -> bool:
@@ -178,12 +178,12 @@ def _checkpoint(evidence: Evidence, n: int, committed: int) -> str | None:
     return "kept" if n >= every else "none yet"
 
 
-def _wrong(request: Request, number: int, solved: RoundScript) -> str | None:
+def _wrong(request: Request, number: int, solved: RoundScript, levels: int) -> str | None:
     """Return how the first draft that is not right is wrong; None if all are right, or what is verified is its own.
 
     None, too, of a sampled request, where coins make a draft wrong.
     """
-    if request.sampling or solved.forced is None or solved.correct_len == solved.num_verified:
+    if request.sampling or solved.forced is None or solved.correct_len == levels:
         return None
     return round_plan(request, number).wrong
 
@@ -193,6 +193,8 @@ def _surplus(evidence: Evidence, row: Row | None, n: int, drafts: int) -> str | 
     if row is None:
         return None
     last = n + evidence.plans.width(row.step) - 1
+    if evidence.scenario.tree:
+        return "none" if last == n + drafts else "inside"
     if last == n + drafts:
         return "none"
     return "beyond max_len" if last >= evidence.scenario.memory.max_len else "inside"
@@ -204,18 +206,18 @@ def _block(evidence: Evidence, row: Row | None, drafts: int) -> str | None:
     return "none" if not drafts else "cut" if drafts < evidence.plans.drafts_wanted(row) else "whole"
 
 
-def _limit(evidence: Evidence, row: Row, solved: RoundScript, allowed: int) -> str:
+def _limit(evidence: Evidence, row: Row, n: int, drafts: int, allowed: int) -> str:
     """Return what kept a round from having all the drafts of its plan: the tightest limit, in the order of docs."""
     scenario, request = evidence.scenario, evidence.scenario.requests[row.request]
     planned = request.rounds[(row.round - 1) % len(request.rounds)].num_drafts
-    if solved.drafts < allowed:
+    if drafts < allowed:
         return "found"
-    if solved.drafts == planned:
+    if drafts == planned:
         return "none"
-    if solved.drafts == evidence.plans.drafts_wanted(row):
+    if drafts == evidence.plans.drafts_wanted(row):
         return "batch" if _is_too_large(evidence, evidence.schedule.batches[row.step, 1]) else "steps"
-    left = request.budget - (solved.context + 1 - len(request.prompt)) - 1
-    return "budget" if left <= scenario.memory.max_len - 1 - solved.context else "max_len"
+    left = request.budget - (n + 1 - len(request.prompt)) - 1
+    return "budget" if left <= scenario.memory.max_len - 1 - n else "max_len"
 
 
 def _match(solved: RoundScript, found: int | None, allowed: int) -> str | None:

@@ -121,7 +121,8 @@ class RoundSample(NamedTuple):
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
     alone, as in `accept`; "own" if none are forced, "drawn" if coins decide. `is_sampled`: its request draws its
-    tokens.
+    tokens. `depth`: as many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are the counts
+    of trees that it adds to.
     """
 
     request: RequestSample
@@ -151,6 +152,8 @@ class RoundSample(NamedTuple):
     lacks: bool
     asked: str
     is_sampled: bool
+    depth: int
+    tree: frozenset[str]
 
 
 class Samples(NamedTuple):

@@ -87,7 +87,7 @@ class _Batch:
 
     @property
     def allocated(self) -> int:
-        return self.evidence.scenario.steps + 1
+        return self.evidence.scenario.width
 
     def account(self, written: int, read: int) -> _Account | None:
         """Return what rows written and read these many places apart explain; None if anything contradicts it.

@@ -11,7 +11,7 @@ from draftproof.properties.evidence import comparison
 from draftproof.properties.evidence.forms import Form, form_of
 from draftproof.properties.evidence.order import RunOrder
 from draftproof.properties.evidence.plans import DraftPlans
-from draftproof.properties.evidence.schedule import ObservedSchedule
+from draftproof.properties.evidence.schedule import ObservedSchedule, Row
 from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
@@ -60,7 +60,8 @@ class Evidence:
     @cached_property
     def form(self) -> Form:
         """How the scenario's draft runs."""
-        return form_of(self.scenario.draft, self.reference.typed("config.draft", DraftNeeds).get(Key(-1, 0)))
+        needs = self.reference.typed("config.draft", DraftNeeds).get(Key(-1, 0))
+        return form_of(self.scenario.draft, needs, self.scenario.tree, self.scenario.steps)
 
     @property
     def page_size(self) -> int:
@@ -183,6 +184,14 @@ class Evidence:
             solved = rounds[number - 1].context if 0 < number <= len(rounds) else 0
             known[request, number] = lengths.get(Key(request, number - 1), solved)
         return known
+
+    def depth(self, row: Row) -> int:
+        """Return how many drafts a decode row may have; of a tree, how many levels of them."""
+        return self.plans.drafts_allowed(row, self.contexts[row.request, row.round]) if self.form.tree else row.count
+
+    def columns(self, row: Row) -> int:
+        """Return how many columns of the page table a decode row takes from its context on."""
+        return max(row.count + 1, self.form.tree.columns(self.depth(row)) if self.form.tree else 0)
 
     @cached_property
     def output_changed(self) -> bool:

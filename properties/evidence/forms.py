@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, DraftKind, Proposes, kind_of
 from draftproof.properties.values.observed import DraftNeeds
+from draftproof.properties.values.tree import Tree
 
 
 class Form(NamedTuple):
-    """A kind of draft, and how many layers with entries of its own it has."""
+    """A kind of draft, and how many layers with entries of its own it has; a tree and its steps, if drafts are one."""
 
     kind: DraftKind
     layers: int
+    tree: Tree | None = None
+    steps: int = 0
 
     @property
     def proposes(self) -> Proposes:
@@ -59,13 +62,25 @@ class Form(NamedTuple):
         """Return the draft steps of a round: one a proposal, less that which the extend before gave."""
         return max(drafts - int(self.kind.proposes_at_extend), 0) if self.proposes == "steps" else 0
 
+    def launched(self, width: int) -> int:
+        """Return the draft steps that a launch of a runtime of this verify width runs."""
+        return self.forwards(self.steps if self.tree else width - 1)
+
     def entries(self, drafts: int) -> int:
-        """Return how many positions n, n+1, .. that the draft launch of a round writes."""
+        """Return how many columns n, n+1, .. of the page table the draft launch of a round writes.
+
+        Those of positions, but for a tree, of which `drafts` is the depth.
+        """
+        if self.tree:
+            return self.tree.entries(drafts)
         return drafts + 1 if self.proposes == "block" and drafts else self.forwards(drafts)
 
 
-def form_of(draft: Draft, needs: DraftNeeds | None = None) -> Form:
-    """Return the form of a draft; `needs` by the reference, which alone knows the layers of a real draft."""
+def form_of(draft: Draft, needs: DraftNeeds | None = None, tree: Tree | None = None, steps: int = 0) -> Form:
+    """Return the form of a draft; `needs` by the reference, which alone knows the layers of a real draft.
+
+    With a `tree` its `steps` matter.
+    """
     real = isinstance(draft, CheckpointDraft)
     layers = needs.num_layers if real and needs else getattr(draft, "layers", 1)
-    return Form(kind_of(draft), layers)
+    return Form(kind_of(draft), layers, tree, steps if tree else 0)

@@ -31,7 +31,7 @@ class DraftPlans:
     def width(self, step: int) -> int:
         """Return the verify width that the decode batch of an engine step runs at: 1 if no row has drafts."""
         rows = self.schedule.batches.get((step, 1), ())
-        return self.steps_in_force(step) + 1 if any(row.count for row in rows) else 1
+        return self.scenario.most_drafts(self.steps_in_force(step)) + 1 if any(row.count for row in rows) else 1
 
     def drafts_wanted(self, row: Row) -> int:
         """Return what a decode row plans, within the steps in force; 0 in a batch too large for drafts."""

@@ -168,8 +168,9 @@ class DraftKind(NamedTuple):
     `extends`: it keeps entries of what was committed. `proposes_at_extend`: the extend gives the first proposal of the
     next round. `layer_a_draft`: it needs as many layers as a round has drafts.
     `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,
-    in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `minimum` are the counts (coverage/counts.py) of its
-    own scenarios without which a check of it proves nothing, beside those that every draft needs.
+    in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `minimum` are the
+    counts (coverage/counts.py) of its own scenarios without which a check of it proves nothing, beside those that every
+    draft needs.
     """
 
     name: Algorithm

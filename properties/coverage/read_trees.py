@@ -1,0 +1,60 @@
+"""What rounds of draft trees were, and what came of drafts at all. `K` drafts of a round, of a tree its depth."""
+
+from __future__ import annotations
+
+from draftproof.properties.values.scenario import Scenario, round_plan
+from draftproof.properties.values.script import RoundScript
+from draftproof.properties.values.tree import children, depths
+
+OF_TREES = (
+    "tree_rounds",
+    "trees_of_their_own",
+    "trees_cut",
+    "trees_rejected",
+    "trees_off_first_branch",
+    "trees_ended_at_leaf",
+    "trees_ended_inside",
+    "tree_entries_moved",
+)
+"""Counts of rounds whose drafts are a tree, by what it is and how the walk went."""
+
+
+def accept_of(drafts: int, correct_len: int) -> str:
+    if not drafts:
+        return "no drafts"
+    if not correct_len:
+        return "none"
+    return "all" if correct_len == drafts else "partial"
+
+
+def levels_of(solved: RoundScript) -> int:
+    """Return how many levels of drafts a round of a tree verified."""
+    return max(depths(solved.parents))
+
+
+def asked_of_tree(scenario: Scenario, request: int, number: int, depth: int, levels: int) -> str:
+    """Return what the plan of a round asks for, as in `RoundSample`."""
+    plan = round_plan(scenario.requests[request], number)
+    if levels and plan.num_correct < 0:
+        return "own"
+    shape = plan.shape.cut(depth, scenario.most_drafts(depth)) if plan.shape and depth else None
+    return accept_of(levels, len(shape.path) if shape else 0)
+
+
+def read_tree(scenario: Scenario, solved: RoundScript, depth: int, walk: tuple[int, ...]) -> frozenset[str]:
+    """Return the counts of trees that a round adds to, of which the rows of `walk` were accepted."""
+    parents = solved.parents
+    if not parents:
+        return frozenset()
+    first = all(row == children(parents, at)[0] for at, row in zip((0, *walk), walk, strict=False))
+    is_so = {
+        "tree_rounds": True,
+        "trees_of_their_own": solved.forced is None,
+        "trees_cut": depth < scenario.steps,
+        "trees_rejected": not walk,
+        "trees_off_first_branch": not first,
+        "trees_ended_at_leaf": bool(walk) and not children(parents, walk[-1]),
+        "trees_ended_inside": bool(walk) and bool(children(parents, walk[-1])),
+        "tree_entries_moved": walk != tuple(range(1, len(walk) + 1)),
+    }
+    return frozenset(name for name, is_one in is_so.items() if is_one)

@@ -13,6 +13,7 @@ import msgspec
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.profiles import SIZES
 from draftproof.properties.strategies.scenarios import generate, unforced
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
@@ -144,7 +145,7 @@ class RealTarget:
 
     def made(self, scenario: Scenario, chosen: RealDraft, turn: int, of_draft: int, variant: Variant) -> Scenario:
         """Return a probe's scenario with the checkpoint; numbers of the turn and of the draft's own turn vary it."""
-        made = with_steps(scenario, chosen.steps)
+        made = with_steps(without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
         if BY_NAME[chosen.name].proposes == "lookup":

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import CheckpointDraft, Mtp, Ngram, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -108,6 +109,10 @@ def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.sampling else greedy(scenario)
 
 
+def _tree(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.trees else without_tree(scenario)
+
+
 def _steering(scenario: Scenario, limits: Limits) -> Scenario:
     """Plans that force nothing; without a number of drafts of their own where that cannot be asked for either."""
     if limits.steering == "drafts":
@@ -115,7 +120,7 @@ def _steering(scenario: Scenario, limits: Limits) -> Scenario:
     own = RoundPlan(num_drafts=scenario.steps, num_correct=-1)
 
     def free(request: Request) -> Request:
-        counted = tuple(replace(plan, num_correct=-1, wrong="next") for plan in request.rounds)
+        counted = tuple(replace(plan, num_correct=-1, wrong="next", shape=None) for plan in request.rounds)
         return replace(request, rounds=counted if limits.steering == "counts" else (own,))
 
     return replace(scenario, requests=tuple(free(request) for request in scenario.requests))
@@ -215,6 +220,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _steps,
     _controller,
     _sampling,
+    _tree,
     _steering,
     _rows,
     _arrivals,

@@ -1,6 +1,7 @@
 """Draft trees: what was proposed and verified, and the walk, also by the subject's own report alone.
 
-`tree.steered` and `tree.walked` read no script and no reference. `d` depth of a round, n its context length.
+`tree.steered` and `tree.walked` read no reference, and of the script stop tokens only. n is the context length of a
+round.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _forced(evidence: Evidence, one: _Verified, plan: RoundPlan, shape: TreeShape) -> Iterator[Mismatch]:
-    """Yield rows that have not the tokens of S-TREE-10: right ones, traps below wrong ones, and others that are wrong."""
+    """Yield rows that have not the tokens of S-TREE-10: right ones, traps below wrong ones, others that are wrong."""
     vocab, stops = evidence.scenario.model.vocab, evidence.script.requests[one.key.request].stop
     for row, parent in enumerate(shape.parents, start=1):
         choice, got = one.choices[parent], one.ids[row]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.requests import endless
+from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
 from draftproof.properties.values.paths import put_in
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, ProbeModel, Request, RoundPlan, Scenario
@@ -46,6 +47,7 @@ def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
         raise ValueError(f"invalid draft.kind {tag!r}: expected eagle, that of a probe, to be exchanged for another")
     if name == algorithm(draft):
         return scenario
+    scenario = without_tree(scenario)
     if kind.proposes == "lookup":
         scenario = _of_few_tokens(scenario, turn)
     elif turn % _ONE_STEP == 5 and scenario.steps < _WIDE:
@@ -195,9 +197,10 @@ def with_steps(scenario: Scenario, steps: int) -> Scenario:
     requests = tuple(
         replace(request, rounds=tuple(_cut(plan, steps) for plan in request.rounds)) for request in scenario.requests
     )
-    return replace(
+    made = replace(
         scenario, steps=min(scenario.steps, steps), adaptive=_fewer(scenario.adaptive, steps), requests=requests
     )
+    return made if made.tree is None else with_nodes(made, made.tree.nodes)
 
 
 def _fewer(adaptive: Controller | None, steps: int) -> Controller | None:

@@ -19,6 +19,7 @@ from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.scenarios import scenarios, unforced
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, Algorithm
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.validate import InvalidScenarioError, validate
@@ -37,8 +38,8 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     unknown = sorted(set(wanted) - AIMED)
     if unknown:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
-    # What is accepted of a sampled request's drafts, nobody can aim at.
-    scenario = greedy(scenario) if ROUNDS & set(wanted) else scenario
+    # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes.
+    scenario = without_tree(greedy(scenario)) if ROUNDS & set(wanted) else scenario
     try:
         edited = aim_rounds(draw, aim_batches(draw, aim_model(draw, scenario, wanted), wanted), wanted)
         if edited.variant == "taps_off" and not ROUNDS & set(wanted):
@@ -61,7 +62,7 @@ def near(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
 @st.composite
 def aimed(draw: Draw, wanted: Wanted, drafts: Sequence[Algorithm]) -> Scenario:
     """Draw scenarios of some profile and one of these drafts, pushed toward these values."""
-    scenario = draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted)))
+    scenario = without_tree(draw(scenarios(draw(sampled(_profiles(wanted))), ALGORITHMS[0], _sizes(wanted))))
     drawn: Algorithm = draw(sampled(drafts))
     name = implied(wanted) or drawn
     scenario = with_draft(scenario, name, draw(integers(0, 59)))

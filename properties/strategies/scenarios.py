@@ -22,6 +22,7 @@ from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
+from draftproof.properties.strategies.trees import with_tree
 from draftproof.properties.strategies.turns import (
     ALIKE,
     BY_BATCH,
@@ -30,6 +31,7 @@ from draftproof.properties.strategies.turns import (
     HYBRID_VARIANTS,
     SAMPLED,
     SERVICES,
+    TREES,
     Turn,
     turns,
 )
@@ -109,6 +111,7 @@ def _drawn(
         number=0,
         services=draw(st.sampled_from(SERVICES)),
         is_sampled=draw(sampled(SAMPLED)),
+        is_tree=not profile.hybrid and draw(sampled(TREES)),
     )
     return draw(_scenario(turn))
 
@@ -144,6 +147,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     made = with_draft(scenario, turn.draft, turn.form)
     made = unforced(made) if turn.variant == "taps_off" else made
     # Drawn last: what a seed makes of the others does not change with it.
+    if turn.is_tree and kind_of(made.draft).trees and not made.dynamic:
+        return validate(with_tree(draw, made))
     return validate(with_sampling(draw, made) if turn.is_sampled and not made.dynamic else made)
 
 

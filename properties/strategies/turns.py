@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from draftproof.properties.strategies.profiles import CARDS, SIZES, Profile, Size
-from draftproof.properties.values.drafts import Algorithm
+from draftproof.properties.strategies.profiles import CARDS, SIZES, WIDE, Profile, Size
+from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
 
 T = TypeVar("T")
@@ -38,6 +38,8 @@ SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 SAMPLED = (True, False)
 """Whether requests draw their tokens, where the rounds do not hang on the schedule."""
+TREES = (True, False, True)
+"""Whether drafts are trees, where the draft can be, the target is dense, requests are greedy, and sizes small."""
 _BLOCK = sum(size.share for size in SIZES)
 
 
@@ -55,6 +57,7 @@ class Turn(NamedTuple):
     number: int
     services: int = 1
     is_sampled: bool = False
+    is_tree: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -64,10 +67,14 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         number, player = divmod(index, len(drafts))
         profile = dealer.deal("profile", CARDS, player)
         variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+        is_static = not (profile.adaptive or profile.draft_batch)
+        size = _block(seed, index // _BLOCK, len(drafts), sizes)[index % _BLOCK]
+        is_sampled = is_static and dealer.deal("sampled", SAMPLED, player)
+        can_be_tree = BY_NAME[drafts[player]].trees and not profile.hybrid and size.name != WIDE.name
         yield Turn(
             profile=profile,
             draft=drafts[player],
-            size=_block(seed, index // _BLOCK, len(drafts), sizes)[index % _BLOCK],
+            size=size,
             variant=dealer.deal(f"variant of {len(variants)}", variants, player),
             commit=dealer.deal(f"commit {profile.adaptive}", COMMITS, player) if profile.hybrid else COMMITS[0],
             alike=dealer.deal("alike", ALIKE, player),
@@ -75,7 +82,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             form=seed + number,
             number=number,
             services=dealer.deal("services", SERVICES, player),
-            is_sampled=not (profile.adaptive or profile.draft_batch) and dealer.deal("sampled", SAMPLED, player),
+            is_sampled=is_sampled,
+            is_tree=is_static and not is_sampled and can_be_tree and dealer.deal("tree", TREES, player),
         )
 
 

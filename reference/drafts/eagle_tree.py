@@ -38,7 +38,7 @@ class ReferenceEagleTree(ReferenceEagle):
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """As of `ReferenceDraft`: the drafts are those of the tree of `count` steps, in ascending order."""
         if not count:
-            return ReferenceProposal((), (), ())
+            return ReferenceProposal((), (Said("propose.parents", ()),))
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
         entries = self.head.forward(ids, hidden)
         candidates = [

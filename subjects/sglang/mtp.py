@@ -86,6 +86,7 @@ class WorkerExtend(MtpDraft):
             cuda_graph_runner_for_draft_extend=None,
             draft_extend_num_front_tokens=0,
             use_rejection_sampling=False,
+            trees=False,
             plan_stream=None,
             plan_stream_ctx=contextlib.nullcontext(),
             req_to_token_pool=self._runners[0].req_to_token_pool,
@@ -263,7 +264,7 @@ class ChainExtend(WorkerSubject):
     """An extend of the multi-layer worker: `stage` is "prefill", "verify" or "verify, graphs"."""
 
     name = "sglang-mtp"
-    limits = Limits(models=("probe",), sampling=False, drafts=("mtp",), variants=())
+    limits = Limits(models=("probe",), sampling=False, trees=False, drafts=("mtp",), variants=())
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
     needs = (WORKER,)
 

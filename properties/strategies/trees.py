@@ -1,0 +1,91 @@
+"""Scenarios whose drafts are trees: their sizes, and the shapes that plans force. `K` steps of a tree."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.values.drafts import Eagle
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.tree import Tree, TreeShape
+
+_TOPK = (2, 3, 2, 4, 2, 3, 8)
+_MOST_NODES, _MOST_MORE = 24, 8
+_BELOW = 95
+
+
+def with_tree(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw a tree, and a shape for every round that forces drafts; as many more pages as the tree takes."""
+    steps, draft = scenario.steps, scenario.draft
+    vocab = (draft.head_vocab if isinstance(draft, Eagle) else 0) or scenario.model.vocab
+    topk = draw(sampled([one for one in _TOPK if one < vocab]))
+    most = min(Tree(topk=topk, nodes=1).candidates(steps), max(_MOST_NODES, steps))
+    nodes = draw(sampled((min(2 * steps + 1, most), steps, most, min(steps + 2, most))))
+    drawn = tuple(
+        replace(request, rounds=tuple(_shaped(draw, plan, topk, nodes) for plan in request.rounds))
+        for request in scenario.requests
+    )
+    return _with_pages(replace(scenario, tree=Tree(topk=topk, nodes=nodes), requests=drawn), scenario)
+
+
+def without_tree(scenario: Scenario) -> Scenario:
+    """Return the scenario with chains of drafts; a plan wants as many right ones as its path had rows."""
+    if scenario.tree is None:
+        return scenario
+    return replace(scenario, tree=None, requests=tuple(map(_chained, scenario.requests)))
+
+
+def _chained(request: Request) -> Request:
+    return replace(request, rounds=tuple(replace(plan, shape=None) for plan in request.rounds))
+
+
+def with_nodes(scenario: Scenario, nodes: int) -> Scenario:
+    """Return a scenario of a tree with at most so many nodes; shapes are cut to that, and to the drafts of plans."""
+    assert scenario.tree is not None
+    tree = replace(scenario.tree, nodes=min(nodes, scenario.tree.candidates(scenario.steps)))
+    requests = (replace(one, rounds=tuple(_cut_to(plan, tree) for plan in one.rounds)) for one in scenario.requests)
+    return replace(scenario, tree=tree, requests=tuple(requests))
+
+
+def _cut_to(plan: RoundPlan, tree: Tree) -> RoundPlan:
+    """Return a plan whose shape fits its depth and the tree's nodes."""
+    if plan.shape is None or not plan.num_drafts:
+        return replace(plan, shape=None, num_correct=min(plan.num_correct, 0))
+    shape = plan.shape.cut(plan.num_drafts, tree.nodes)
+    return replace(plan, shape=shape, num_correct=len(shape.path))
+
+
+def _with_pages(scenario: Scenario, chained: Scenario) -> Scenario:
+    """Return the scenario with pages for trees in the proportion in which it had them for chains."""
+    before, after = (max(pages_needed(one, request) for request in one.requests) for one in (chained, scenario))
+    pages = max(after, -(-scenario.memory.pages * after // before))
+    return replace(scenario, memory=replace(scenario.memory, pages=pages))
+
+
+def _shaped(draw: st.DrawFn, plan: RoundPlan, topk: int, nodes: int) -> RoundPlan:
+    """Draw the shape of a plan: a path, and further rows below any row, before and behind those of the path."""
+    if plan.num_correct < 0 or not plan.num_drafts:
+        return plan
+    right, depth = plan.num_correct, plan.num_drafts
+    # Each row: its parent's place in this list (-1: row 0), its depth, and where it stands among rows of its depth.
+    rows = [(place - 1, place + 1, 50) for place in range(right)]
+    least = 0 if rows else 1
+    for _ in range(draw(integers(least, max(least, min(_MOST_MORE, nodes - right))))):
+        parents = [parent for parent, _, _ in rows]
+        free = [
+            place
+            for place in range(-1, len(rows))
+            if parents.count(place) < topk and (rows[place][1] if place >= 0 else 0) < depth
+        ]
+        # A chain may be as deep as this, and have room for one row less than the tree.
+        if not free or len(rows) == nodes:
+            break
+        parent = free[draw(integers(0, _BELOW)) % len(free)]
+        rows.append((parent, (rows[parent][1] if parent >= 0 else 0) + 1, draw(integers(0, _BELOW))))
+    order = sorted(range(len(rows)), key=lambda place: (rows[place][1], rows[place][2], place))
+    number = {place: row for row, place in enumerate(order, start=1)} | {-1: 0}
+    shape = TreeShape(
+        parents=tuple(number[rows[place][0]] for place in order), path=tuple(number[place] for place in range(right))
+    )
+    return replace(plan, shape=shape)

@@ -227,7 +227,7 @@ CONTRACTS = (
         ("round.table", "pool.owners"),
         reads=("round.rows", "commit.length"),
         also=("round.cached", "round.attempt"),
-        cites="S-BATCH-1, S-BATCH-9",
+        cites="S-BATCH-1, S-BATCH-9, S-TREE-6",
         minimum="scenarios slot_reuses",
     ),
     listed(

@@ -99,7 +99,7 @@ def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
 
 _PARTIAL = "decode_rounds accept_partial"
 CONTRACTS = (
-    equals("verify.positions", cites="S-ROUND-3", minimum=_PARTIAL),
+    equals("verify.positions", cites="S-ROUND-3, S-TREE-7", minimum=_PARTIAL),
     equals("verify.ids", cites="S-ROUND-3", minimum="decode_rounds"),
     equals("verify.hidden", cites="S-ROUND-3", minimum=_PARTIAL),
     equals(
@@ -110,7 +110,7 @@ CONTRACTS = (
     equals(
         "accept.greedy",
         *("accept.correct_len", "accept.index", "accept.bonus", "accept.emitted"),
-        cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8",
+        cites="S-ROUND-4, S-LIMIT-7, S-LIMIT-8, S-TREE-8",
         minimum="accept_none accept_partial accept_all rounds_without_drafts",
         explain=_bonus,
     ),
@@ -129,7 +129,7 @@ CONTRACTS = (
         cites="S-ROUND-4, S-LIMIT-12",
         minimum="scenarios decode_rounds",
     ),
-    equals("commit.kv", cites="S-ROUND-5", minimum=f"{_PARTIAL} page_crossings"),
+    equals("commit.kv", cites="S-ROUND-5, S-TREE-9", minimum=f"{_PARTIAL} page_crossings"),
     equals("commit.length", cites="S-ROUND-5, S-LIMIT-9", minimum=_PARTIAL),
     contract(
         "output.lossless",

@@ -108,7 +108,7 @@ CONTRACTS = (
         reads=(*(f"{stage}.positions" for stage in _STAGES), "round.table"),
         concerns=lambda evidence: "round.table" in evidence.subject.channels,
         whole=False,
-        cites="S-BATCH-1",
+        cites="S-BATCH-1, S-TREE-6",
         minimum="scenarios decode_rounds page_crossings",
     ),
     contract(

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from draftproof.properties.evidence.forms import form_of
 from draftproof.properties.values.channels import CHANNELS, TAPPED
-from draftproof.properties.values.drafts import KINDS, Ngram, kind_of
+from draftproof.properties.values.drafts import OF_DRAFTS, Ngram, tapped
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.observed import (
     GRAPHED,
@@ -43,12 +43,12 @@ from draftproof.reference.memo import Memo
 from draftproof.reference.run import run
 from draftproof.reference.solve import resolve, solve
 
-SHARED = frozenset(CHANNELS).difference(*(kind.tapped for kind in KINDS))
+SHARED = frozenset(CHANNELS) - OF_DRAFTS
 
 
 def channels_of(scenario: Scenario) -> frozenset[str]:
     """What a run of the scenario reports: of the draft's own channels those of its kind."""
-    names = SHARED | kind_of(scenario.draft).tapped
+    names = SHARED | tapped(scenario.draft, scenario.tree is not None)
     return names if scenario.taps else names - TAPPED
 
 
@@ -112,7 +112,7 @@ class _Play:
         self.said: list[Observation] = []
         self.step, self.launched = 0, 0
         self.hybrid = scenario.model.linear is not None  # type: ignore[union-attr]
-        self.form = form_of(scenario.draft)
+        self.form = form_of(scenario.draft, tree=scenario.tree, steps=scenario.steps)
         self.drafts_in_launch = self.form.proposes in ("steps", "block")
         self.layers = range(self.form.extend_launches)
 
@@ -216,17 +216,18 @@ class _Play:
         replay, kept = self.scenario.states.commit == "replay", int(self.scenario.states.checkpoint > 0)
         layers = getattr(self.scenario.draft, "layers", 1)
         block, first = form.proposes == "block", form.kind.proposes_at_extend
-        drafted = 1 if block else value.width - 1 - int(first)
+        drafted = 1 if block else form.launched(value.width)
+        tree = int(form.tree is not None)
         calls = {
             LaunchKind.PREFILL: (full, full, 2 * linear, 0, 1),
-            LaunchKind.VERIFY: (full, full, linear * (2 - replay), 0, 2),
+            LaunchKind.VERIFY: (full * (1 + tree), full, linear * (2 - replay), 0, 2),
             LaunchKind.DRAFT: (drafted * layers, drafted * layers, 0, 0, drafted),
-            LaunchKind.EXTEND_PROMPT: (layers, 0 if block else layers, 0, 0, len(self.layers) * first),
+            LaunchKind.EXTEND_PROMPT: (layers, 0 if block else layers, 0, 0, len(self.layers) * first + tree),
             LaunchKind.COMMIT: (0, 0, linear * kept, 1, 0) if replay else (0, 0, 0, 2 + 2 * kept, 0),
             LaunchKind.FINISH: (0, 0, linear, 1, 0) if replay else (0,) * 5,
         }
         of_layer = 1 if form.proposes == "chain" else layers
-        calls[LaunchKind.EXTEND] = (of_layer, 0 if block else of_layer, 0, 0, int(first))
+        calls[LaunchKind.EXTEND] = (of_layer, 0 if block else of_layer, 0, 0, int(first) + tree)
         return LaunchWork(*calls[kind], sum(calls[kind]) + kind)
 
     def discarded(self, stage: str, live: list[int], columns: range) -> None:
@@ -244,6 +245,9 @@ class _Play:
         """Say what of the last draft launch was thrown away."""
         if self.form.proposes == "block":
             self.discarded("draft", [count + 1 if count else 0 for count in counts], range(width))
+        elif self.form.tree:
+            entries = range(self.form.tree.entries(self.scenario.steps))
+            self.discarded("draft", [self.form.entries(count) for count in counts], entries)
         else:
             forwards = [self.form.forwards(count) + 1 for count in counts]
             self.discarded("draft", forwards, range(1, self.form.forwards(width - 1) + 1))
@@ -286,24 +290,25 @@ class _Play:
             self.launch(LaunchKind.FINISH, len(ended), {(3, live.state) for live in ended if folds and live.rounds})
 
     def decode(self, batch: list[_Live], counts: list[int]) -> list[_Live]:
-        """Returns whose requests end."""
-        width = self.steps(len(batch)) + 1 if any(counts) else 1
+        """Returns whose requests end; `counts` are depths, where drafts are trees."""
+        width = self.scenario.most_drafts(self.steps(len(batch))) + 1 if any(counts) else 1
         sizes = self.scenario.graphs.sizes if self.scenario.graphs.capture else ()
         size = next((size for size in sizes if size >= len(batch)), 0)
         rounds = [self.round(live, count) for live, count in zip(batch, counts, strict=True)]
         drafted, verified, states, kept = set(), set(), set(), set()
         extended: list[set[tuple[int, int]]] = [set() for _ in self.layers]
         ended, pairs, entries = [], [], []
-        for place, (live, round_) in enumerate(zip(batch, rounds, strict=True)):
+        for place, (live, round_, depth) in enumerate(zip(batch, rounds, counts, strict=True)):
             n, count = round_.context, round_.drafts
+            columns = max(count + 1, self.form.tree.columns(depth) if self.form.tree else 0)
             live.rounds += 1
-            self.grow(live, n + count + 1, live.rounds)
+            self.grow(live, n + columns, live.rounds)
             self.say("round.rows", Key(live.request, live.rounds, step=0), BatchRow(place, count, 1, size, self.step))
             self.rows[live.request, live.rounds] = (self.step, count)
-            places = [self.slot(live.request, live.rounds, n + row) for row in range(count + 1)]
-            drafted |= {(1, slot) for slot in places[: self.form.entries(count)]}
-            verified |= {(0, slot) for slot in places}
-            first = place * (self.scenario.steps + 1)
+            places = [self.slot(live.request, live.rounds, n + row) for row in range(columns)]
+            drafted |= {(1, slot) for slot in places[: self.form.entries(depth if self.form.tree else count)]}
+            verified |= {(0, slot) for slot in places[: count + 1]}
+            first = place * self.scenario.width
             replay = self.scenario.states.commit == "replay"
             states |= {(3, live.state)} if replay else {(4, first + row) for row in range(width)}
             committed = round_.correct_len + 1 if self.finish_as == "uncut" else len(round_.emitted)
@@ -321,7 +326,7 @@ class _Play:
             self.launch(LaunchKind.DRAFT, len(batch), drafted, width)
             self.drafted(counts, width)
         self.launch(LaunchKind.VERIFY, len(batch), verified | (states if self.hybrid else set()), width)
-        self.discarded("verify", [count + 1 for count in counts], range(width))
+        self.discarded("verify", [round_.drafts + 1 for round_ in rounds], range(width))
         if self.hybrid:
             self.launch(LaunchKind.COMMIT, len(batch), kept)
         self.finish(ended)
@@ -348,6 +353,14 @@ class _Play:
             owners = tuple(sorted(Owner(live.state, live.request) for live in self.live))
             self.say("pool.states", key, StatePoolReport(len(self.slots), owners))
 
+    def column(self, script: Script, stage: str, key: Key, position: int) -> int:
+        """The column of the page table that an entry is in: rows of a tree have columns of their own."""
+        tree = self.scenario.tree
+        if tree is None or stage == "extend":
+            return position
+        n = script.requests[key.request].rounds[key.round - 1].context
+        return n + key.row if stage == "verify" else n + (key.step - 1) * tree.topk + key.row
+
     def totals(self, script: Script) -> list[Observation]:
         """The counters of the run."""
         rounds = [(one.drafts, one.correct_len) for request in script.requests for one in request.rounds]
@@ -364,9 +377,9 @@ class _Play:
         script = resolve(self.scenario, self.script, self.drafts, self.memo)
         trace = run(self.scenario, script, self.memo, self.finish_as)
         more = list(trace.observations)
-        for stage in ("draft.step", "draft.block", "verify", "extend"):
+        for stage in ("draft.step", "draft.block", "draft.beam", "verify", "extend"):
             for key, position in trace.channel(f"{stage}.positions").items():
-                slot = self.slot(key.request, key.round, position)  # type: ignore[arg-type]
+                slot = self.slot(key.request, key.round, self.column(script, stage, key, position))  # type: ignore[arg-type]
                 more.append(Observation(f"{stage}.slots", key, slot))
         for (request, round_), pages in self.tables.items():
             for column, page in enumerate(pages):

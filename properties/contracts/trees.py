@@ -167,6 +167,8 @@ def _beam(name: str, cites: str, **rest: str) -> Contract:
     return equals(f"beam.{name}", f"draft.beam.{rest.pop('channel', name)}", cites=cites, minimum="beams")
 
 
+_STEERED = ("verify.ids", "verify.parents", "round.parents", "propose.parents")
+_WALKED = ("verify.ids", "verify.parents", "verify.choice", "verify.positions", "accept.index", "accept.emitted")
 _WALKS = "trees_rejected trees_off_first_branch trees_ended_at_leaf trees_ended_inside"
 CONTRACTS = (
     _beam("positions", "S-TREE-3"),
@@ -178,8 +180,9 @@ CONTRACTS = (
     listed(
         "tree.steered",
         _steered,
-        ("verify.ids", "verify.parents", "verify.choice", "round.parents", "propose.parents"),
-        reads=("propose.tokens", "accept.correct_len", "accept.emitted"),
+        _STEERED,
+        partial=_STEERED,
+        reads=("verify.choice", "propose.tokens", "accept.correct_len", "accept.emitted"),
         concerns=_is_tree,
         cites="S-TREE-5, S-TREE-10",
         minimum=f"scenarios trees_of_their_own trees_cut {_WALKS}",
@@ -187,7 +190,8 @@ CONTRACTS = (
     listed(
         "tree.walked",
         _walked,
-        ("verify.ids", "verify.parents", "verify.choice", "verify.positions", "accept.index", "accept.emitted"),
+        _WALKED,
+        partial=_WALKED,
         concerns=_is_tree,
         cites="S-TREE-1, S-TREE-7, S-TREE-8",
         minimum=f"scenarios tree_rounds {_WALKS}",

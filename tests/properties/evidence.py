@@ -30,6 +30,7 @@ from draftproof.properties.values.scenario import (
     Variant,
 )
 from draftproof.properties.values.trace import Observation, Trace
+from draftproof.properties.values.tree import Tree, TreeShape
 from draftproof.properties.values.validate import validate
 from tests.properties.ideal import IdealSubject
 
@@ -85,6 +86,38 @@ STATIC = validate(
 )
 TWICE = msgspec.structs.replace(STATIC, schedule=Schedule(max_batch=3, chunk=4, services=2))
 """The same requests served again."""
+_DENSE = msgspec.structs.replace(MODEL, layers=2, layer_types=(), linear=None)
+
+
+def forced_tree(drafts: int, *parents: int, path: tuple[int, ...] = ()) -> RoundPlan:
+    """A round of a tree of so many levels with these parents of rows; the rows of the path are right."""
+    return RoundPlan(num_drafts=drafts, num_correct=len(path), shape=TreeShape(parents=parents, path=path))
+
+
+_OWN_TREE, _NO_TREE = RoundPlan(num_drafts=3, num_correct=-1), RoundPlan(num_drafts=0, num_correct=0)
+TREE = validate(
+    msgspec.structs.replace(
+        STATIC,
+        model=_DENSE,
+        states=States(),
+        tree=Tree(topk=2, nodes=5),
+        memory=Memory(page_size=3, pages=40, request_slots=3, max_len=30),
+        requests=tuple(
+            msgspec.structs.replace(one, rounds=rounds)
+            for one, rounds in zip(
+                STATIC.requests,
+                (
+                    (forced_tree(3, 0, 0, 1, 2, 4, path=(2, 4, 5)), forced_tree(2, 0, 0, 1, path=()), _OWN_TREE),
+                    (forced_tree(3, 0, 1, 2, path=(1, 2, 3)), _NO_TREE, forced_tree(3, 0, 0, 2, 2, path=(2,))),
+                    (_OWN_TREE, forced_tree(3, 0, 0, 1, 1, 2, path=(1, 4))),
+                    (forced_tree(3, 0, 0, 1, 1, 3, path=()), _OWN_TREE),
+                ),
+                strict=True,
+            )
+        ),
+    )
+)
+"""Drafts that are trees: forced ones of which a walk ends at the root, inside and at a leaf, and proposed ones."""
 _SWINGS = "3/3 3/3 3/0 3/0 3/0 3/3"
 ADAPTIVE = validate(
     msgspec.structs.replace(
@@ -136,7 +169,7 @@ CHANGING = msgspec.structs.replace(
     ),
 )
 """Steps that change, and among the rounds some that nothing is forced in."""
-SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE)
+SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE)
 
 
 @lru_cache

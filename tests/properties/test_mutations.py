@@ -18,16 +18,20 @@ from draftproof.properties.evidence.comparison import may_leave_out
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.judge import judge
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import KINDS
+from draftproof.properties.values.drafts import KINDS, tapped
 from draftproof.properties.values.observed import Datum, Observed, numbers
 from draftproof.properties.values.trace import Observation, Trace
-from tests.properties.evidence import OF_DRAFTS, SCENARIOS, evidence, evidence_of, with_observations
+from tests.properties.evidence import OF_DRAFTS, SCENARIOS, TREE, evidence, evidence_of, with_observations
 
 PAIRS = [(contract, channel) for contract in ALL for channel in sorted(contract.needs)]
 WHOLE = [(contract, channel) for contract, channel in PAIRS if channel not in contract.partial]
 # What follows from the draft alone, for every draft; the rest is the same whoever proposes.
 SHARED = ("config.draft", "propose.tokens", "graph.replay", "graph.work", "commit.written")
 OWN = [(kind.name, channel) for kind in KINDS for channel in sorted({*kind.tapped, *SHARED})]
+_OF_TREES = ("verify.ids", "verify.positions", "verify.slots", "verify.choice", "round.drafts", "commit.kv")
+_OF_TREES += ("accept.index", "accept.correct_len", "accept.bonus", "accept.emitted")
+OWN += [("tree", channel) for channel in sorted({*tapped(TREE.draft, is_tree=True), *SHARED, *_OF_TREES})]
+SCENARIO_OF = {**OF_DRAFTS, "tree": TREE}
 VARIANT = "variant."
 
 
@@ -149,7 +153,7 @@ def test_every_channel_has_a_contract_that_minds_every_change(channel: str) -> N
 
 @pytest.mark.parametrize(("draft", "channel"), OWN)
 def test_every_change_of_what_any_draft_reports_is_minded(draft: str, channel: str) -> None:
-    of = evidence(scenario=OF_DRAFTS[draft])
+    of = evidence(scenario=SCENARIO_OF[draft])
     assert judge(of).passed
     assert of.subject.channel(channel)
     for mutant in mutants(of, channel):
@@ -159,7 +163,7 @@ def test_every_change_of_what_any_draft_reports_is_minded(draft: str, channel: s
 
 @pytest.mark.parametrize(("draft", "channel"), OWN)
 def test_whatever_any_draft_leaves_out_is_missed(draft: str, channel: str) -> None:
-    of = evidence(scenario=OF_DRAFTS[draft])
+    of = evidence(scenario=SCENARIO_OF[draft])
     places = [
         at
         for at, one in enumerate(of.subject.observations)

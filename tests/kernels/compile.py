@@ -25,6 +25,7 @@ from draftproof.kernels import (
     triton_ring,
     triton_sampling,
     triton_state,
+    triton_trees,
 )
 
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -133,6 +134,10 @@ def launch_integers() -> None:
         triton_decisions.greedy_accept(vector, vector, matrix, matrix, vector)
         for dtype in (torch.int64, torch.float32, torch.bfloat16):
             triton_decisions.greedy_choice(vector, values(dtype, rows, width * 20000))
+        triton_trees.accept_tree(vector, vector, matrix, matrix, matrix, matrix[:, 1:], vector)
+        for dtype in (torch.float32, torch.bfloat16):
+            scores, logits = values(torch.float64, rows, 3), values(dtype, rows, width * 2000 + 3)
+            triton_trees.best_choices(values(torch.int64, rows, 3), scores, logits)
         for vocabulary in (width, width * 20000):
             triton_sampling.sampled_choice(vector, values(torch.int64, rows, vocabulary), vector, vector, vector)
         for salt in (0, 1, -1):

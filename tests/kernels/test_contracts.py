@@ -20,7 +20,7 @@ from draftproof.properties.values.relations import (
     WrongStride,
 )
 from draftproof.reference import ops
-from tests.kernels import wrong_sampling, wrong_state
+from tests.kernels import wrong_sampling, wrong_state, wrong_trees
 from tests.kernels.lane import dtypes_of, is_caught
 from tests.kernels.wrong import WRONG
 from tests.warm import Warm
@@ -37,6 +37,11 @@ def test_a_wrong_implementation_is_caught(op: str, name: str, kernel: Kernel):
 def test_draws_off_by_as_little_as_can_be_are_caught_whatever_is_drawn(drawn: int):
     for kernel in (wrong_sampling.coins_of_32_bits, wrong_sampling.seeds_of_32_bits, wrong_sampling.sums_of_30_bits):
         assert is_caught(kernel, "sampled_choice", (torch.int64,), examples=150, seed_=drawn) is not None
+
+
+def test_walks_of_first_children_are_caught_in_few_calls():
+    wrong = wrong_trees.only_first_children_are_looked_at
+    assert is_caught(wrong, "accept_tree", (torch.int64,), examples=30) is not None
 
 
 def test_every_contract_has_a_wrong_implementation():

@@ -38,8 +38,10 @@ SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 SAMPLED = (True, False)
 """Whether requests draw their tokens, where the rounds do not hang on the schedule."""
-TREES = (True, False, True)
-"""Whether drafts are trees, where the draft can be, the target is dense, requests are greedy, and sizes small."""
+TREES = (True, False, False, False, False, False)
+"""Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets and greedy requests,
+whatever else was dealt."""
+_OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
 
 
@@ -67,14 +69,10 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
         number, player = divmod(index, len(drafts))
         profile = dealer.deal("profile", CARDS, player)
         variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
-        is_static = not (profile.adaptive or profile.draft_batch)
-        size = _block(seed, index // _BLOCK, len(drafts), sizes)[index % _BLOCK]
-        is_sampled = is_static and dealer.deal("sampled", SAMPLED, player)
-        can_be_tree = BY_NAME[drafts[player]].trees and not profile.hybrid and size.name != WIDE.name
-        yield Turn(
+        turn = Turn(
             profile=profile,
             draft=drafts[player],
-            size=size,
+            size=_block(seed, index // _BLOCK, len(drafts), sizes)[index % _BLOCK],
             variant=dealer.deal(f"variant of {len(variants)}", variants, player),
             commit=dealer.deal(f"commit {profile.adaptive}", COMMITS, player) if profile.hybrid else COMMITS[0],
             alike=dealer.deal("alike", ALIKE, player),
@@ -82,9 +80,22 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             form=seed + number,
             number=number,
             services=dealer.deal("services", SERVICES, player),
-            is_sampled=is_sampled,
-            is_tree=is_static and not is_sampled and can_be_tree and dealer.deal("tree", TREES, player),
+            is_sampled=not (profile.adaptive or profile.draft_batch) and dealer.deal("sampled", SAMPLED, player),
         )
+        can_be_tree = BY_NAME[turn.draft].trees and turn.size.name != WIDE.name
+        yield _of_tree(turn, dealer, player) if can_be_tree and dealer.deal("tree", TREES, player) else turn
+
+
+def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose drafts are trees; what other turns are does not hang on it."""
+    return turn._replace(
+        profile=dealer.deal("profile of trees", _OF_TREES, player),
+        variant=dealer.deal("variant of trees", DENSE_VARIANTS, player),
+        commit=COMMITS[0],
+        is_by_batch=False,
+        is_sampled=False,
+        is_tree=True,
+    )
 
 
 class _Dealer:

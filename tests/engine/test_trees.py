@@ -1,0 +1,98 @@
+"""Draft trees in the engine: what rows see, where they lie, what is moved; whole runs against every contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from draftproof.engine import verify_tree
+from draftproof.engine.drafts import eagle_tree
+from draftproof.engine.subject import EngineSubject
+from draftproof.engine.tree import TreeConfig, ancestors, context_slots
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.judge import judge
+from draftproof.properties.values.scenario import Graphs, Scenario
+from draftproof.properties.values.tree import Tree
+from draftproof.properties.values.validate import validate
+from tests.properties.evidence import TREE
+
+
+def test_ancestors_are_listed_from_a_row_up():
+    rows = ancestors(torch.tensor([[0, 0, 2, 3]]), 3)
+    assert rows.tolist() == [[[0, -1, -1, -1], [1, 0, -1, -1], [2, 0, -1, -1], [3, 2, 0, -1], [4, 3, 2, 0]]]
+    assert ancestors(torch.empty((2, 0), dtype=torch.int64), 2).tolist() == [[[0, -1, -1]], [[0, -1, -1]]]
+
+
+def test_slots_of_a_context_end_with_it():
+    table = torch.tensor([[0, 0, 0], [5, 2, 9]])
+    assert context_slots(table, torch.tensor([1, 0]), torch.tensor([3, 0]), 2).tolist() == [
+        [10, 11, 4, -1, -1, -1],
+        [-1, -1, -1, -1, -1, -1],
+    ]
+
+
+@pytest.mark.parametrize(("depth", "drafts", "columns"), [(0, 0, 1), (1, 3, 4), (2, 7, 8), (5, 7, 12)])
+def test_a_round_has_columns_for_its_rows_and_for_its_draft_steps(depth: int, drafts: int, columns: int):
+    tree = TreeConfig(topk=3, nodes=7)
+    assert (tree.num_drafts(depth), tree.num_columns(depth)) == (drafts, columns)
+    other = Tree(topk=3, nodes=7)
+    assert (other.rows(depth), other.columns(depth)) == (drafts, columns)
+
+
+def changed(scenario: Scenario, pages: int = 60, **fields: Any) -> Scenario:
+    memory = replace(scenario.memory, page_size=fields.pop("page_size", 3), pages=pages)
+    return validate(replace(scenario, memory=memory, **fields))
+
+
+SCENARIOS = {
+    "captured": TREE,
+    "eager": changed(TREE, graphs=Graphs()),
+    "padded": changed(TREE, graphs=Graphs(sizes=(4,))),
+    "pages of one": changed(TREE, pages=200, page_size=1),
+    "large pages": changed(TREE, page_size=16),
+    "ties": changed(TREE, model=replace(TREE.model, logit_bits=1)),
+    "few tokens": changed(TREE, draft=replace(TREE.draft, head_vocab=5, own_head=True)),
+    "bushy": changed(TREE, tree=Tree(topk=4, nodes=36)),
+    "deep": changed(TREE, tree=Tree(topk=2, nodes=5), variant="graph_vs_eager"),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_tree_passes_every_contract(name: str):
+    judged = judge(evidence(EngineSubject("cpu"), SCENARIOS[name]))
+    assert judged.passed, judged.first
+    assert {"tree.steered", "tree.walked", "beam.candidates"} <= judged.results.keys()
+
+
+def all_rows_seen(parents: torch.Tensor, most: int) -> torch.Tensor:
+    rows = ancestors(parents, most)
+    return torch.where(rows < 0, 0, rows)
+
+
+def unmoved(_self: Any, _metadata: Any, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return outputs
+
+
+def one_shorter(*arguments: torch.Tensor) -> torch.Tensor:
+    table, rows, lengths, size = arguments
+    return context_slots(table, rows, lengths - 1, size)
+
+
+BREAKS: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
+    "sees the root only": (verify_tree, "ancestors", all_rows_seen, "verify.positions"),
+    "nothing is moved": (verify_tree.TreeVerifier, "_compacted", unmoved, "commit.kv"),
+    "context of a verify is short": (verify_tree, "context_slots", one_shorter, "verify.hidden"),
+    "context of a step is short": (eagle_tree, "context_slots", one_shorter, "beam.candidates"),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_mistake_in_a_tree_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch):
+    place, function, wrong, contract = BREAKS[name]
+    monkeypatch.setattr(place, function, wrong)
+    results = judge(evidence(EngineSubject("cpu"), SCENARIOS["eager"])).results
+    assert results[contract] is not None

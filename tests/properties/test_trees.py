@@ -1,0 +1,165 @@
+"""Draft trees as values: shapes and how they are cut, what is refused, what is generated and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.coverage.counts import TREES, counts
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.drafts import with_draft, with_steps
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.strategies.trees import with_nodes, without_tree
+from draftproof.properties.values.drafts import ALGORITHMS
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from tests.properties.evidence import ADAPTIVE, STATIC, TREE, drafting, evidence_of, forced_tree
+from tests.properties.ideal import IdealSubject
+
+BUSH = TreeShape(parents=(0, 0, 1, 2, 2, 4), path=(2, 4, 6))
+
+
+def test_shapes():
+    assert depths(BUSH.parents) == (0, 1, 1, 2, 2, 2, 3)
+    assert [lineage(BUSH.parents, row) for row in (0, 3, 6)] == [(), (1, 3), (2, 4, 6)]
+    assert [children(BUSH.parents, row) for row in (0, 2, 6)] == [(1, 2), (4, 5), ()]
+
+
+@pytest.mark.parametrize(
+    ("depth", "rows", "parents", "path"),
+    [
+        (3, 9, (0, 0, 1, 2, 2, 4), (2, 4, 6)),
+        (2, 9, (0, 0, 1, 2, 2), (2, 4)),
+        (1, 9, (0, 0), (2,)),
+        (3, 3, (0, 0, 1), (2,)),
+        (1, 1, (0,), ()),
+    ],
+)
+def test_a_shape_is_cut_to_levels_and_rows(depth: int, rows: int, parents: tuple[int, ...], path: tuple[int, ...]):
+    assert BUSH.cut(depth, rows) == TreeShape(parents=parents, path=path)
+
+
+def planned(*rounds: RoundPlan, **changes: Any) -> Scenario:
+    """The tree scenario in which the first request has these plans."""
+    requests = (replace(TREE.requests[0], rounds=rounds or TREE.requests[0].rounds), *TREE.requests[1:])
+    return replace(TREE, **{"requests": requests, **changes})
+
+
+ODD = RoundPlan(num_drafts=3, num_correct=2, shape=TreeShape(parents=(0, 0, 1), path=(1,)))
+SAMPLED = tuple(replace(one, sampling=Sampling()) for one in TREE.requests)
+REFUSED = {
+    "tree of draft 'mtp': expected none, or a draft of a probe": planned(
+        draft=with_draft(STATIC, "mtp", 0).draft, model=TREE.model
+    ),
+    "tree of a model with linear layers: expected none": planned(model=STATIC.model),
+    "tree of a dynamic scenario: expected none": planned(schedule=replace(TREE.schedule, draft_batch=1)),
+    "tree of sampled requests: expected none": planned(requests=SAMPLED),
+    "tree.nodes 2: expected from steps = 3, the depth, to the 10 candidates": planned(tree=Tree(topk=2, nodes=2)),
+    "tree.nodes 11: expected from steps = 3": planned(tree=Tree(topk=2, nodes=11)),
+    "tree.topk 5: expected below the 4 tokens": planned(
+        tree=Tree(topk=5, nodes=5), draft=replace(TREE.draft, head_vocab=4)
+    ),
+    "requests[0].rounds[0].shape given: expected none but in rounds of a tree": planned(tree=None),
+    "requests[0].rounds[0].shape None: expected one": planned(RoundPlan(num_drafts=2, num_correct=1)),
+    "requests[0].rounds[0].shape.parents of 6 rows: expected at most tree.nodes = 5": planned(
+        forced_tree(3, 0, 0, 1, 1, 2, 2)
+    ),
+    "requests[0].rounds[0].shape.parents [0, 2]: expected rows before": planned(forced_tree(3, 0, 2)),
+    "requests[0].rounds[0].shape.parents [0, 1, 0]: expected rows level after level": planned(forced_tree(3, 0, 1, 0)),
+    "requests[0].rounds[0].shape.parents [0, 1]: expected a depth of 1": planned(forced_tree(1, 0, 1)),
+    "requests[0].rounds[0].shape.parents 3 of one row: expected at most tree.topk = 2": planned(
+        forced_tree(3, 0, 0, 0)
+    ),
+    "requests[0].rounds[0].shape.path [2, 3]: expected rows of which each": planned(
+        forced_tree(3, 0, 0, 1, path=(2, 3))
+    ),
+    "requests[0].rounds[0].num_correct 2: expected the 1 rows of shape.path": planned(ODD),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_does_not_fit_together_is_named(sentence: str):
+    with pytest.raises(InvalidScenarioError) as refused:
+        validate(REFUSED[sentence])
+    assert f"invalid {sentence}" in str(refused.value)
+
+
+def test_pages_hold_the_columns_of_a_tree_beyond_the_longest_length():
+    one = TREE.requests[0]
+    most = len(one.prompt) + one.budget
+    assert Tree(topk=2, nodes=5).columns(3) == 6
+    assert pages_needed(TREE, one) == -(-(most + 6) // 3)
+    short = replace(TREE, memory=replace(TREE.memory, max_len=12))
+    assert pages_needed(short, one) == 6
+
+
+def test_a_sixth_of_a_drafts_turns_is_a_tree_and_the_others_stay_as_they_are():
+    drawn = generate(3, 90, ("eagle",))
+    trees = [one for one in drawn if one.tree]
+    assert 11 <= len(trees) <= 15
+    assert {one.tree.topk for one in trees if one.tree} >= {2, 3}
+    assert any(one.graphs.sizes for one in trees)
+    assert not any(one.tree for one in generate(3, 60, [name for name in ALGORITHMS if name != "eagle"]))
+    shapes = [plan.shape for one in trees for request in one.requests for plan in request.rounds if plan.shape]
+    assert len(shapes) > 40
+    assert sum(list(shape.path) != list(range(1, len(shape.path) + 1)) for shape in shapes) > 8
+
+
+def test_generated_trees_reach_every_count_of_trees():
+    found, drawn = Counter[str](), [one for one in generate(5, 40, ("eagle",)) if one.tree]
+    assert drawn
+    for scenario in drawn:
+        of = evidence(IdealSubject(), scenario)
+        assert judge(of).passed
+        found.update(counts(of))
+    assert {name for name in TREES if not found[name]} == set()
+
+
+def test_counts_of_a_round_say_how_its_walk_went():
+    found = counts(evidence_of("verify.parents"))
+    assert {name: found[name] for name in sorted(TREES)} == {
+        "beams": 7,
+        "tree_entries_moved": 2,
+        "tree_rounds": 11,
+        "tree_scenarios": 1,
+        "trees_cut": 8,
+        "trees_ended_at_leaf": 6,
+        "trees_ended_inside": 1,
+        "trees_of_their_own": 3,
+        "trees_off_first_branch": 2,
+        "trees_rejected": 4,
+    }
+    assert not any(counts(evidence_of("draft.step.ids"))[name] for name in TREES)
+
+
+def test_a_subject_without_trees_gets_chains():
+    fitted = fit(TREE, Limits(trees=False))
+    assert fitted == validate(without_tree(TREE))
+    assert fitted.tree is None
+    assert [plan.num_correct for plan in fitted.requests[0].rounds] == [3, 0, -1]
+    assert fit(TREE, Limits()) is TREE
+    assert without_tree(STATIC) is STATIC
+
+
+def test_fewer_steps_and_nodes_cut_shapes():
+    fewer = validate(with_steps(TREE, 2))
+    assert (fewer.steps, fewer.tree) == (2, Tree(topk=2, nodes=5))
+    assert fewer.requests[0].rounds[0].shape == TreeShape(parents=(0, 0, 1, 2), path=(2, 4))
+    small = validate(with_nodes(TREE, 3))
+    assert small.requests[0].rounds[0] == replace(
+        TREE.requests[0].rounds[0], num_correct=1, shape=TreeShape(parents=(0, 0, 1), path=(2,))
+    )
+
+
+def test_another_draft_takes_a_chain():
+    assert with_draft(TREE, "mtp", 0).tree is None
+    assert drafting(STATIC.draft).tree is None
+    assert ADAPTIVE.tree is None

@@ -51,7 +51,7 @@ class TreeVerifier(Verifier):
         for keys, values in zip(self.cache.keys, self.cache.values, strict=True):
             kernels.kv_move(keys, values, source, target)
         rows = accepted.clamp(min=0)
-        moved = {}
+        moved: dict[str, Tensor] = {}
         for name in ("ids", "target_tokens", "hidden_states"):
             if name in outputs:
                 output = outputs[name]

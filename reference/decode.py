@@ -94,24 +94,24 @@ def draw(logits: np.ndarray, draft: int | None, position: int, sampling: Samplin
 class Verification(NamedTuple):
     """The rows of one round: `whole` is the pass over t_0 .. t_n and at least the drafts that are accepted.
 
-    Of each row: its choice, `hidden` [rows, L] and its position. `index` are the rows that are accepted, row 0 first.
+    Of each row: its choice, `hidden` [rows, L] and its position. `accepted` are the rows that are, row 0 first.
     """
 
     whole: Pass
     choices: tuple[Choice, ...]
     hidden: np.ndarray
     positions: tuple[int, ...]
-    index: tuple[int, ...]
+    accepted: tuple[int, ...]
 
     @property
     def correct_len(self) -> int:
         """How many drafts are accepted."""
-        return len(self.index) - 1
+        return len(self.accepted) - 1
 
     @property
     def emitted(self) -> tuple[int, ...]:
         """The choices of the accepted rows, which are the accepted drafts and the bonus, before any limit cuts them."""
-        return tuple(self.choices[row].token for row in self.index)
+        return tuple(self.choices[row].token for row in self.accepted)
 
 
 def verify(

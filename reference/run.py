@@ -223,7 +223,7 @@ class _RequestTrace:
             self._say("verify.hidden", number, vector(verified.hidden[row]), row=row)
             self._report(number, (said_choice("verify.choice", choice, row=row),))
         self._say("accept.correct_len", number, verified.correct_len)
-        self._say("accept.index", number, verified.index)
+        self._say("accept.index", number, verified.accepted)
         self._say("accept.bonus", number, verified.emitted[-1])
 
     def _commit(self, number: int, whole: Pass, positions: Iterable[int]) -> None:

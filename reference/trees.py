@@ -29,5 +29,5 @@ def verify_tree(
         choices=choices,
         hidden=np.stack([one.hidden[-1] for one in passes]),
         positions=tuple(len(tokens) - 1 + len(path) for path in paths),
-        index=tuple(walked),
+        accepted=tuple(walked),
     )

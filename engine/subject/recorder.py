@@ -73,7 +73,7 @@ class TraceRecorder(Probes):
         """Do no more than steer from now on."""
         quiet = Probes()
         self._proposed = self._verified = _report_nothing  # type: ignore[method-assign]
-        self._shaped = _report_nothing  # type: ignore[method-assign]
+        self._shaped = _report_no_shape  # type: ignore[method-assign]
         for name in vars(Probes):
             if name.startswith(("on_", "before_")):
                 setattr(self, name, getattr(quiet, name))
@@ -254,5 +254,9 @@ class TraceRecorder(Probes):
         self.paged.report_pools(plan.step)
 
 
-def _report_nothing(row: DecodeRow, *tokens: TokenIds) -> None:
+def _report_nothing(row: DecodeRow, tokens: TokenIds) -> None:
+    """Do nothing."""
+
+
+def _report_no_shape(row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
     """Do nothing."""

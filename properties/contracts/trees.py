@@ -96,9 +96,9 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
         if shape and one.parents == shape.parents:
             yield from _forced(evidence, one, plan, shape)
             right = len(shape.path)
-            if correct_len.get(one.key, right) != right:
-                got = correct_len[one.key]
-                yield Mismatch("accept.correct_len", one.key, right, got, off_by(right, got))
+            accepted = correct_len.get(one.key, right)
+            if accepted != right:
+                yield Mismatch("accept.correct_len", one.key, right, accepted, off_by(right, accepted))
         elif not shape:
             tokens = evidence.subject.typed("propose.tokens", TokenIds).get(one.key)
             if len(one.drafts) != most:

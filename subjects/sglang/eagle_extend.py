@@ -128,7 +128,8 @@ class WorkerExtends(EagleDraft):
         taps.record_margin("prompt.margin", torch.stack([logits[place] for place in range(rows)]))
         self.context.probes.on_launch(Launch("extend_prompt", 0, rows, 0))
         req_rows = torch.tensor([row.req_row for row in chunks.rows])
-        self._save(req_rows, first, torch.stack([handed[place] for place in range(rows)]))
+        next_hidden_states = torch.stack([handed[place] for place in range(rows)])
+        self._save(req_rows, {"next_draft_token": first, "next_hidden_states": next_hidden_states})
 
     def _prefilled(self, chunks: PromptChunks, places: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return the worker's proposals [R] after its extend over some rows of a prefill, and what it hands on."""
@@ -174,7 +175,7 @@ class WorkerExtends(EagleDraft):
         taps.record("extend.proposal", token)
         taps.record_margin("extend.margin", self._runner.logits[ends])
         self.context.probes.on_launch(Launch("extend", 0, rows, 0, width))
-        self._save(accepted.req_rows, token, handed)
+        self._save(accepted.req_rows, {"next_draft_token": token, "next_hidden_states": handed})
 
     def _after_verify(self, worker: Any, accepted: Accepted, wide: int) -> Any:
         """Return what the v2 worker proposes, which extends every request by as many rows."""

@@ -126,16 +126,16 @@ def test_generated_trees_reach_every_count_of_trees():
 def test_counts_of_a_round_say_how_its_walk_went():
     found = counts(evidence_of("verify.parents"))
     assert {name: found[name] for name in sorted(TREES)} == {
-        "beams": 7,
-        "tree_entries_moved": 2,
-        "tree_rounds": 11,
+        "beams": 9,
+        "tree_entries_moved": 5,
+        "tree_rounds": 9,
         "tree_scenarios": 1,
-        "trees_cut": 8,
+        "trees_cut": 2,
         "trees_ended_at_leaf": 6,
         "trees_ended_inside": 1,
         "trees_of_their_own": 3,
         "trees_off_first_branch": 2,
-        "trees_rejected": 4,
+        "trees_rejected": 2,
     }
     assert not any(counts(evidence_of("draft.step.ids"))[name] for name in TREES)
 

@@ -119,7 +119,7 @@ def test_a_tree_of_one_branch_is_verified_as_a_chain():
     tokens = (*TOKENS, right[0])
     for drafts in (right[1:], (*right[1:3], 0), (7, *right[2:]), ()):
         one, other = verify_tree(target, tokens, drafts, chain(len(drafts))), verify(target, tokens, drafts)
-        assert (one.choices, one.positions, one.index) == (other.choices, other.positions, other.index)
+        assert (one.choices, one.positions, one.accepted) == (other.choices, other.positions, other.accepted)
         assert one.hidden.tobytes() == other.hidden.tobytes()
         assert one.emitted == other.emitted
 
@@ -130,7 +130,7 @@ def test_a_walk_leaves_the_first_branch_for_a_sibling():
     first, second, third = (truth.token(number) for number in range(3))
     wrong = (second + 1) % DENSE.vocab
     found = verify_tree(target, (*TOKENS, first), (wrong, second, third, third), (0, 0, 1, 2))
-    assert (found.index, found.correct_len) == ((0, 2, 4), 2)
+    assert (found.accepted, found.correct_len) == ((0, 2, 4), 2)
     assert found.emitted == (second, third, truth.token(3))
     assert found.positions == (5, 6, 6, 7, 7)
 

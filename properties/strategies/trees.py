@@ -12,7 +12,8 @@ from draftproof.properties.values.tree import Tree, TreeShape
 
 _TOPK = (2, 3, 2, 4, 2, 3, 8)
 _MOST_NODES, _MOST_MORE = 24, 8
-_BELOW = 95
+_BELOW, _BEHIND = 95, 65
+_BESIDE = 2
 
 
 def with_tree(draw: st.DrawFn, scenario: Scenario) -> Scenario:
@@ -22,11 +23,20 @@ def with_tree(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     topk = draw(sampled([one for one in _TOPK if one < vocab]))
     most = min(Tree(topk=topk, nodes=1).candidates(steps), max(_MOST_NODES, steps))
     nodes = draw(sampled((min(2 * steps + 1, most), steps, most, min(steps + 2, most))))
+    first, *others = scenario.requests
     drawn = tuple(
         replace(request, rounds=tuple(_shaped(draw, plan, topk, nodes) for plan in request.rounds))
-        for request in scenario.requests
+        for request in (_with_own(first, steps), *others)
     )
     return _with_pages(replace(scenario, tree=Tree(topk=topk, nodes=nodes), requests=drawn), scenario)
+
+
+def _with_own(request: Request, steps: int) -> Request:
+    """Return a request that verifies in its second round what is proposed, unless it does so anyway."""
+    if any(plan.num_correct < 0 for plan in request.rounds[:2]):
+        return request
+    own = RoundPlan(num_drafts=steps, num_correct=-1)
+    return replace(request, rounds=(request.rounds[0], own, *request.rounds[1:]))
 
 
 def without_tree(scenario: Scenario) -> Scenario:
@@ -69,7 +79,7 @@ def _shaped(draw: st.DrawFn, plan: RoundPlan, topk: int, nodes: int) -> RoundPla
         return plan
     right, depth = plan.num_correct, plan.num_drafts
     # Each row: its parent's place in this list (-1: row 0), its depth, and where it stands among rows of its depth.
-    rows = [(place - 1, place + 1, 50) for place in range(right)]
+    rows = [(place - 1, place + 1, _BEHIND) for place in range(right)]
     least = 0 if rows else 1
     for _ in range(draw(integers(least, max(least, min(_MOST_MORE, nodes - right))))):
         parents = [parent for parent, _, _ in rows]
@@ -81,6 +91,8 @@ def _shaped(draw: st.DrawFn, plan: RoundPlan, topk: int, nodes: int) -> RoundPla
         # A chain may be as deep as this, and have room for one row less than the tree.
         if not free or len(rows) == nodes:
             break
+        # Mostly beside a row of the path, or below its last, so that the walk has to choose.
+        free += [place for place in free if place < right] * _BESIDE
         parent = free[draw(integers(0, _BELOW)) % len(free)]
         rows.append((parent, (rows[parent][1] if parent >= 0 else 0) + 1, draw(integers(0, _BELOW))))
     order = sorted(range(len(rows)), key=lambda place: (rows[place][1], rows[place][2], place))

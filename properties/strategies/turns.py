@@ -38,7 +38,7 @@ SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 SAMPLED = (True, False)
 """Whether requests draw their tokens, where the rounds do not hang on the schedule."""
-TREES = (True, False, False, False, False, False)
+TREES = (True, False, False, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets and greedy requests,
 whatever else was dealt."""
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))

@@ -76,7 +76,7 @@ def test_steering_of_counts_keeps_the_counts() -> None:
 
 
 def test_a_dtype_is_exchanged() -> None:
-    real = replace(DRAWN[0], model=Checkpoint(path="m", vocab=64), draft=next(_ngram()))
+    real = replace(without_tree(DRAWN[0]), model=Checkpoint(path="m", vocab=64), draft=next(_ngram()))
     made = fit(real, Limits(dtypes=("float64",)))
     assert made.model.dtype == "float64"  # type: ignore[union-attr]
     assert fit(real, Limits(dtypes=("bfloat16", "float32"))) == real

@@ -11,7 +11,7 @@ from draftproof.properties.coverage import shares
 from draftproof.properties.coverage.counts import NAMES, counts
 from draftproof.properties.coverage.shares import PATTERNS, Pattern
 from draftproof.properties.values.verdict import Outcome
-from draftproof.reference import solve as solving
+from draftproof.reference import request_solver as solving
 from tests.properties.evidence import ADAPTIVE, STATIC, evidence
 from tests.properties.ideal import IdealSubject
 from tests.properties.test_steering import first_wish

@@ -24,6 +24,7 @@ from draftproof.properties.values.drafts import ALGORITHMS
 
 MATCHES: tuple[Literal["earliest", "latest"], ...] = ("earliest", "latest")
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=24)
+CONFIG = EngineConfig(steps=2, page_size=4, pages=8, request_slots=2, max_len=16, max_batch=2, chunk=4)
 
 
 def brute_force(tokens: list[int], settings: NgramSettings) -> Match:
@@ -93,20 +94,19 @@ class Target:
 
 @pytest.mark.parametrize("draft", [EagleDraft, MtpDraft])
 def test_what_a_draft_says_holds_tokens_is_its_own_memory(draft: type[Draft]) -> None:
-    shapes = draft.memory(Chain(), Target(), 3)  # type: ignore[arg-type]
+    shapes = draft.memory(Chain(), Target(), CONFIG)  # type: ignore[arg-type]
     assert draft.token_memory
     assert all(shapes[name][1] == torch.int64 for name in draft.token_memory)
 
 
 def context() -> DraftContext:
     """Memory for a chain in request rows 1 and 2: of row 1 tokens 10, 11 and states 100, 101 are kept; of row 2 one."""
-    shapes = {**MtpDraft.memory(Chain(), Target(), 3), "page_table": ((3, 4), torch.int64)}  # type: ignore[arg-type]
+    shapes = {**MtpDraft.memory(Chain(), Target(), CONFIG), "page_table": ((3, 4), torch.int64)}  # type: ignore[arg-type]
     arena = Arena(shapes, torch.device("cpu"))
     arena["lookback_ids"][1:] = torch.tensor([[10, 11], [-1, 20]])
     arena["lookback_hidden_states"][1:] = torch.tensor([[[100, 100], [101, 101]], [[-1, -1], [200, 200]]])
-    config = EngineConfig(steps=2, page_size=4, pages=8, request_slots=2, max_len=16, max_batch=2, chunk=4)
     cache = object()
-    return DraftContext(arena, cache, arena["page_table"], config, Probes(), Target())  # type: ignore[arg-type]
+    return DraftContext(arena, cache, arena["page_table"], CONFIG, Probes(), Target())  # type: ignore[arg-type]
 
 
 def accepted() -> Accepted:

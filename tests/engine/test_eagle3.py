@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.eagle3 import Eagle3Draft
 from draftproof.engine.models.eagle3_head import Eagle3Model, layers_of, load_eagle3
 from draftproof.engine.models.registry import load_target
@@ -57,7 +58,8 @@ def test_what_it_needs_of_the_target_and_what_it_hands_on_are_of_their_own_width
     target = load_target(tmp_path / "target", "cpu", torch.float64)
     assert Eagle3Draft.needed(head).width(target) == 2 * target.width
     assert Eagle3Draft.handed(head, target) == head.width == 28
-    shape, dtype = Eagle3Draft.memory(head, target, 3)["next_hidden_states"]
+    config = EngineConfig(steps=2, page_size=4, pages=8, request_slots=2, max_len=16, max_batch=2, chunk=4)
+    shape, dtype = Eagle3Draft.memory(head, target, config)["next_hidden_states"]
     assert (shape, dtype) == ((3, 28), torch.float64)
 
 

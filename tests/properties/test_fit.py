@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
 from draftproof.properties.values.scenario import Checkpoint, Scenario

@@ -22,7 +22,7 @@ from draftproof.faults.trial import FaultOutcome, SeedResult
 from draftproof.harness.hunk_counters import HunkCounters
 from draftproof.properties.contracts.registry import BY_NAME
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, KINDS, OF_DRAFTS
+from draftproof.properties.values.drafts import ALGORITHMS, KINDS, OF_DRAFTS, OF_TREES
 from draftproof.properties.values.relations import OffBy, Stride, WrongMatch
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.verdict import Outcome
@@ -198,7 +198,11 @@ def test_the_catalogue_applies_and_names_what_exists():
         assert channel in CHANNELS or channel.startswith("kernel."), file.fault.id
         assert file.fault.source, file.fault.id
         assert file.fault.mechanism, file.fault.id
-        tapped = [kind.tapped for kind in KINDS if file.fault.draft in (kind.name, "all")]
+        tapped = [
+            kind.tapped | (OF_TREES if kind.trees else frozenset())
+            for kind in KINDS
+            if file.fault.draft in (kind.name, "all")
+        ]
         drafted = channel in OF_DRAFTS
         assert not drafted or any(channel in kind for kind in tapped), f"{file.fault.id}: no such channel of its draft"
 

@@ -195,7 +195,7 @@ def test_wrong_words_are_told(own, tmp_path, capsys, monkeypatch):
         return capsys.readouterr().err
 
     assert "invalid --op 'bonus_token': expected one of" in said("--impl", own, "--op", "bonus_token")
-    assert " ops: add_rms_norm, " in said("--impl", own, "--op", "none_of_them")
+    assert " ops: accept_tree, add_rms_norm, " in said("--impl", own, "--op", "none_of_them")
     assert "own_kernels has no laid_ot; did you mean laid_out?" in said("--impl", f"{own}:laid_ot")
     assert "own_kernels has no fill; its bindings are wrong_shape, laid_out," in said("--impl", f"{own}:fill")
     assert "invalid --impl 'nowhere': expected MODULE:NAME with a module that" in said("--impl", "nowhere")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.paths import get, put
 from draftproof.properties.values.scenario import RoundPlan, Scenario, States
@@ -67,7 +68,7 @@ def _without_drafts(scenario: Scenario) -> Scenario:
 
 def _without_model(scenario: Scenario) -> Scenario:
     """Put an n-gram draft in place of the draft's layers, which keep entries even of rounds without drafts."""
-    return scenario if isinstance(scenario.draft, Ngram) else put(scenario, "draft", Ngram(max_n=1))
+    return scenario if isinstance(scenario.draft, Ngram) else put(without_tree(scenario), "draft", Ngram(max_n=1))
 
 
 def _only(scenario: Scenario, number: int) -> Scenario:

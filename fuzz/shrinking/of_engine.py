@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.of_requests import all_requests, at_once, fewer, lowered
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import DFlash, Eagle3
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Graphs, Scenario, States, pages_needed
@@ -122,6 +123,16 @@ def fewer_steps(scenario: Scenario) -> Iterator[Scenario]:
         if get(made, "draft.layers") == scenario.steps:
             yield put(made, "draft.layers", steps)
         yield made
+
+
+def smaller_trees(scenario: Scenario) -> Iterator[Scenario]:
+    """Chains; fewer rows of a tree, and fewer beams."""
+    if scenario.tree is None:
+        return
+    yield without_tree(scenario)
+    for nodes in lower(scenario.tree.nodes, scenario.steps):
+        yield with_nodes(scenario, nodes)
+    yield from lowered(scenario, "tree.topk", 2)
 
 
 def fewer_choices(scenario: Scenario) -> Iterator[Scenario]:

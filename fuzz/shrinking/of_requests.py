@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
+from draftproof.properties.values.tree import TreeShape
 
 T = TypeVar("T", bound=Struct)
 
@@ -95,6 +96,9 @@ def simpler_plans(request: Request) -> Iterator[Request]:
 
 
 def _simpler(plan: RoundPlan) -> Iterator[RoundPlan]:
+    if plan.shape is not None:
+        yield from _simpler_shapes(plan, plan.shape)
+        return
     for drafts in lower(plan.num_drafts, 0):
         yield replace(plan, num_drafts=drafts, num_correct=min(plan.num_correct, drafts))
     if plan.num_correct:
@@ -102,6 +106,23 @@ def _simpler(plan: RoundPlan) -> Iterator[RoundPlan]:
     yield from lowered(plan, "num_correct", 1)
     if plan.num_correct < 0:
         yield replace(plan, num_correct=plan.num_drafts)
+    if plan.wrong != "next":
+        yield replace(plan, wrong="next")
+
+
+def _simpler_shapes(plan: RoundPlan, shape: TreeShape) -> Iterator[RoundPlan]:
+    """Fewer levels and rows of a tree, a shorter path."""
+    for drafts in lower(plan.num_drafts, 1):
+        cut = shape.cut(drafts, len(shape.parents))
+        yield replace(plan, num_drafts=drafts, num_correct=len(cut.path), shape=cut)
+    for rows in lower(len(shape.parents), 1):
+        cut = shape.cut(plan.num_drafts, rows)
+        yield replace(plan, num_correct=len(cut.path), shape=cut)
+    for row in range(len(shape.parents), 0, -1):
+        if row not in (*shape.parents, *shape.path) and len(shape.parents) > 1:
+            yield replace(plan, shape=shape.without(row))
+    for right in lower(len(shape.path), 0):
+        yield replace(plan, num_correct=right, shape=replace(shape, path=shape.path[:right]))
     if plan.wrong != "next":
         yield replace(plan, wrong="next")
 

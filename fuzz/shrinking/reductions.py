@@ -48,6 +48,7 @@ PASSES: tuple[Pass, ...] = (
     of_engine.fewer_layers,
     of_requests.shorter_prompts,
     of_engine.fewer_steps,
+    of_engine.smaller_trees,
     of_engine.fewer_choices,
     of_engine.fewer_graphs,
     of_engine.smaller_draft,

@@ -60,6 +60,7 @@ def _machinery(scenario: Scenario) -> tuple[int, ...]:
         scenario.schedule.services,
         _linear_layers(scenario),
         int(not scenario.taps),
+        scenario.tree.nodes + scenario.tree.topk if scenario.tree else 0,
         int(scenario.states.commit == "replay"),
         int(scenario.states.checkpoint > 0),
         _number(scenario, "draft.layers") + len(get(scenario, "draft.features") or ()),
@@ -81,6 +82,7 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(plan.wrong != "next" for plan in plans),
         sum(request.arrival for request in requests),
         sum(map(_drawn, requests)),
+        sum(len(plan.shape.parents) for plan in plans if plan.shape),
     )
 
 

@@ -49,6 +49,14 @@ class TreeShape(Value, frozen=True, kw_only=True):
         count = min(rows, sum(one <= depth for one in deep[1:]))
         return TreeShape(parents=self.parents[:count], path=tuple(row for row in self.path if row <= count))
 
+    def without(self, leaf: int) -> TreeShape:
+        """Return the shape without a row that is nobody's parent, and not of the path."""
+        kept = (parent for row, parent in enumerate(self.parents, start=1) if row != leaf)
+        return TreeShape(
+            parents=tuple(parent - (parent > leaf) for parent in kept),
+            path=tuple(row - (row > leaf) for row in self.path),
+        )
+
 
 def depths(parents: tuple[int, ...]) -> tuple[int, ...]:
     """Return the depth of every row, row 0 first."""

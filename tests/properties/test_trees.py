@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.coverage.counts import TREES, counts
 from draftproof.properties.fit import fit
@@ -163,3 +165,25 @@ def test_another_draft_takes_a_chain():
     assert with_draft(TREE, "mtp", 0).tree is None
     assert drafting(STATIC.draft).tree is None
     assert ADAPTIVE.tree is None
+
+
+def shrunk(scenario: Scenario, keeps: Callable[[Scenario], bool]) -> Scenario:
+    """Take the first smaller scenario that keeps something, until there is none."""
+    while smaller := next((one for each in PASSES for one in of_pass(each, scenario) if keeps(one)), None):
+        scenario = smaller
+    return scenario
+
+
+def test_trees_shrink_to_chains_and_to_the_rows_that_matter():
+    assert shrunk(TREE, lambda one: True).tree is None
+    least = shrunk(TREE, lambda one: one.tree is not None)
+    assert (least.tree, least.steps) == (Tree(topk=2, nodes=1), 1)
+    plans = [plan for request in least.requests for plan in request.rounds]
+    assert all(plan.shape is None or plan.shape == TreeShape(parents=(0,)) for plan in plans)
+
+    def off_first(one: Scenario) -> bool:
+        shapes = [plan.shape for request in one.requests for plan in request.rounds if plan.shape]
+        return any(len(shape.path) == 2 and shape.path[0] > 1 for shape in shapes)
+
+    (request,) = shrunk(TREE, off_first).requests
+    assert [plan.shape for plan in request.rounds] == [TreeShape(parents=(0, 0, 2), path=(2, 3))]

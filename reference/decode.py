@@ -94,13 +94,13 @@ def draw(logits: np.ndarray, draft: int | None, position: int, sampling: Samplin
 class Verification(NamedTuple):
     """The rows of one round: `whole` is the pass over t_0 .. t_n and at least the drafts that are accepted.
 
-    Of each row: its choice, `hidden` [rows, L] and its position. `accepted` are the rows that are, row 0 first.
+    Of each row: its choice, and a pass in which it is, with its position there. `accepted` are the rows that are, row 0
+    first.
     """
 
     whole: Pass
     choices: tuple[Choice, ...]
-    hidden: np.ndarray
-    positions: tuple[int, ...]
+    rows: tuple[tuple[Pass, int], ...]
     accepted: tuple[int, ...]
 
     @property
@@ -128,8 +128,8 @@ def verify(
     whole, n = target.forward(tokens + drafts), len(tokens) - 1
     choices = choices_along(whole.logits[n:], tokens + drafts, followed, sampling)
     correct_len = accept(drafts, tuple(choice.token for choice in choices))
-    positions = tuple(range(n, n + len(drafts) + 1))
-    return Verification(whole, choices, whole.hidden[n:], positions, tuple(range(correct_len + 1)))
+    rows = tuple((whole, position) for position in range(n, n + len(drafts) + 1))
+    return Verification(whole, choices, rows, tuple(range(correct_len + 1)))
 
 
 def likeliest(

@@ -219,8 +219,9 @@ class _RequestTrace:
     def _verified(self, number: int, ids: tuple[int, ...], verified: Verification) -> None:
         for row, (token, choice) in enumerate(zip(ids, verified.choices, strict=True)):
             self._say("verify.ids", number, token, row=row)
-            self._say("verify.positions", number, verified.positions[row], row=row)
-            self._say("verify.hidden", number, vector(verified.hidden[row]), row=row)
+            whole, position = verified.rows[row]
+            self._say("verify.positions", number, position, row=row)
+            self._say("verify.hidden", number, vector(whole.hidden[position]), row=row)
             self._report(number, (said_choice("verify.choice", choice, row=row),))
         self._say("accept.correct_len", number, verified.correct_len)
         self._say("accept.index", number, verified.accepted)

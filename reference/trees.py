@@ -27,7 +27,6 @@ def verify_tree(
     return Verification(
         whole=passes[walked[-1]],
         choices=choices,
-        hidden=np.stack([one.hidden[-1] for one in passes]),
-        positions=tuple(len(tokens) - 1 + len(path) for path in paths),
+        rows=tuple((one, len(tokens) - 1 + len(path)) for one, path in zip(passes, paths, strict=True)),
         accepted=tuple(walked),
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from draftproof.properties.values.channels import CHANNELS
-from draftproof.properties.values.drafts import ALGORITHMS, algorithm
+from draftproof.properties.values.drafts import ALGORITHMS, OF_TREES, algorithm
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
 from draftproof.properties.values.script import RequestScript, RoundScript
 from draftproof.properties.values.trace import Key, Trace
@@ -169,7 +169,8 @@ def test_the_trace_has_exactly_the_rows_of_the_definitions(made: Scenario) -> No
 def declared(made: Scenario) -> set[str]:
     """By elimination: what a subject alone can know, and states where there are none or in another form."""
     alone = ("round.", "pool.", "graph.", "control.", "total.")
-    drafts = set().union(*TOLD.values())
+    # None of these scenarios has a tree: see test_trees.py.
+    drafts = set(OF_TREES).union(*TOLD.values())
     without = {"config.seen", "config.index_bytes", "commit.written"}
     without |= {name for name in CHANNELS if name.endswith((".slots", ".discarded"))}
     if made.model.linear is None:

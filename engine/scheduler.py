@@ -144,10 +144,10 @@ class Scheduler:
             self.live.append(Sequence(request, self.page_table.take_row(), state_slot, need))
 
     def _pages(self, request: GenerationRequest) -> int:
-        config, tokens = self._config, len(request.prompt) + request.budget
-        longest = min(config.max_len, tokens + config.most_width - 1)
-        if config.tree:
-            longest = min(config.max_len, tokens) + config.num_columns(config.steps)
+        longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
+        if self._config.tree:
+            tokens = min(self._config.max_len, len(request.prompt) + request.budget)
+            longest = tokens + self._config.num_columns(self._config.steps)
         return -(-longest // self._config.page_size)
 
     def _chunk(self, sequence: Sequence) -> PrefillRow:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.checkpoint_config import read_config
@@ -107,6 +108,10 @@ def _controller(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.sampling else greedy(scenario)
+
+
+def _penalties(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.penalties else without_penalties(scenario)
 
 
 def _tree(scenario: Scenario, limits: Limits) -> Scenario:
@@ -220,6 +225,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _steps,
     _controller,
     _sampling,
+    _penalties,
     _tree,
     _steering,
     _rows,

@@ -109,6 +109,11 @@ class Verification(NamedTuple):
         return len(self.accepted) - 1
 
     @property
+    def tokens(self) -> tuple[int, ...]:
+        """The token of every row's choice."""
+        return tuple(choice.token for choice in self.choices)
+
+    @property
     def emitted(self) -> tuple[int, ...]:
         """The choices of the accepted rows, which are the accepted drafts and the bonus, before any limit cuts them."""
         return tuple(self.choices[row].token for row in self.accepted)

@@ -19,6 +19,7 @@ from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
 from draftproof.reference.drafts.base import ReferenceDraft, Said, propose, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
+from draftproof.reference.penalties import others, with_penalties
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.trees import verify_tree
@@ -38,6 +39,7 @@ _UNSEEN |= {"draft.discarded", "extend.discarded"}
 _DRAFTS = OF_DRAFTS - _UNSEEN
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
+Penalized = dict[tuple[int, int], frozenset[str]]
 Out = Callable[[Observation], None]
 CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
@@ -68,24 +70,33 @@ def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
     if any(one.chains and len(one.tokens) > 1 and not (one.rounds or one.first) for one in script.requests):
         raise ValueError("the script of a dynamic scenario has no rounds: expected a resolved one (reference/solve.py)")
     observations = list[Observation]()
-    gaps, near = observe(scenario, script, models, observations.append)
+    known = observe(scenario, script, models, observations.append)
     declared = channels(scenario, models.target.layer_types)
-    return Trace(subject="reference", channels=declared, observations=tuple(observations), gaps=gaps, near=near)
+    return Trace(subject="reference", channels=declared, observations=tuple(observations), **known._asdict())
 
 
-def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> tuple[Gaps, Near]:
-    """Hand every observation of a trace to `out`, in order; the result is its `gaps` and `near`."""
+class Known(NamedTuple):
+    """What the reference alone knows of a run; see `Trace`."""
+
+    gaps: Gaps
+    near: Near
+    penalized: Penalized
+
+
+def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Known:
+    """Hand every observation of a trace to `out`, in order."""
     out(Observation("config.draft", Key(-1, 0), DraftNeeds(*models.draft.config())))
     for layer, kind in enumerate(models.target.layer_types):
         out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
-    gaps, near = Gaps(), Near()
+    known = Known(Gaps(), Near(), Penalized())
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
         one = _RequestTrace(index, request, limits, models, out)
         one.run(solved)
-        gaps |= {(index, number): gap for number, gap in enumerate(one.gaps)}
-        near |= one.near
-    return gaps, near
+        known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
+        known.near.update(one.near)
+        known.penalized.update({(index, number): names for number, names in one.penalized.items()})
+    return known
 
 
 class ReferenceSubject(Subject):
@@ -131,10 +142,12 @@ class Models(NamedTuple):
 class _RequestTrace:
     def __init__(self, index: int, request: Request, limits: RequestLimits, models: Models, out: Out) -> None:
         self._index, self._request, self._limits, self._out = index, request, limits, out
-        self._target, self._draft, self._states, self._finish, self._memo, self._tree = models
+        self._plain, self._draft, self._states, self._finish, self._memo, self._tree = models
+        self._target = with_penalties(self._plain, request)
         self.gaps: list[float] = []
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         self.near = Near()
+        self.penalized: dict[int, frozenset[str]] = {}
         self._followed: tuple[int, ...] = ()
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
@@ -182,9 +195,12 @@ class _RequestTrace:
             self._say("round.parents", number, round_.parents)
             for row, parent in enumerate(round_.parents, start=1):
                 self._say("verify.parents", number, parent, row=row)
-            verified = verify_tree(self._target, tokens, drafts, round_.parents)
-        else:
-            verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
+        verified = self._verify(self._target, tokens, drafts, round_)
+        self.penalized[number] = frozenset(
+            name
+            for name, other in others(self._plain, self._request, len(tokens))
+            if self._verify(other, tokens, drafts, round_).tokens != verified.tokens
+        )
         self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
@@ -196,6 +212,13 @@ class _RequestTrace:
             whole = verified.whole.first(len(tokens) + len(new) - 1)
             self._report(number, self._draft.extend(tokens + new, whole, first=before))
         return new
+
+    def _verify(
+        self, target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...], round_: RoundScript
+    ) -> Verification:
+        if self._tree:
+            return verify_tree(target, tokens, drafts, round_.parents)
+        return verify(target, tokens, drafts, self._followed, self._request.sampling)
 
     def _drafts(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """Reports what the draft itself proposes, and what is verified; returns that."""

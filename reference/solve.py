@@ -19,6 +19,7 @@ from draftproof.properties.values.script import Script
 from draftproof.reference.build import build
 from draftproof.reference.drafts.base import ReferenceDraft
 from draftproof.reference.memo import Memo
+from draftproof.reference.penalties import with_penalties
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
 from draftproof.reference.tree_solver import TreeSolver
@@ -83,6 +84,7 @@ def _solver(
     parents: Mapping[int, TokenIds] = UNCHANGED,
 ) -> RequestSolver:
     """What solves one request on its own; no other request can change its tokens."""
+    target = with_penalties(target, request)
     if scenario.tree:
         return TreeSolver(scenario, request, target, draft, parents)
     return RequestSolver(scenario, request, target, draft)

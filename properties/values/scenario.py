@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
+from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
 
@@ -206,7 +207,7 @@ class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
     The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
-    with `sampling` draws its tokens, any other takes the best.
+    with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -216,6 +217,7 @@ class Request(Value, frozen=True, kw_only=True):
     stop_at: Annotated[int, Meta(ge=-1, le=4096)] = -1
     stops: tuple[Token, ...] = ()
     sampling: Sampling | None = None
+    penalties: Penalties | None = None
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -257,6 +259,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_sampled(self) -> bool:
         """Return whether any request draws its tokens."""
         return any(request.sampling for request in self.requests)
+
+    @property
+    def is_penalized(self) -> bool:
+        """Return whether any request has logits that its text changes."""
+        return any(request.penalties for request in self.requests)
 
     @property
     def is_served_twice(self) -> bool:

@@ -19,6 +19,7 @@ from draftproof.properties.values.drafts import (
     ProbeDraft,
     kind_of,
 )
+from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
 from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import depths
@@ -156,6 +157,7 @@ def _request(scenario: Scenario, index: int) -> None:
     beyond = max(request.stops, default=0)
     _require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
     _sampling(scenario, f"{at}.sampling", request.sampling)
+    _penalties(scenario, f"{at}.penalties", request.penalties)
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):
@@ -210,3 +212,17 @@ def _sampling(scenario: Scenario, at: str, sampling: Sampling | None) -> None:
         ("min_p", sampling.min_p, SHARE_UNIT),
     ):
         _require((value / unit).is_integer(), f"{at}.{name}", value, f"a multiple of 1/{round(1 / unit)}, for a probe")
+
+
+def _penalties(scenario: Scenario, at: str, penalties: Penalties | None) -> None:
+    if penalties is None:
+        return
+    _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "none: only probes have whole logits")
+    sixteenths, vocab = penalties.repetition / REPETITION_UNIT, scenario.model.vocab
+    unit = f"a multiple of 1/{round(1 / REPETITION_UNIT)}, for a probe"
+    _require(sixteenths.is_integer(), f"{at}.repetition", penalties.repetition, unit)
+    tokens = [one.token for one in penalties.bias]
+    top = max(tokens, default=0)
+    _require(top < vocab, f"token in {at}.bias", top, f"below model.vocab = {vocab}")
+    twice = next((token for token, count in Counter(tokens).items() if count > 1), None)
+    _require(twice is None, f"token in {at}.bias", f"{twice} twice", "each token once")

@@ -1,0 +1,38 @@
+"""What changes a request's logits before a token is chosen (docs/semantics.md, S-PENALTY). Free of torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from draftproof.properties.values.base import Value
+
+REPETITION_UNIT = 1 / 16
+"""Repetition penalties of probes are multiples of this: exact in integers."""
+
+Amount = Annotated[int, Meta(ge=-(1 << 24), le=1 << 24)]
+
+
+class TokenBias(Value, frozen=True, kw_only=True):
+    """What is added to the logit of a token."""
+
+    token: Annotated[int, Meta(ge=0)]
+    amount: Amount
+
+
+class Penalties(Value, frozen=True, kw_only=True):
+    """What is added to logits and taken off them, in units of a logit, and what divides them, in this order.
+
+    `bias` has any tokens, each once. `repetition` is of tokens of prompt and output, `frequency` (for each time) and
+    `presence` (once) of those of the output. Without bias, at `repetition` 1 and 0 of the others nothing is changed.
+    """
+
+    bias: tuple[TokenBias, ...] = ()
+    repetition: Annotated[float, Meta(gt=0, le=16)] = 1.0
+    frequency: Amount = 0
+    presence: Amount = 0
+
+
+PENALTIES = Penalties.__struct_fields__
+"""The names of the four."""

@@ -1,0 +1,83 @@
+"""Logits of a request with penalties (docs/semantics.md, S-PENALTY), in whole numbers of any size.
+
+What a text is penalised for is read off the text, row by row; nothing is counted along.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from draftproof.properties.values.penalties import Penalties
+from draftproof.properties.values.scenario import Request
+from draftproof.reference.memo import Pass
+from draftproof.reference.protocols import ReferenceTarget
+
+
+class OfToken(NamedTuple):
+    """What a text says of one token: whether it is in prompt or output, and how often in the output."""
+
+    seen: bool
+    times: int
+
+
+def penalized(logit: int, bias: int, sixteenths: int, frequency: int, presence: int, token: OfToken) -> int:
+    """The logit of a token (S-PENALTY-2), for a repetition penalty of so many sixteenths."""
+    logit += bias
+    if token.seen:
+        logit = 16 * logit // sixteenths if logit > 0 else logit * sixteenths // 16
+    return logit - frequency * token.times - presence * (token.times > 0)
+
+
+class PenalizedTarget:
+    """A target for one request: each row's logits are changed by the text up to the row, and nothing else is.
+
+    The first `prompt` tokens are the prompt. With `known` the text ends for all rows after so many tokens.
+    """
+
+    def __init__(self, target: ReferenceTarget, prompt: int, penalties: Penalties, known: int | None = None) -> None:
+        self._target, self._prompt, self._penalties, self._known = target, prompt, penalties, known
+        self.layer_types = target.layer_types
+
+    def forward(self, tokens: tuple[int, ...]) -> Pass:
+        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        whole = self._target.forward(tokens)
+        logits, own = whole.logits.copy(), self._penalties
+        sixteenths, biases = int(own.repetition * 16), {one.token: one.amount for one in own.bias}
+        for row in range(self._prompt - 1, len(tokens)):
+            text = tokens[: row + 1][: self._known]
+            counts = Counter(text[self._prompt :])
+            for token in {*text, *biases}:
+                of_token = OfToken(token in text, counts[token])
+                logit, bias = int(logits[row, token]), biases.get(token, 0)
+                logits[row, token] = penalized(logit, bias, sixteenths, own.frequency, own.presence, of_token)
+        return whole._replace(logits=logits)
+
+
+def with_penalties(target: ReferenceTarget, request: Request) -> ReferenceTarget:
+    """The target of a request: the one given, if it has no penalties."""
+    return PenalizedTarget(target, len(request.prompt), request.penalties) if request.penalties else target
+
+
+def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+    """What the target of a request would be without a part of what it is, by the count of choices that this changes.
+
+    Of a round before which `pending` tokens are committed and pending.
+    """
+    own = request.penalties
+    if own is None:
+        return
+    parts = {
+        "penalty_changed_choice": Penalties(),
+        "bias_changed_choice": replace(own, bias=()),
+        "repetition_changed_choice": replace(own, repetition=1.0),
+        "frequency_changed_choice": replace(own, frequency=0),
+        "presence_changed_choice": replace(own, presence=0),
+    }
+    for name, less in parts.items():
+        if less != own:
+            yield name, PenalizedTarget(target, len(request.prompt), less)
+    yield "penalty_by_draft_in_window", PenalizedTarget(target, len(request.prompt), own, known=pending)

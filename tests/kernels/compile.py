@@ -21,6 +21,7 @@ from draftproof.kernels import (
     triton_dense,
     triton_gdn,
     triton_linear,
+    triton_penalties,
     triton_replay,
     triton_ring,
     triton_sampling,
@@ -138,6 +139,9 @@ def launch_integers() -> None:
         for dtype in (torch.float32, torch.bfloat16):
             scores, logits = values(torch.float64, rows, 3), values(dtype, rows, width * 2000 + 3)
             triton_trees.best_choices(values(torch.int64, rows, 3), scores, logits)
+            tables = [values(torch.int64, 4, logits.shape[1])] * 3
+            penalised = values(torch.int64, rows, width, logits.shape[1])
+            triton_penalties.apply_penalties(penalised, matrix, matrix, vector, *tables, *[vector] * 3)
         for vocabulary in (width, width * 20000):
             triton_sampling.sampled_choice(vector, values(torch.int64, rows, vocabulary), vector, vector, vector)
         for salt in (0, 1, -1):

@@ -20,7 +20,7 @@ from draftproof.properties.values.relations import (
     WrongStride,
 )
 from draftproof.reference import ops
-from tests.kernels import wrong_sampling, wrong_state, wrong_trees
+from tests.kernels import wrong_penalties, wrong_sampling, wrong_state, wrong_trees
 from tests.kernels.lane import dtypes_of, is_caught
 from tests.kernels.wrong import WRONG
 from tests.warm import Warm
@@ -42,6 +42,11 @@ def test_draws_off_by_as_little_as_can_be_are_caught_whatever_is_drawn(drawn: in
 def test_walks_of_first_children_are_caught_in_few_calls():
     wrong = wrong_trees.only_first_children_are_looked_at
     assert is_caught(wrong, "accept_tree", (torch.int64,), examples=30) is not None
+
+
+def test_penalties_of_other_rows_and_texts_are_caught_in_few_calls():
+    for kernel in (wrong_penalties.every_tree_is_a_chain, wrong_penalties.bias_is_added_last):
+        assert is_caught(kernel, "apply_penalties", (torch.int64,), examples=60) is not None
 
 
 def test_every_contract_has_a_wrong_implementation():

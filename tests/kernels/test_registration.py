@@ -55,5 +55,6 @@ def test_empty_batches_do_nothing():
     kernels.greedy_accept(none, none, pool[:0, 0], pool[:0, 0], none)
     kernels.best_choices(pool[:0, 0], torch.empty(0, 2, dtype=torch.float64), torch.empty(0, 5))
     kernels.accept_tree(none, none, pool[:0, 0], pool[:0, 0], pool[:0, 0], pool[:0, 0, 1:], none)
+    kernels.apply_penalties(pool[:0], pool[:0, 0], pool[:0, 0], none, *[pool[0]] * 3, none, none, none)
     kernels.assign_slots(pool[:0, 0], pool[:0, 0], pool[0], none, none, none, 2, 8)
     assert pool.flatten().tolist() == list(range(12))

@@ -18,7 +18,8 @@ class EngineConfig:
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). `commit` is how rounds commit
     recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
-    request is greedy, and launches have nothing else in them. With a `tree` drafts are one, of `steps` levels.
+    request is greedy, and launches have nothing else in them; so without `penalized`. With a `tree` drafts are one, of
+    `steps` levels.
     """
 
     steps: int
@@ -38,6 +39,7 @@ class EngineConfig:
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False
+    penalized: bool = False
     tree: TreeConfig | None = None
 
     @property

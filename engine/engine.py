@@ -24,6 +24,9 @@ from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
+from draftproof.engine.penalties import PenaltyTables
+from draftproof.engine.penalties import shapes as penalty_shapes
+from draftproof.engine.penalty_params import penalty_inputs
 from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.sampling import sampling_inputs
@@ -61,6 +64,8 @@ class Engine:
             "page_table": ((num_rows, config.pages_per_row), torch.int64),
             **kind.memory(draft.model, target, config),
         }
+        if config.penalized:
+            shapes |= penalty_shapes(num_rows, target.vocab)
         commit = COMMITS[config.commit]
         if commit is Snapshot and parts.snapshot:
             commit = parts.snapshot
@@ -75,9 +80,10 @@ class Engine:
         cache = TargetCache(*self._pools("target", target.cache_shape), page_table, page, self.states, self.probes)
         own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
+        self._penalties = PenaltyTables(self.arena) if config.penalized else None
         self.draft = kind(draft.model, self._context)
         verifier = TreeVerifier if config.tree else Verifier
-        self.verifier = verifier(target, cache, config, self.probes, self.draft.needs)
+        self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
         self._step = 0
         self._controller = (parts.controller or controller)(config.adaptive) if config.adaptive else None
         step_counts = (0, *config.candidates)
@@ -150,10 +156,12 @@ class Engine:
         metadata = self._packed(batch)
         ends = self._tensor([sum(row.end - row.start for row in batch[: i + 1]) - 1 for i in range(len(batch))])
         ids = self._tensor([token for row in batch for token in row.ids])
+        if self._penalties:
+            self._penalties.begin([row for row in batch if not row.start])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             self.states.begin(metadata.states)
-        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends, self._sampling(batch))
+        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends, self._choosing(batch))
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
         done = [
@@ -161,6 +169,8 @@ class Engine:
             for row, token in zip(batch, next_tokens, strict=True)
         ]
         commits = tuple(commit for commit in done if commit is not None)
+        if self._penalties:
+            self._penalties.advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
         self.probes.on_target_hidden_states(hidden_states)
@@ -210,6 +220,8 @@ class Engine:
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
         self._commit_states(commits)
+        if self._penalties:
+            self._penalties.advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
         unfinished = [i for i, commit in enumerate(commits) if not commit.finished]
@@ -226,14 +238,14 @@ class Engine:
             "positions": self._tensor([row.seq_len for row in batch]),
             "num_drafts": self._tensor([row.num_drafts for row in batch]),
             "pending_tokens": self._tensor([row.pending_token for row in batch]),
-            **self._sampling(batch),
+            **self._choosing(batch),
         }
 
-    def _sampling(self, batch: Sequence[PrefillRow | DecodeRow]) -> dict[str, Tensor]:
-        """Return how each row draws its tokens, if any request does."""
-        if not self.config.sampled:
-            return {}
-        return sampling_inputs([row.sampling for row in batch], self.device)
+    def _choosing(self, batch: Sequence[PrefillRow | DecodeRow]) -> dict[str, Tensor]:
+        """Return how each row draws its tokens and is penalised, if any request does or is."""
+        sampling = sampling_inputs([row.sampling for row in batch], self.device) if self.config.sampled else {}
+        penalties = penalty_inputs([row.penalties for row in batch], self.device) if self.config.penalized else {}
+        return {**sampling, **penalties}
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         """Advance the step-count controller by a verify; what it chooses holds from the next step on."""

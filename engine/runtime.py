@@ -15,6 +15,7 @@ from torch import Tensor
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, Draft, Shapes
 from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.penalty_params import INPUTS as PENALTIES
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Buffers, GraphRunner
 from draftproof.engine.sampling import INPUTS
@@ -39,6 +40,8 @@ class Runtime:
             inputs["parents"] = ((self.width - 1,), torch.int64)
         if config.sampled:
             inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
+        if config.penalized:
+            inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
         self._round = _buffers(inputs, rows, device)
         self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None

@@ -162,6 +162,7 @@ class Scheduler:
             prompt,
             sequence.state_slot,
             sequence.request.sampling,
+            sequence.request.penalties,
         )
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
@@ -174,4 +175,5 @@ class Scheduler:
             sequence.num_drafts(self._config, steps),
             sequence.state_slot,
             sequence.request.sampling,
+            sequence.request.penalties,
         )

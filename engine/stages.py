@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
 
 
@@ -26,6 +27,7 @@ class GenerationRequest:
     stop: frozenset[int]
     num_drafts_wanted: tuple[int, ...]
     sampling: SamplingParams | None = None
+    penalties: PenaltyParams | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class PrefillRow:
     prompt: tuple[int, ...]
     state_slot: int = 0
     sampling: SamplingParams | None = None
+    penalties: PenaltyParams | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -64,6 +67,7 @@ class DecodeRow:
     num_drafts: int
     state_slot: int = 0
     sampling: SamplingParams | None = None
+    penalties: PenaltyParams | None = None
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,20 @@ def context_slots(page_table: Tensor, req_rows: Tensor, seq_lens: Tensor, page_s
     return torch.where(column < seq_lens[:, None], pages * page_size + column % page_size, -1)
 
 
+def above(parents: Tensor) -> Tensor:
+    """Return the row above each row of a tree [B, W], -1 of row 0; `parents` [B, W - 1] are those of rows 1, 2, .."""
+    return torch.nn.functional.pad(parents, (1, 0), value=-1)
+
+
 def ancestors(parents: Tensor, most: int) -> Tensor:
     """Return each row of a tree, then its parent, and so on: [B, W, most + 1], -1 after row 0.
 
     `parents` [B, W - 1] are those of rows 1, 2, ..
     """
-    above = torch.nn.functional.pad(parents, (1, 0), value=-1)
-    row = torch.arange(above.shape[1], device=above.device).expand_as(above)
+    known = above(parents)
+    row = torch.arange(known.shape[1], device=known.device).expand_as(known)
     rows = [row]
     for _ in range(most):
-        row = torch.where(row >= 0, above.gather(1, row.clamp(min=0)), -1)
+        row = torch.where(row >= 0, known.gather(1, row.clamp(min=0)), -1)
         rows.append(row)
     return torch.stack(rows, dim=2)

@@ -15,6 +15,7 @@ from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Needs
 from draftproof.engine.models.base import AttentionMetadata, Target, VerifyStates
+from draftproof.engine.penalties import PenaltyTables
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
 from draftproof.engine.sampling import Sampled, sample
@@ -24,10 +25,17 @@ class Verifier:
     """Runs the target over pending token and drafts; the function that verify graphs are made of."""
 
     def __init__(
-        self, target: Target, cache: PagedCache, config: EngineConfig, probes: Probes, needs: Needs | None = None
+        self,
+        target: Target,
+        cache: PagedCache,
+        config: EngineConfig,
+        probes: Probes,
+        needs: Needs | None = None,
+        penalties: PenaltyTables | None = None,
     ) -> None:
         """`needs`: what a draft takes of the target's hidden states, by default the last ones."""
         self.target, self.cache, self._needs = target, cache, needs or Needs("after_norm")
+        self._penalties = penalties
         self._config, self._taps = config, probes.taps
 
     def verify(self, views: Views) -> Outputs:
@@ -74,21 +82,24 @@ class Verifier:
         return outputs
 
     def prefill(
-        self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, sampling: Mapping[str, Tensor]
+        self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
     ) -> tuple[Tensor | None, Tensor]:
         """Return hidden_states [T, D] of prompt tokens if needed, and the target_tokens [R] after tokens `last` [R].
 
-        `sampling` are the inputs [R] of how they are drawn, if any request draws.
+        `inputs` [R] are those of how they are drawn and penalised, if any are.
         """
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
         logits = self.target.logits(hidden_states.index_select(0, last))
+        if self._penalties:
+            rows, above = metadata.req_rows.index_select(0, last), torch.full_like(last, -1)[:, None]
+            logits = self._penalties.apply(logits, above, above, rows, inputs)
         target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
         kernels.greedy_choice(target_tokens, logits)
-        if sampling:
+        if self._config.sampled:
             nothing = torch.full_like(last, -1)
             positions = metadata.positions.index_select(0, last) + 1
-            sample(self.target, target_tokens, logits, nothing, positions, Sampled.of(sampling))
+            sample(self.target, target_tokens, logits, nothing, positions, Sampled.of(inputs))
         self._taps.record("prefill.choice", target_tokens)
         self._taps.record_margin("prefill.margin", logits)
         return self._needs.pick(hidden_states, layer_outputs), target_tokens
@@ -96,6 +107,8 @@ class Verifier:
     def _choose(self, hidden_states: Tensor, ids: Tensor, positions: Tensor, views: Views) -> Tensor:
         """Return the token after each row [T]; of a sampled one it is the draft of ids [B, W], if that is accepted."""
         logits = self.target.logits(hidden_states)
+        if self._penalties:
+            logits = self._penalties.apply(logits, ids, self._above(ids, views), views["req_rows"], views)
         target_tokens = torch.empty(hidden_states.shape[0], dtype=torch.int64, device=hidden_states.device)
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:
@@ -105,6 +118,10 @@ class Verifier:
             sample(self.target, target_tokens, logits, drafts, positions + 1, Sampled.of(views, width))
         self._taps.record_margin("verify.margin", logits)
         return target_tokens
+
+    def _above(self, ids: Tensor, views: Views) -> Tensor:
+        """Return the row above each row of ids [B, W], -1 of row 0: that of a chain is the row before."""
+        return torch.arange(-1, ids.shape[1] - 1, device=ids.device).expand_as(ids)
 
     def _tap(self, ids: Tensor, metadata: AttentionMetadata, hidden_states: Tensor, target_tokens: Tensor) -> None:
         self._taps.record("verify.ids", ids)

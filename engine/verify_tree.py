@@ -11,7 +11,7 @@ from torch import Tensor
 from draftproof import kernels
 from draftproof.engine.models.base import AttentionMetadata
 from draftproof.engine.runner import Views
-from draftproof.engine.tree import ancestors, context_slots
+from draftproof.engine.tree import above, ancestors, context_slots
 from draftproof.engine.verify import Verifier
 
 
@@ -33,6 +33,9 @@ class TreeVerifier(Verifier):
         return AttentionMetadata(
             flat.req_rows, positions.view(-1), flat.slot_mapping, visible_slots=seen.view(ids.numel(), -1)
         )
+
+    def _above(self, ids: Tensor, views: Views) -> Tensor:
+        return above(views["parents"])
 
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])

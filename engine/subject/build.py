@@ -19,13 +19,22 @@ from draftproof.engine.drafts.base import DraftModel
 from draftproof.engine.models.base import LinearSizes, Network, NgramSettings
 from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
+from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
 from draftproof.engine.stages import GenerationRequest
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
 from draftproof.properties.values.probe import draft_weights, target_weights
-from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Checkpoint, Linear, ProbeModel, Scenario
+from draftproof.properties.values.scenario import (
+    Adaptive,
+    AdaptiveByBatch,
+    Checkpoint,
+    Linear,
+    ProbeModel,
+    Request,
+    Scenario,
+)
 from draftproof.properties.values.script import Script
 
 
@@ -118,9 +127,18 @@ def config(scenario: Scenario) -> EngineConfig:
         draft_batch=schedule.draft_batch,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
-        sampled=any(request.sampling for request in scenario.requests),
+        sampled=scenario.is_sampled,
+        penalized=scenario.is_penalized,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
     )
+
+
+def _penalties(request: Request) -> PenaltyParams | None:
+    asked = request.penalties
+    if asked is None:
+        return None
+    biases = tuple((one.token, one.amount) for one in asked.bias)
+    return PenaltyParams(biases, asked.repetition, asked.frequency, asked.presence)
 
 
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
@@ -137,6 +155,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             stop=frozenset(script.requests[number].stop),
             num_drafts_wanted=tuple(plan.num_drafts for plan in request.rounds),
             sampling=SamplingParams(**msgspec.structs.asdict(request.sampling)) if request.sampling else None,
+            penalties=_penalties(request),
         )
         for number, request in enumerate(scenario.requests)
     ]

@@ -34,6 +34,8 @@ class RecordingTaps(Taps):
 
     def record_margin(self, name: str, logits: Tensor, step: int = -1) -> None:
         top = logits.topk(2, dim=-1).values
+        # Penalised logits are whole numbers.
+        top = top if top.is_floating_point() else top.to(torch.float64)
         self.record(name, top[:, 0] - top[:, 1], step)
 
     @contextmanager

@@ -35,13 +35,13 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     kinds = list(evidence.reference.channel("config.routing").values())
     full, linear = kinds.count(LayerKind.FULL_ATTENTION), kinds.count(LayerKind.LINEAR_ATTENTION)
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
-    drawn = int(evidence.scenario.is_sampled)
+    chosen = evidence.scenario.is_sampled + evidence.scenario.is_penalized
     if launch.kind == LaunchKind.PREFILL:
-        return WorkParts(full, full, 2 * linear, 0, 1 + drawn)
+        return WorkParts(full, full, 2 * linear, 0, 1 + chosen)
     if launch.kind == LaunchKind.VERIFY:
         # What a tree accepts is written once more, where a chain has it.
         writes = 2 * full if evidence.form.tree else full
-        return WorkParts(writes, full, linear if replay else 2 * linear, 0, 2 + drawn)
+        return WorkParts(writes, full, linear if replay else 2 * linear, 0, 2 + chosen)
     if launch.kind == LaunchKind.COMMIT and replay:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:

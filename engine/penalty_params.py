@@ -1,0 +1,41 @@
+"""What a request asks of penalties, and the buffers of a round that say so. `B` rows of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+UNIT = 16
+"""Repetition penalties are held as this many parts."""
+
+
+@dataclass(frozen=True)
+class PenaltyParams:
+    """What is added to logits of tokens, what divides those of the text, and what is taken off those of the output."""
+
+    bias: tuple[tuple[int, int], ...] = ()
+    repetition: float = 1.0
+    frequency: int = 0
+    presence: int = 0
+
+
+NONE = PenaltyParams()
+INPUTS = ("repetitions", "frequencies", "presences")
+"""The buffers of a round that say how each row [B] is penalised; repetition 0: not at all."""
+
+
+def penalty_inputs(params: Sequence[PenaltyParams | None], device: torch.device) -> dict[str, Tensor]:
+    """Return the values of these buffers."""
+    given = [one or NONE for one in params]
+    columns = (
+        [int(one.repetition * UNIT) for one in given],
+        [one.frequency for one in given],
+        [one.presence for one in given],
+    )
+    return {
+        name: torch.tensor(column, dtype=torch.int64, device=device)
+        for name, column in zip(INPUTS, columns, strict=True)
+    }

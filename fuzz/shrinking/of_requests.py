@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
 from draftproof.properties.values.paths import get, lower, put, without
+from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
 from draftproof.properties.values.tree import TreeShape
 
@@ -167,6 +168,20 @@ def plainer_sampling(request: Request) -> Iterator[Request]:
             yield replace(request, sampling=plainer)
 
 
+def fewer_penalties(request: Request) -> Iterator[Request]:
+    """Yield a request without penalties; ones without one of them, and with fewer biases."""
+    own = request.penalties
+    if own is None:
+        return
+    yield replace(request, penalties=None)
+    plain = Penalties()
+    for name in PENALTIES:
+        if getattr(own, name) != getattr(plain, name):
+            yield replace(request, penalties=replace(own, **{name: getattr(plain, name)}))
+    for place in range(len(own.bias) if len(own.bias) > 1 else 0):
+        yield replace(request, penalties=replace(own, bias=own.bias[:place] + own.bias[place + 1 :]))
+
+
 def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
     """Token 0 throughout, counted up, or in one place; a smaller vocabulary."""
     yield all_requests(scenario, lambda request: replace(request, prompt=(0,) * len(request.prompt)))
@@ -182,4 +197,5 @@ def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
 
 def _below(request: Request, vocab: int) -> Request:
     prompt, stops = (tuple(token % vocab for token in tokens) for tokens in (request.prompt, request.stops))
-    return replace(request, prompt=prompt, stops=stops)
+    penalties = request.penalties and request.penalties.below(vocab)
+    return replace(request, prompt=prompt, stops=stops, penalties=penalties)

@@ -55,6 +55,7 @@ PASSES: tuple[Pass, ...] = (
     of_requests.each_request(of_requests.fewer_plans),
     of_requests.each_request(of_requests.no_stops),
     of_requests.each_request(of_requests.plainer_sampling),
+    of_requests.each_request(of_requests.fewer_penalties),
     of_engine.smaller_batches,
     of_requests.each_request(of_requests.simpler_plans),
     of_requests.each_request(of_requests.sooner),

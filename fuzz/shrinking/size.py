@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from draftproof.properties.values.paths import get
+from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Adaptive, AdaptiveByBatch, Request, Scenario, round_plan
 
@@ -83,6 +84,7 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(request.arrival for request in requests),
         sum(map(_drawn, requests)),
         sum(len(plan.shape.parents) for plan in plans if plan.shape),
+        sum(map(_penalized, requests)),
     )
 
 
@@ -93,6 +95,14 @@ def _drawn(request: Request) -> int:
     plain = Sampling()
     names = ("temperature", "top_k", "top_p", "min_p", "seed")
     return 1 + sum(getattr(request.sampling, name) != getattr(plain, name) for name in names)
+
+
+def _penalized(request: Request) -> int:
+    """Count what changes a request's logits: that something does, kinds of penalties, and biases."""
+    own, plain = request.penalties, Penalties()
+    if own is None:
+        return 0
+    return 1 + len(own.bias) + sum(getattr(own, name) != getattr(plain, name) for name in PENALTIES)
 
 
 def _layout(scenario: Scenario) -> tuple[int, ...]:

@@ -18,6 +18,16 @@ from draftproof.properties.values.scenario import VARIANTS, WRONG
 
 T = TypeVar("T")
 Table = Mapping[str, Callable[[T], int]]
+OF_PENALTIES = (
+    "penalty_changed_choice",
+    "penalty_by_draft_in_window",
+    "bias_changed_choice",
+    "repetition_changed_choice",
+    "frequency_changed_choice",
+    "presence_changed_choice",
+)
+"""Rounds in which a choice would be another one without penalties, without the drafts of the round in the text that
+they go by, or without one of them."""
 # Generated scenarios have at most five drafts a round, but for a few wide ones.
 _WIDTHS = range(1, 7)
 
@@ -120,6 +130,10 @@ def _is_of_tree(name: str) -> Callable[[RoundSample], bool]:
     return lambda round_: name in round_.tree
 
 
+def _is_penalized(name: str) -> Callable[[RoundSample], bool]:
+    return lambda round_: name in round_.penalties
+
+
 def _is_padded(round_: RoundSample) -> bool:
     return round_.batch is not None and round_.batch.rows == "padded"
 
@@ -198,6 +212,7 @@ _ROUNDS: Table[RoundSample] = {
     "out_of_vocabulary": lambda round_: round_.lacks,
     "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
     **{name: _is_of_tree(name) for name in OF_TREES},
+    **{name: _is_penalized(name) for name in OF_PENALTIES},
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
 OF_ROUNDS, OF_BATCHES, OF_LAUNCHES = (frozenset(table) - {"rounds"} for table in (_ROUNDS, _BATCHES, _LAUNCHES))
@@ -290,7 +305,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real or not form.kind.trees:
         names |= TREES
     if real:
-        names |= SAMPLED
+        names |= SAMPLED | set(OF_PENALTIES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {
             "zero_tails",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from draftproof.properties.coverage.counts import OF_BATCHES, OF_LAUNCHES, OF_ROUNDS, SAMPLED, TREES
+from draftproof.properties.coverage.counts import OF_BATCHES, OF_LAUNCHES, OF_PENALTIES, OF_ROUNDS, SAMPLED, TREES
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -103,6 +103,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its step count is fixed", _OF_CONTROLLERS
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
+    if not limits.penalties:
+        yield "its requests have no penalties", set(OF_PENALTIES)
     if not limits.trees:
         yield "its drafts are no trees", set(TREES)
     if not limits.unchained:

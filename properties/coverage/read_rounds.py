@@ -123,6 +123,7 @@ def _rounds(
                 is_sampled=evidence.scenario.requests[index].sampling is not None,
                 depth=allowed if tree else drafts,
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:]) if tree else frozenset(),
+                penalties=evidence.reference.penalized.get((index, number), frozenset()),
             )
             before = accept
 

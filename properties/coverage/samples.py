@@ -122,7 +122,7 @@ class RoundSample(NamedTuple):
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
     alone, as in `accept`; "own" if none are forced, "drawn" if coins decide. `is_sampled`: its request draws its
     tokens. `depth`: as many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are the counts
-    of trees that it adds to.
+    of trees that it adds to, `penalties` those of choices that penalties change.
     """
 
     request: RequestSample
@@ -154,6 +154,7 @@ class RoundSample(NamedTuple):
     is_sampled: bool
     depth: int
     tree: frozenset[str]
+    penalties: frozenset[str]
 
 
 class Samples(NamedTuple):

@@ -167,7 +167,8 @@ def repeating(scenario: Scenario, turn: int, vocab: int) -> Scenario:
 def _narrowed(request: Request, vocab: int, turn: int) -> Request:
     period = _turn(_PERIODS, turn) or len(request.prompt)
     prompt = tuple(request.prompt[place % period] % vocab for place in range(len(request.prompt)))
-    return replace(request, prompt=prompt, stops=tuple(token % vocab for token in request.stops[:1]))
+    stops, penalties = tuple(token % vocab for token in request.stops[:1]), request.penalties
+    return replace(request, prompt=prompt, stops=stops, penalties=penalties and penalties.below(vocab))
 
 
 def _unforced_at_times(request: Request, number: int, scenario: Scenario) -> Request:

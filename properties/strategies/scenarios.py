@@ -19,6 +19,7 @@ from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.models import models
+from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
@@ -29,6 +30,7 @@ from draftproof.properties.strategies.turns import (
     COMMITS,
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
+    PENALIZED,
     SAMPLED,
     SERVICES,
     TREES,
@@ -112,6 +114,7 @@ def _drawn(
         services=draw(st.sampled_from(SERVICES)),
         is_sampled=draw(sampled(SAMPLED)),
         is_tree=not profile.hybrid and draw(sampled(TREES)),
+        is_penalized=draw(sampled(PENALIZED)),
     )
     return draw(_scenario(turn))
 
@@ -148,8 +151,10 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     made = unforced(made) if turn.variant == "taps_off" else made
     # Drawn last: what a seed makes of the others does not change with it.
     if turn.is_tree and kind_of(made.draft).trees and not made.dynamic:
-        return validate(with_tree(draw, made))
-    return validate(with_sampling(draw, made) if turn.is_sampled and not made.dynamic else made)
+        made = with_tree(draw, made)
+    elif turn.is_sampled and not made.dynamic:
+        made = with_sampling(draw, made)
+    return validate(with_penalties(draw, made) if turn.is_penalized and not made.dynamic else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

@@ -38,6 +38,10 @@ SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 SAMPLED = (True, False)
 """Whether requests draw their tokens, where the rounds do not hang on the schedule."""
+PENALIZED = (True, False, False, True, False)
+"""Whether requests have penalties, greedy ones and sampled ones, where the rounds do not hang on the schedule."""
+PENALIZED_TREES = (True, False)
+"""Whether requests of trees have, of which there are few."""
 TREES = (True, False, False, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets and greedy requests,
 whatever else was dealt."""
@@ -60,6 +64,7 @@ class Turn(NamedTuple):
     services: int = 1
     is_sampled: bool = False
     is_tree: bool = False
+    is_penalized: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -81,6 +86,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             number=number,
             services=dealer.deal("services", SERVICES, player),
             is_sampled=not (profile.adaptive or profile.draft_batch) and dealer.deal("sampled", SAMPLED, player),
+            is_penalized=not (profile.adaptive or profile.draft_batch) and dealer.deal("penalized", PENALIZED, player),
         )
         can_be_tree = BY_NAME[turn.draft].trees and turn.size.name != WIDE.name
         yield _of_tree(turn, dealer, player) if can_be_tree and dealer.deal("tree", TREES, player) else turn
@@ -95,6 +101,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_by_batch=False,
         is_sampled=False,
         is_tree=True,
+        is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from draftproof.properties.values.base import Value
 
@@ -32,6 +33,12 @@ class Penalties(Value, frozen=True, kw_only=True):
     repetition: Annotated[float, Meta(gt=0, le=16)] = 1.0
     frequency: Amount = 0
     presence: Amount = 0
+
+    def below(self, vocab: int) -> Penalties:
+        """Return the penalties of a smaller vocabulary: tokens of biases modulo its size, each once."""
+        biases = {one.token % vocab: one.amount for one in self.bias}
+        bias = tuple(TokenBias(token=token, amount=amount) for token, amount in biases.items())
+        return replace(self, bias=bias)
 
 
 PENALTIES = Penalties.__struct_fields__

@@ -1,0 +1,160 @@
+"""What a request may ask of penalties, and what strategies, fitting, aims and shrinking make of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.fuzz.shrinking.of_requests import fewer_penalties, plainer_tokens
+from draftproof.fuzz.shrinking.size import size
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.coverage.counts import OF_PENALTIES, counts, unreachable_by_draft
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.penalties import without_penalties
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.penalties import Penalties, TokenBias
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from tests.properties.evidence import STATIC, TREE
+from tests.properties.ideal import IdealSubject
+
+DRAWN = list(generate(seed_=4, count=40))
+SCENARIO = next(one for one in DRAWN if one.is_penalized and not (one.is_sampled or one.tree))
+VOCAB = SCENARIO.model.vocab
+
+
+def penalised(own: Penalties | None, scenario: Scenario = SCENARIO) -> Scenario:
+    """Return the scenario, whose first request has these penalties."""
+    first, *others = scenario.requests
+    return replace(scenario, requests=(replace(first, penalties=own), *others))
+
+
+def bias(*pairs: tuple[int, int]) -> tuple[TokenBias, ...]:
+    return tuple(TokenBias(token=token, amount=amount) for token, amount in pairs)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("repetition", 0.0, "> 0"),
+        ("repetition", -1.0, "> 0"),
+        ("repetition", 17.0, "<= 16"),
+        ("repetition", "much", "float"),
+        ("frequency", (1 << 24) + 1, "<= 16777216"),
+        ("frequency", -(1 << 24) - 1, ">= -16777216"),
+        ("frequency", 0.5, "int"),
+        ("presence", 1 << 30, "<= 16777216"),
+        ("presence", None, "int"),
+        ("bias", [{"token": -1, "amount": 1}], ">= 0"),
+        ("bias", [{"token": 1, "amount": 1 << 25}], "<= 16777216"),
+        ("bias", [{"token": 1}], "missing required field `amount`"),
+        ("penalty", 1, "unknown field `penalty`"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named(field, value, expected):
+    raw = msgspec.to_builtins(SCENARIO)
+    raw["requests"][0]["penalties"] = {field: value}
+    with pytest.raises(msgspec.ValidationError, match=expected):
+        msgspec.convert(raw, Scenario)
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (Penalties(repetition=1.1), r"penalties.repetition 1.1: expected a multiple of 1/16, for a probe"),
+        (Penalties(repetition=float("nan")), r"penalties.repetition nan: expected a multiple of 1/16, for a probe"),
+        (Penalties(repetition=float("inf")), r"penalties.repetition inf: expected a multiple of 1/16, for a probe"),
+        (
+            Penalties(bias=bias((VOCAB, 1))),
+            rf"invalid token in requests\[0\].penalties.bias {VOCAB}: expected below model.vocab = {VOCAB}",
+        ),
+        (
+            Penalties(bias=bias((1, 1), (2, 1), (1, 3))),
+            r"invalid token in requests\[0\].penalties.bias 1 twice: expected each token once",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_named(own: Penalties, message: str):
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(penalised(own))
+
+
+def test_checkpoints_have_none():
+    real = replace(SCENARIO, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
+    message = r"requests\[0\].penalties of a checkpoint: expected none: only probes have whole logits"
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(real)
+
+
+def test_a_subject_without_penalties_gets_requests_without():
+    assert fit(SCENARIO, Limits(penalties=False)) == without_penalties(SCENARIO)
+    assert fit(SCENARIO, Limits()) == SCENARIO
+    assert not without_penalties(SCENARIO).is_penalized
+    lacking = uncovered(Limits(penalties=False), frozenset({"verify.choice"}))
+    assert [one.names for one in lacking if "penalties" in one.because] == [frozenset(OF_PENALTIES)]
+    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= set(OF_PENALTIES)
+
+
+def test_a_request_is_shrunk_to_one_without_penalties_or_with_fewer():
+    own = Penalties(bias=bias((1, 5), (0, -3)), repetition=1.5, frequency=7)
+    whole = penalised(own)
+    request = whole.requests[0]
+    tried = list(fewer_penalties(request))
+    assert [one.penalties for one in tried] == [
+        None,
+        replace(own, bias=()),
+        replace(own, repetition=1.0),
+        replace(own, frequency=0),
+        replace(own, bias=bias((0, -3))),
+        replace(own, bias=bias((1, 5))),
+    ]
+    assert list(fewer_penalties(replace(request, penalties=None))) == []
+    for one in tried:
+        assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
+
+
+def test_a_smaller_vocabulary_keeps_biases_of_tokens_that_it_has():
+    vocab = STATIC.model.vocab
+    whole = penalised(Penalties(bias=bias((vocab - 1, 5))), replace(STATIC, draft=Ngram(max_n=2)))
+    changed = [one for one in plainer_tokens(whole) if is_valid(one) and one.model.vocab < vocab]
+    assert changed
+    for one in changed:
+        assert one.requests[0].penalties == Penalties(bias=bias(((vocab - 1) % one.model.vocab, 5)))
+
+
+def test_a_share_of_requests_has_penalties_greedy_and_sampled_and_of_trees():
+    drawn = [*DRAWN, *generate(seed_=5, count=60, drafts=("eagle",))]
+    some = [one for one in drawn if one.is_penalized]
+    fixed = [one for one in drawn if not one.dynamic]
+    assert len(fixed) / 4 < len(some) < len(fixed) / 2
+    assert not any(one.dynamic for one in some)
+    kinds = Counter(bool(request.sampling) for one in some for request in one.requests if request.penalties)
+    assert min(kinds[False], kinds[True]) > 5
+    assert any(one.tree for one in some)
+    assert any(not request.penalties for one in some for request in one.requests)
+    assert all(one.requests[0].penalties for one in some)
+
+
+def test_generated_penalties_reach_every_count_of_them():
+    found = Counter[str]()
+    for scenario in [one for one in DRAWN if one.is_penalized]:
+        of = evidence(IdealSubject(), scenario)
+        assert judge(of).passed
+        found.update(counts(of))
+    assert min(found[name] for name in OF_PENALTIES) > 0
+    plain = counts(evidence(IdealSubject(), without_penalties(SCENARIO)))
+    assert not any(plain[name] for name in OF_PENALTIES)
+
+
+def test_trees_may_have_penalties():
+    made = validate(penalised(Penalties(frequency=-(1 << 23), repetition=2.0), TREE))
+    of = evidence(IdealSubject(), made)
+    assert judge(of).passed
+    assert counts(of)["penalty_by_draft_in_window"]

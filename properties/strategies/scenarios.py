@@ -212,7 +212,7 @@ def _captured(draw: Draw, profile: Profile, size: Size, max_batch: int, needed: 
 
 # Step counts to choose from, with one to begin with: among them or between them, so that there is one above; and above
 # them all.
-_RISING = ((1, (1, 3)), (2, (2, 4)), (1, (1, 2, 5)), (2, (1, 3)), (2, (1, 2, 5)))
+_RISING = ((1, (1, 4)), (2, (2, 5)), (1, (1, 2, 5)), (2, (1, 4)), (2, (1, 2, 5)))
 _CANDIDATES = (*_RISING, (4, (1, 2)), (3, (1, 2)))
 
 

@@ -86,7 +86,6 @@ class WorkerExtend(MtpDraft):
             cuda_graph_runner_for_draft_extend=None,
             draft_extend_num_front_tokens=0,
             use_rejection_sampling=False,
-            trees=False,
             plan_stream=None,
             plan_stream_ctx=contextlib.nullcontext(),
             req_to_token_pool=self._runners[0].req_to_token_pool,

@@ -156,7 +156,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     """Run the base pair and, if the scenario draws a variant, the variant run. Raises SubjectCrashedError."""
     limits = _limits(subject)
     solution = _for_subject(reference(scenario), limits)
-    base = _run(subject, scenario, solution.script, "in the base run")
+    base = run_subject(subject, scenario, solution.script, "in the base run")
     gaps = token_gaps(scenario, solution.script, base.texts)
     known = resolved(solution, base, limits, followed=_followed(scenario, base, gaps))
     expected = _expected(known.trace, gaps)
@@ -165,7 +165,7 @@ def evidence(subject: Subject, scenario: Scenario, reference: Reference = solved
     if scenario.variant == "none":
         return of_run
     changed = varied_scenario(scenario)
-    other = _run(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
+    other = run_subject(subject, changed, solution.script, f"in the run of variant {scenario.variant}")
     forked = other.texts != base.texts
     rounds = [(drafts_verified(scenario, one, limits), parents_verified(scenario, one)) for one in (base, other)]
     if forked or rounds[0] != rounds[1]:
@@ -201,7 +201,11 @@ def _followed(scenario: Scenario, ran: Trace, gaps: TokenGaps) -> Mapping[int, T
     return {at: part for at, part in parts.items() if any(gap.below > 0 for gap in gaps[at][: len(part)])}
 
 
-def _run(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
+def run_subject(subject: Subject, scenario: Scenario, script: Script, during: str) -> Trace:
+    """Return the trace of one run, if it is whole. Raises SubjectCrashedError if it is not, and for whatever is raised.
+
+    `during` is for the message.
+    """
     try:
         with exits_noticed():
             trace = subject.run(scenario, steering(script))

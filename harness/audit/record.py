@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from draftproof.harness.lockstep import SubjectCrashedError
-from draftproof.harness.signals import exits_noticed
+from draftproof.harness.lockstep import SubjectCrashedError, run_subject
 from draftproof.properties.fit import fit
 from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 from draftproof.properties.values.observed import TokenIds
@@ -25,10 +24,11 @@ from draftproof.properties.values.scenario import (
 )
 from draftproof.properties.values.script import RequestScript, Script
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.trace import Key, Trace
+from draftproof.properties.values.trace import Key, MalformedTraceError, Trace
 from draftproof.properties.values.validate import validate
 
 _ROWS, _PAGE, _CHUNK, _WAITING = 4, 16, 64, 64
+_DURING = "on the prompts"
 
 
 def record(
@@ -42,21 +42,44 @@ def record(
 ) -> tuple[LoggedText, ...]:
     """Run a subject on prompts, four at a time, with what its draft proposes, and return what it did.
 
-    Raises LogError if it does not say what it emitted, and SubjectCrashedError for whatever it raises.
+    Raises LogError if it does not say what it emitted round by round, and SubjectCrashedError for whatever it raises
+    and for a trace that lacks anything.
     """
     texts = list[LoggedText]()
     for first in range(0, len(prompts), _WAITING):
         scenario = fit(_scenario(model, draft, prompts[first : first + _WAITING], steps, budget), subject.limits)
         unknown = Script(requests=tuple(RequestScript(tokens=(), stop=(), rounds=()) for _ in scenario.requests))
-        try:
-            with exits_noticed():
-                trace = subject.run(scenario, unknown)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise SubjectCrashedError("on the prompts", error) from error
-        texts += [_text(trace, index, request.prompt) for index, request in enumerate(scenario.requests)]
+        trace = run_subject(subject, scenario, unknown, _DURING)
+        for index, request in enumerate(scenario.requests):
+            text = _text(trace, index, request.prompt)
+            if wrong := _wrong(trace, text, index, request.budget, model.vocab):
+                error = MalformedTraceError(wrong)
+                raise SubjectCrashedError(_DURING, error) from error
+            texts.append(text)
     return tuple(texts)
+
+
+def _wrong(trace: Trace, text: LoggedText, index: int, budget: int, vocab: int) -> str:
+    """Return what cannot be of a text that was decoded to its end, without a stop token; "" if nothing is wrong."""
+    emitted = text.tokens[len(text.prompt) :]
+    if len(emitted) < budget:
+        return (
+            f"accept.emitted of request {index} has {len(emitted)} tokens in rounds 0 to {len(text.rounds)}: expected"
+            f" {budget}, as nothing ends a text early"
+        )
+    for one in text.rounds:
+        where = f"of request {index}, round {one.round}"
+        if one.drafts is None and "propose.tokens" in trace.channels:
+            return f"the trace lacks propose.tokens {where}: expected those of every round, () without drafts"
+        most = len(one.emitted) if one.drafts is None else 1 + len(one.drafts)
+        if not 1 <= len(one.emitted) <= most:
+            return f"invalid accept.emitted {where}, {len(one.emitted)} tokens: expected 1 to {max(1, most)}"
+    drafts = [token for one in text.rounds for token in one.drafts or ()]
+    for channel, tokens in (("accept.emitted", emitted), ("propose.tokens", drafts)):
+        for token in tokens:
+            if not 0 <= token < vocab:
+                return f"invalid {channel} of request {index}: {token}: expected token ids 0 .. {vocab - 1}"
+    return ""
 
 
 def _scenario(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from draftproof.cli.app import run
+from draftproof.engine.subject import EngineSubject
 from draftproof.properties.values.scenario import Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.subject import Subject
-from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.trace import Observation, Trace
 from tests.checkpoints import VOCAB, tiny_head, tiny_llama
 
 PROMPTS = [[(7 * i + j * j) % VOCAB for j in range(5 + i % 3)] for i in range(12)]
@@ -344,6 +346,60 @@ def test_a_draft_of_another_target_is_refused(files: Files, tmp_path: Path, caps
         told = capsys.readouterr().err.splitlines()[-1]
         assert told.startswith("error: invalid hidden_size 30 in ")
         assert told.endswith("expected 24 for an EAGLE head of this target")
+
+
+class Bent(Subject):
+    """Reports something else than it did: what `how` makes of its observations."""
+
+    name = "bent"
+
+    def __init__(self, how: str) -> None:
+        self._how = BENT[how][0]
+
+    def channels(self, scenario: Scenario) -> frozenset[str]:
+        return frozenset({"accept.emitted", "propose.tokens"})
+
+    def run(self, scenario: Scenario, script: Script) -> Trace:
+        channels = self.channels(scenario)
+        ran = EngineSubject(device="cpu").run(scenario, script)
+        bent = self._how([one for one in ran.observations if one.channel in channels])
+        return bent if bent is None else Trace(self.name, channels, tuple(bent))
+
+
+def valued(change: Callable[[tuple[int, ...]], Any]) -> Callable[[list[Observation]], list[Observation]]:
+    """Return what changes every value."""
+    return lambda seen: [one._replace(value=change(cast("Any", one.value))) for one in seen]
+
+
+def of_key(is_left: Callable[[Observation], bool]) -> Callable[[list[Observation]], list[Observation]]:
+    return lambda seen: [one for one in seen if is_left(one)]
+
+
+BENT: dict[str, tuple[Callable[[list[Observation]], Any], str]] = {
+    "none": (lambda _: None, "run() returned None: expected a Trace"),
+    "twice": (lambda seen: seen + seen, "is reported twice"),
+    "lists": (valued(list), "expected a tuple of int"),
+    "floats": (valued(lambda value: tuple(map(float, value))), "expected a tuple of int"),
+    "negative": (valued(lambda value: tuple(-1 for _ in value)), "request 0: -1: expected token ids 0 .. "),
+    "early": (of_key(lambda one: one.key.round <= 2), "accept.emitted of request 0 has 3 tokens in rounds 0 to 2"),
+    "no drafts": (
+        of_key(lambda one: one.channel == "accept.emitted" or one.key.round != 2),
+        "the trace lacks propose.tokens of request 0, round 2: expected those of every round",
+    ),
+    "no tokens": (
+        lambda seen: [one._replace(value=()) if one.key.round == 1 else one for one in seen],
+        "accept.emitted of request",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BENT)
+def test_a_trace_that_is_not_whole_is_a_crash(how: str, files: Files, capsys: pytest.CaptureFixture[str]):
+    options = ["--prompts", files.prompts, "--tokens", "12", "--steps", "3", "--subject", f"{__name__}:Bent"]
+    assert run([*files.options, *options, "--set", f"how={how}"]) == 3
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith("CRASH: MalformedTraceError: ")
+    assert BENT[how][1] in told
 
 
 class Raising(Subject):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from draftproof.properties.values.audit import AuditReport
     from draftproof.properties.values.drafts import CheckpointDraft, Ngram
 
+TOKENS = 64
 Model = Annotated[Path, typer.Option("--model", help="The target model: a Hugging Face checkpoint directory.")]
 DraftName = Annotated[str, typer.Option("--draft", help=f"How drafts are proposed: {', '.join(ALGORITHMS)}.")]
 Folder = Annotated[
@@ -60,7 +61,10 @@ SaveLog = Annotated[Path | None, inputs.output("--save-log", "Write what the sub
 Steps = Annotated[
     int | None, typer.Option("--steps", help="Drafts of a round (default: as many as observed, or 4).", min=1, max=64)
 ]
-Tokens = Annotated[int, typer.Option("--tokens", help="Tokens to decode after each prompt.", min=2, max=4096)]
+Tokens = Annotated[
+    int | None,
+    typer.Option("--tokens", help=f"Tokens to decode after each prompt (default: {TOKENS}).", min=2, max=4096),
+]
 Every = Annotated[bool, typer.Option("--mistakes", help="Say of every known mistake what it would cost.")]
 Slow = Annotated[
     bool, typer.Option("--slow", help="Every pass from token zero in float64, as any other pair is audited.")
@@ -90,7 +94,7 @@ def audit(
     metrics: Metrics = None,
     save_log: SaveLog = None,
     steps: Steps = None,
-    tokens: Tokens = 64,
+    tokens: Tokens = None,
     mistakes: Every = False,
     max_n: MaxN = None,
     min_n: MinN = None,
@@ -113,6 +117,10 @@ def audit(
             "invalid --log, --observed, --metrics and --subject (or --fault, --patch): expected one of them, what was"
             " seen once"
         )
+    if log is not None and tokens is not None:
+        raise inputs.InputError(
+            f"invalid --tokens {tokens}: expected without --log, whose texts are as long as they are"
+        )
     if save_log is not None and not ran:
         raise inputs.InputError("invalid --save-log: expected together with --subject, --fault or --patch")
     if not model.is_dir():
@@ -122,16 +130,17 @@ def audit(
     from draftproof.properties.values.round_log import read_log
     from draftproof.reference.audit.mistakes import mistakes as known
 
+    budget = tokens or TOKENS
     spec = _spec(name, draft_model, mtp, max_n, min_n, match)
     counts = counted.of_file(observed) if observed else counted.of_metrics(metrics) if metrics else None
-    given = audited.prompts(prompts, model, tokens) if prompts is not None else ()
+    given = audited.prompts(prompts, model, budget) if prompts is not None else ()
     if counts is not None:
         where = str(observed or " and ".join(map(str, metrics or ())))
         counted.check(counts, where, steps)
         if given:
-            counted.check_fits(counts, where, audited.budgets(given, tokens))
+            counted.check_fits(counts, where, audited.budgets(given, budget))
     seen = Seen(read_log(log) if log else None, counts)
-    passes = Passes(steps or _steps(seen), tokens, inputs.device(under_test.device or "cpu"), slow)
+    passes = Passes(_steps(seen, steps), budget, inputs.device(under_test.device or "cpu"), slow)
     pair = audited.read(model, spec, passes)
     recorded = None
     if ran:
@@ -141,7 +150,7 @@ def audit(
         if save_log is not None:
             from draftproof.harness.audit.record import log_lines
 
-            inputs.write_text("--save-log", save_log, log_lines(recorded.log, audited.budgets(given, tokens)))
+            inputs.write_text("--save-log", save_log, log_lines(recorded.log, audited.budgets(given, budget)))
     with screen.ticking("decoding with the target"):
         simulator = audited.simulator(pair, seen, given, passes)
     with screen.progress("simulations", 2 + len(known(name))) as advance:
@@ -186,10 +195,14 @@ def _spec(
     return CheckpointDraft(algorithm=cast("Any", name), path=str(folder or ""), built_in=built_in)
 
 
-def _steps(seen: Seen) -> int:
+def _steps(seen: Seen, given: int | None) -> int:
+    """Return how many drafts a round has: as given, or as many as were seen. Raises InputError for fewer than those."""
     if seen.counts is not None:
-        return len(seen.counts.accepted)
-    return max((one.asked for text in seen.log or () for one in text.rounds), default=4) or 4
+        return given or len(seen.counts.accepted)
+    most = max((one.asked for text in seen.log or () for one in text.rounds), default=0)
+    if given is not None and given < most:
+        raise inputs.InputError(f"invalid --steps {given}: expected at least {most}, as a round of the log has drafts")
+    return given or most or 4
 
 
 def _show(report: AuditReport) -> None:

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec.structs import replace
 
-from draftproof.harness.audit.compared import SameRounds, explained, gains, same_rounds
-from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, UnnoticedInLog, says
+from draftproof.harness.audit.compared import SameRounds, explained, gains, lacks_rejected, same_rounds
+from draftproof.harness.audit.says import Result, Uncounted, Unnoticed, UnnoticedInLog, Unrejected, says
 from draftproof.harness.audit.statistics import (
     FALSE_ALARMS,
     LEAST_PROMPTS,
@@ -22,7 +22,7 @@ from draftproof.harness.audit.statistics import (
     sides,
     spread,
 )
-from draftproof.harness.audit.tally import OneRound, Tally, tally
+from draftproof.harness.audit.tally import OneRound, Tally, by_prompt, tally
 from draftproof.properties.values.audit import AuditReport, Explanation, ObservedCounts, PositionRate
 from draftproof.properties.values.drafts import Algorithm
 from draftproof.properties.values.round_log import LoggedText
@@ -39,8 +39,9 @@ _OF_A_LOG = 0.5
 
 
 class Simulator(Protocol):
-    """Plays a draft, right or with a mistake, over every text."""
+    """Plays a draft, right or with a mistake, over the text of each of the prompts."""
 
+    prompts: Sequence[tuple[int, ...]]
     other_texts: int
 
     def play(self, mistake: Mistake) -> Sequence[Sequence[Played]]: ...
@@ -88,10 +89,10 @@ class _Comparison:
         self._idle_count = observed.log is not None or (
             observed.counts is not None and observed.counts.rounds is not None
         )
-        self._seen = _observed_tally(observed.log, question.steps) if observed.log is not None else None
+        self._seen = None if observed.log is None else self._observed_tally(observed.log)
         self._right = simulator.play(definition(question.algorithm))
         self.expected = self._tally(self._right)
-        self._same = None if observed.log is None else same_rounds(self._right, observed.log)
+        self._same = self._same_rounds(self._right)
 
     @property
     def off(self) -> int:
@@ -116,16 +117,18 @@ class _Comparison:
         if counts is None or self.rounds is None:
             return None
         seen, played = self.rounds + sum(counts.accepted), tallied.rounds + tallied.accepted.sum(axis=1)
-        ends = len(tallied.rounds) * self._question.steps
+        ends = len(self._right) * self._question.steps
         if abs(int(played.sum()) - seen) <= ends + by_chance(played):
             return None
         whole = counts.rounds is not None
         return Uncounted(self.rounds, seen, int(tallied.rounds.sum()), int(played.sum()), with_idle=whole)
 
     @property
-    def unnoticed(self) -> Unnoticed | UnnoticedInLog | None:
+    def unnoticed(self) -> Unnoticed | UnnoticedInLog | Unrejected | None:
         """Return what would have been noticed, if it is more than all that is expected (S-AUDIT-14)."""
-        tallied, seed = self.expected, self._question.seed
+        tallied, seed, log = self.expected, self._question.seed, self._question.observed.log
+        if log is not None and lacks_rejected(log, self._question.steps):
+            return Unrejected(self._question.steps)
         if self._seen is not None:
             return UnnoticedInLog(tallied.mean) if self._passes_without_drafts(self._seen) else None
         if self.rounds is None:
@@ -147,7 +150,7 @@ class _Comparison:
 
     @property
     def prompts(self) -> int:
-        """Return how many texts have a round after the prompt's: others say nothing."""
+        """Return how many prompts have a round after their own, each once: others say nothing."""
         return int(np.count_nonzero(self.expected.rounds))
 
     def alarms(self, test: Tested | None) -> bool:
@@ -195,7 +198,7 @@ class _Comparison:
             played = self._simulator.play(mistake)
             tallied = self._tally(played)
             test = self.test(tallied)
-            same = None if self._question.observed.log is None else same_rounds(played, self._question.observed.log)
+            same = self._same_rounds(played)
             agreed.append(same or ())
             weights.append(0.0 if test is None else test.log_likelihood if same is None else self._weight(same))
             told = Explanation(
@@ -253,6 +256,7 @@ class _Comparison:
             observed,
             p,
             self.prompts,
+            copies=len(self._right) - len(self.expected.rounds),
             uncounted=self.uncounted,
             unnoticed=self.unnoticed,
             other_texts=self._simulator.other_texts,
@@ -268,7 +272,7 @@ class _Comparison:
             p=p,
             false_alarms=FALSE_ALARMS,
             noticeable=None if self._seen is not None or rounds is None else noticeable(self.expected, rounds, seed),
-            prompts=len(self.expected.rounds),
+            prompts=len(self._right),
             rounds=int(self.expected.rounds.sum()),
             observed_rounds=rounds,
             positions=positions,
@@ -279,7 +283,15 @@ class _Comparison:
 
     def _tally(self, played: Sequence[Sequence[Played]]) -> Tally:
         texts = [[OneRound(len(one.drafts), one.accepted) for one in text] for text in played]
-        return tally(texts, self._question.steps, idle_count=self._idle_count)
+        return tally(by_prompt(self._simulator.prompts, texts), self._question.steps, idle_count=self._idle_count)
+
+    def _observed_tally(self, log: tuple[LoggedText, ...]) -> Tally:
+        texts = [[OneRound(one.asked, len(one.emitted) - 1) for one in text.rounds] for text in log]
+        return tally(by_prompt(self._simulator.prompts, texts), self._question.steps, idle_count=True)
+
+    def _same_rounds(self, played: Sequence[Sequence[Played]]) -> SameRounds | None:
+        log = self._question.observed.log
+        return None if log is None else by_prompt(self._simulator.prompts, same_rounds(played, log))
 
     def _weight(self, same: SameRounds) -> float:
         """Return the logarithm of how likely the rounds of a log are."""
@@ -287,11 +299,6 @@ class _Comparison:
         right, rounds = sum(map(sum, same)), sum(map(len, same))
         yes, no = np.log(_SAME + (1 - _SAME) / others), np.log((1 - _SAME) / others)
         return float(right * yes + (rounds - right) * no)
-
-
-def _observed_tally(log: tuple[LoggedText, ...], steps: int) -> Tally:
-    texts = [[OneRound(one.asked, len(one.emitted) - 1) for one in text.rounds] for text in log]
-    return tally(texts, steps, idle_count=True)
 
 
 def _rates(counts: ObservedCounts, steps: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from draftproof.properties.values.round_log import LoggedRound, LoggedText
 from draftproof.reference.audit.play import Played
 
 SameRounds = Sequence[Sequence[bool]]
-"""For each text, whether each of its rounds went as it was played."""
+"""For each text, or prompt, whether each of its rounds went as it was played."""
 
 
 def same_rounds(played: Sequence[Sequence[Played]], log: Sequence[LoggedText]) -> SameRounds:
@@ -22,7 +22,7 @@ def same_rounds(played: Sequence[Sequence[Played]], log: Sequence[LoggedText]) -
 
 
 def gains(one: SameRounds, other: SameRounds) -> np.ndarray:
-    """Return for each text how many rounds more went as `one` says than as `other` does."""
+    """Return for each prompt how many rounds more went as `one` says than as `other` does."""
     return np.array([sum(a) - sum(b) for a, b in zip(one, other, strict=True)])
 
 
@@ -34,3 +34,14 @@ def explained(right: SameRounds, same: SameRounds) -> int:
 
 def _is_same(one: Played, logged: LoggedRound) -> bool:
     return one.emits == logged.emitted and (logged.drafts is None or one.drafts == logged.drafts)
+
+
+def lacks_rejected(log: Sequence[LoggedText], steps: int) -> bool:
+    """Return whether a log has, of what was verified, the drafts that were accepted alone (S-AUDIT-14).
+
+    A draft that is always right has none to reject either; but then only last rounds have fewer drafts.
+    """
+    told = [[one for one in text.rounds if one.drafts is not None or one.num_drafts is not None] for text in log]
+    if any(one.asked >= len(one.emitted) for text in told for one in text):
+        return False
+    return any(one.asked < steps for text in told for one in text[:-1])

@@ -63,8 +63,20 @@ class UnnoticedInLog(NamedTuple):
         )
 
 
+class Unrejected(NamedTuple):
+    """A log without a rejected draft, though its rounds do not all have the `steps` drafts that one has at most."""
+
+    steps: int
+
+    def __str__(self) -> str:
+        return (
+            f"no draft of the log was rejected, and not every round has {self.steps}: it may have the accepted ones"
+            " alone; log all drafts of each round, or their number, before any is rejected, or neither"
+        )
+
+
 class Result(NamedTuple):
-    """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts.
+    """Drafts accepted a round, as expected and as observed, and how probable the difference is; prompts, and copies.
 
     Of a log: its rounds, how many of them were `off`, and how probable it is that they side with a mistake, if that is
     an alarm, and whether it shows no draft. Of counts that are of another number of tokens: of how many; of what
@@ -75,11 +87,12 @@ class Result(NamedTuple):
     observed: float | None
     p: float | None
     prompts: int
+    copies: int = 0
     rounds: int = 0
     off: int = 0
     sided: float | None = None
     uncounted: Uncounted | None = None
-    unnoticed: Unnoticed | UnnoticedInLog | None = None
+    unnoticed: Unnoticed | UnnoticedInLog | Unrejected | None = None
     other_texts: int = 0
     is_without_drafts: bool = False
 
@@ -98,19 +111,25 @@ def says(result: Result, outcome: Outcome | None, found: Sequence[Explanation], 
         return f"{told}: no draft was seen in the log, so nothing is said of drafting"
     off = f"{result.off} of {result.rounds} rounds went otherwise"
     if outcome is Outcome.INCONCLUSIVE and result.prompts < LEAST_PROMPTS:
-        return f"{told}: no difference that {result.prompts} prompts could show; give at least {LEAST_PROMPTS}"
+        return f"{told}: no difference that {_prompts(result)} could show; give at least {LEAST_PROMPTS}"
     if outcome is Outcome.INCONCLUSIVE and result.uncounted is not None:
         return f"{told}: as many as there should be, but {result.uncounted}"
     if outcome is Outcome.INCONCLUSIVE and result.unnoticed is not None:
         return f"{told}: {result.unnoticed}"
     if outcome is Outcome.INCONCLUSIVE:
-        why = f"{told}: no difference that {result.prompts} prompts could show, but {off}"
+        why = f"{told}: no difference that {_prompts(result)} could show, but {off}"
         return f"{why}; {_explanation(result, found)}"
     if falls_short:
         told += f" ({chance(result.p)})"
     elif result.sided is not None:
         told += f", and {off} ({chance(result.sided)})"
     return f"{told}; {_explanation(result, found)}"
+
+
+def _prompts(result: Result) -> str:
+    """Return how many prompts say something, without copies of others: a text that is there twice says nothing more."""
+    noun = "prompt" if result.prompts == 1 else "prompts"
+    return f"{result.prompts} {noun}" + (f", {result.copies} copies of them left out," if result.copies else "")
 
 
 def _explanation(result: Result, found: Sequence[Explanation]) -> str:

@@ -1,14 +1,16 @@
 """Accepted drafts as numbers: a row for each prompt, since rounds of one text depend on each other.
 
-Shapes: `R` requests, one a prompt, `K` drafts of a round.
+Shapes: `R` prompts, `K` drafts of a round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 class OneRound(NamedTuple):
@@ -38,6 +40,14 @@ class Tally(NamedTuple):
         """Return the rates [n, K] of n samples of prompts, rows [n, R]."""
         rounds = self.rounds[rows].sum(axis=1)
         return np.asarray(self.accepted[rows].sum(axis=1) / np.maximum(1, rounds)[:, None])
+
+
+def by_prompt(prompts: Sequence[tuple[int, ...]], texts: Sequence[Sequence[T]]) -> list[list[T]]:
+    """Return the rounds of each prompt, in the order of the first text of each: two texts of one prompt are one."""
+    rounds: dict[tuple[int, ...], list[T]] = {}
+    for prompt, text in zip(prompts, texts, strict=True):
+        rounds.setdefault(prompt, []).extend(text)
+    return list(rounds.values())
 
 
 def tally(texts: Sequence[Sequence[OneRound]], positions: int, *, idle_count: bool) -> Tally:

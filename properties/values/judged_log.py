@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from draftproof.properties.values.round_log import LogError, LoggedRequest, LoggedRound
+from draftproof.properties.values.round_log import LogError, LoggedRequest, LoggedRound, require_new
 
 T = TypeVar("T")
 _LACKING = " (a log without them can be audited: draftproof audit --log)"
@@ -42,8 +42,7 @@ def read_whole(lines: Iterable[bytes], name: str, vocab: int) -> tuple[LoggedRun
             _require_tokens(where, vocab, prompt=request.prompt, stop=request.stop)
             if request.max_tokens is None:
                 raise LogError(f"{where}: invalid line: expected max_tokens, the most tokens that the request may emit")
-            if request.request in requests:
-                raise LogError(f"{where}: invalid request {request.request}: expected a number of its own")
+            require_new(request, requests, where)
             requests[request.request], rounds[request.request] = request, []
         else:
             round_ = _convert(fields, LoggedRound, where)

@@ -11,7 +11,7 @@ emitted, may be left out where its token is the first of `emitted` of no round:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -85,6 +85,7 @@ def read_log(path: Path) -> tuple[LoggedText, ...]:
         where = f"{path}, line {number}"
         if b'"prompt"' in line:
             request = decoded(line, LoggedRequest, where)
+            require_new(request, requests, where)
             requests[request.request] = request
             rounds.setdefault(request.request, {})
             continue
@@ -97,6 +98,12 @@ def read_log(path: Path) -> tuple[LoggedText, ...]:
     if not requests:
         raise LogError(f"{path}: expected at least one request, a line with its prompt")
     return tuple(_text(requests[at], rounds[at], str(path)) for at in sorted(requests))
+
+
+def require_new(request: LoggedRequest, known: Container[int], where: str) -> None:
+    """Raise LogError for a request whose number another one has."""
+    if request.request in known:
+        raise LogError(f"{where}: invalid request {request.request}: expected a number of its own")
 
 
 def _text(request: LoggedRequest, rounds: dict[int, LoggedRound], source: str) -> LoggedText:

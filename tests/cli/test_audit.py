@@ -21,6 +21,9 @@ from tests.checkpoints import VOCAB, tiny_head, tiny_llama
 PROMPTS = [[(7 * i + j * j) % VOCAB for j in range(5 + i % 3)] for i in range(12)]
 
 
+REQUEST: dict[str, Any] = {"request": 0, "prompt": [1, 2]}
+
+
 class Files:
     """A target, a head, prompts, and the options that name the first two."""
 
@@ -242,6 +245,44 @@ def test_a_log_without_a_draft_is_no_pass(files: Files, capsys: pytest.CaptureFi
         assert report["says"].endswith("no draft was seen in the log, so nothing is said of drafting")
 
 
+def test_a_log_of_more_drafts_than_steps_is_refused(files: Files, capsys: pytest.CaptureFixture[str]):
+    rounds = [{"request": 0, "round": number, "emitted": [1], "num_drafts": 4} for number in (1, 2)]
+    log = files.write("four.jsonl", [REQUEST, {"request": 0, "round": 0, "emitted": [1]}, *rounds])
+    for steps in (1, 3):
+        assert run([*files.options, "--log", log, "--steps", str(steps)]) == 2
+        assert f"invalid --steps {steps}: expected at least 4, as a round of the log has" in capsys.readouterr().err
+    assert run([*files.options, "--log", log, "--steps", "5"]) == 125
+
+
+def test_copies_of_a_prompt_are_one(files: Files):
+    copied = files.write("copied.jsonl", [{"prompt": PROMPTS[0]}] * 12 + [{"prompt": PROMPTS[1]}] * 12)
+    log = files.folder / "copied-log.jsonl"
+    ran = ("--prompts", copied, "--tokens", 24, "--steps", 3)
+    of_subject = files.audit(*ran, "--subject", "draftproof:EngineSubject", "--save-log", log)
+    counts = files.write("copied.json", [observed(files.audit(*ran)[1], 1.0)])
+    for code, report in (of_subject, files.audit("--log", log), files.audit(*ran, "--observed", counts)):
+        assert (code, report["verdict"], report["prompts"]) == (125, "INCONCLUSIVE", 24)
+        told = "no difference that 2 prompts, 22 copies of them left out, could show; give at least 10"
+        assert told in report["says"]
+
+
+def test_a_log_of_accepted_drafts_alone_is_no_pass(files: Files):
+    """Whatever an engine proposed, as much is right as it says: nothing could fail."""
+    log = files.folder / "all.jsonl"
+    ran = ("--prompts", files.prompts, "--tokens", 24, "--steps", 3, "--save-log", log)
+    assert files.audit(*ran, "--subject", "draftproof:EngineSubject")[0] == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    accepted = [line | {"num_drafts": len(line["emitted"]) - 1} if line.get("round") else line for line in lines]
+    numbers = [{name: value for name, value in line.items() if name != "drafts"} for line in accepted]
+    tokens = [line | {"drafts": line["emitted"][:-1]} if line.get("round") else line for line in lines]
+    neither = [{name: value for name, value in line.items() if name != "num_drafts"} for line in numbers]
+    for log_lines in (numbers, tokens):
+        code, report = files.audit("--log", files.write("accepted.jsonl", log_lines))
+        assert (code, report["verdict"]) == (125, "INCONCLUSIVE")
+        assert "no draft of the log was rejected, and not every round has 3: it may have the" in report["says"]
+    assert "was rejected" not in files.audit("--log", files.write("neither.jsonl", neither))[1]["says"]
+
+
 def test_a_log_without_the_drafts_is_no_pass_where_nothing_accepted_would_be_one(files: Files):
     """Here one round of 83 has a draft accepted, which an engine whose drafts are all rejected looks like."""
     log, options = files.folder / "random.jsonl", [*files.eagle, "--json", str(files.folder / "audit.json")]
@@ -267,7 +308,6 @@ def test_eagle_without_hidden_states_says_what_mistakes_cost(files: Files, capsy
     assert "a right engine gets" in out
 
 
-REQUEST = {"request": 0, "prompt": [1, 2]}
 BAD: dict[str, tuple[str, list[dict[str, Any]], str]] = {
     "no prompts": ("--prompts", [], "expected at least one prompt"),
     "an empty prompt": ("--prompts", [{"prompt": []}], "line 1: invalid prompt []: expected `array` of length >= 1"),
@@ -287,6 +327,11 @@ BAD: dict[str, tuple[str, list[dict[str, Any]], str]] = {
             {"request": 0, "round": 2, "drafts": [1], "emitted": [1]},
         ],
         "round 1 of request 0 is missing",
+    ),
+    "a request twice": (
+        "--log",
+        [REQUEST, {"request": 0, "round": 0, "emitted": [1]}, REQUEST],
+        "line 3: invalid request 0: expected a number of its own",
     ),
     "a round without its request": ("--log", [{"request": 3, "round": 0, "emitted": [1]}], "before its rounds"),
     "more emitted than verified": (
@@ -322,6 +367,7 @@ def test_bad_files_are_refused(name: str, files: Files, capsys: pytest.CaptureFi
         (["--prompts", "p", "--observed", "o", "--fault", "x"], "expected one of them"),
         (["--prompts", "p", "--save-log", "l"], "expected together with"),
         (["--prompts", "nowhere.jsonl"], "cannot be read"),
+        (["--log", "l", "--tokens", "5"], "invalid --tokens 5: expected without --log"),
         (["--prompts", "p", "--min-n", "4"], "expected at most --max-n"),
         (["--prompts", "p", "--match", "latest", "--draft", "mtp"], "invalid --match latest: expected only together"),
         (["--prompts", "p", "--min-n", "2", "--draft", "mtp"], "invalid --min-n 2: expected only together with"),

@@ -38,7 +38,7 @@ class FastSimulator:
         if prompts:
             most = max(self._budgets) + steps + 1
             texts = pair.target.decode([one.prompt for one in prompts], most)
-        self.prompts = tuple(one.prompt for one in log or prompts)
+        self.prompts: Sequence[tuple[int, ...]] = tuple(one.prompt for one in log or prompts)
         self._lengths = [len(one) for one in self.prompts]
         # Rejected rows, and steps behind them, reach beyond the last token.
         self._texts, longest = texts, max(map(len, texts)) + 2 * steps + 4

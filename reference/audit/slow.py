@@ -17,7 +17,7 @@ class SlowSimulator:
 
     def __init__(self, pair: AuditedPair, prompts: Sequence[Prompt], steps: int, budget: int) -> None:
         self._pair, self._steps = pair, steps
-        self.prompts = tuple(one.prompt for one in prompts)
+        self.prompts: Sequence[tuple[int, ...]] = tuple(one.prompt for one in prompts)
         self._budgets = [one.max_tokens or budget for one in prompts]
         # Drafts of the last round reach beyond the budget.
         self._texts = [
@@ -37,7 +37,7 @@ class SlowFollower:
 
     def __init__(self, pair: AuditedPair, log: Sequence[LoggedText], steps: int) -> None:
         self._pair, self._log, self._steps = pair, log, steps
-        self.prompts = tuple(one.prompt for one in log)
+        self.prompts: Sequence[tuple[int, ...]] = tuple(one.prompt for one in log)
         self._texts = [pair.read(len(one.prompt), one.tokens) for one in log]
         self.other_texts = sum(others(text.tokens, text.own) for text in self._texts)
 

@@ -232,11 +232,20 @@ _OF_ENTRIES = {
 _BLOCKS = {"blocks", "blocks_cut"}
 _MATCHES = {"matches", "no_matches", "matches_after_partial", "matches_of_fewer", "unfound_beside_found"}
 # Counts that take two drafts in a round, or two layers.
-_OF_TWO = """
-    layers_chained guesses_replaced accept_partial partial_accept_padded_replay all_accepted_then_draft
-    partial_accept_padded_replay_at_page_boundary taps_off_long_proposals states_committed_partial step_switches_up
-    step_switches_down
-"""
+OF_TWO = frozenset(
+    [
+        "layers_chained",
+        "guesses_replaced",
+        "accept_partial",
+        "partial_accept_padded_replay",
+        "all_accepted_then_draft",
+        "partial_accept_padded_replay_at_page_boundary",
+        "taps_off_long_proposals",
+        "states_committed_partial",
+        "step_switches_up",
+        "step_switches_down",
+    ]
+)
 TREES = frozenset({"tree_scenarios", "beams", *OF_TREES})
 """Counts of rounds whose drafts are trees."""
 SAMPLED = frozenset({"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled"})
@@ -299,7 +308,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if real and form.proposes == "chain":
         # A proposal is long if it has three tokens.
         long = {"taps_off_long_proposals"} if form.layers < 3 else ()
-        names.update({"layers_unchained", *_OF_TWO.split()} if form.layers == 1 else {*long, "chains_of_one"})
+        names.update({"layers_unchained", *OF_TWO} if form.layers == 1 else {*long, "chains_of_one"})
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
     if real or not form.kind.trees:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from draftproof.properties.coverage.counts import OF_BATCHES, OF_LAUNCHES, OF_PENALTIES, OF_ROUNDS, SAMPLED, TREES
+from draftproof.properties.coverage.counts import (
+    OF_BATCHES,
+    OF_LAUNCHES,
+    OF_PENALTIES,
+    OF_ROUNDS,
+    OF_TWO,
+    SAMPLED,
+    TREES,
+)
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.scenario import VARIANTS, WRONG
 
@@ -45,7 +53,7 @@ _OF_BATCHES |= {"slot_reuses", "slot_reuses_by_shorter", "state_slot_reuses", "u
 _OF_CONTROLLERS = {"adaptive_scenarios", "by_batch_scenarios", "step_switches_up", "step_switches_down"}
 _OF_CONTROLLERS |= {"batches_without_steps", "steps_after_none", "batches_without_drafts", "narrow_replays"}
 _OF_CONTROLLERS |= {"batches_too_large_for_drafts", "drafts_after_batch_without", "unfound_beside_found"}
-_OF_SEVERAL_DRAFTS = {"accept_partial", "second_draft_steps", "all_accepted_then_draft", "taps_off_long_proposals"}
+_OF_SEVERAL_DRAFTS = {*OF_TWO, "second_draft_steps", "matches_after_partial", "matches_of_fewer"}
 
 
 Level = Literal["text", "counters", "host", "tensors", "whole"]

@@ -75,3 +75,9 @@ def test_levels() -> None:
         "whole": ALL,
     }
     assert {level: level_of(frozenset(channels)) for level, channels in shown.items()} == {one: one for one in shown}
+
+
+def test_what_takes_two_drafts_is_not_asked_of_one() -> None:
+    one = not_covered(Limits(max_drafts=1), ALL)
+    assert {"accept_partial", "matches_after_partial", "matches_of_fewer", "states_committed_partial"} <= one
+    assert not one & {"matches", "no_matches", "accept_all", "accept_none"}

@@ -1,6 +1,6 @@
 """Accepted drafts as numbers: a row for each prompt, since rounds of one text depend on each other.
 
-Shapes: `R` prompts, `K` drafts of a round.
+`R` rows, one a prompt; `K` drafts of a round.
 """
 
 from __future__ import annotations

@@ -123,16 +123,20 @@ class RequestSolver:
 
     def _allowed(self, number: int, emitted: int) -> int:
         """K of a round after `emitted` tokens, the last of them pending, but for what other requests take from it."""
+        return self._fitting(round_plan(self._request, number).num_drafts, emitted)
+
+    def _fitting(self, wanted: int, emitted: int) -> int:
+        """As many of the drafts that are wanted as the limits allow after so many tokens."""
         request, max_len = self._request, self._limits.max_len
-        context, wanted = len(request.prompt) + emitted - 1, round_plan(request, number).num_drafts
-        return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=request.budget - emitted)
+        context, left = len(request.prompt) + emitted - 1, request.budget - emitted
+        return drafts_allowed(wanted, context=context, max_len=max_len, budget_left=left)
 
     def _round(
         self, number: int, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
     ) -> RoundScript:
         tokens = self._request.prompt + emitted
         asked = self._own(tokens, count) if chain is None else chain
-        drafts = asked if reported is None or not self._can_run(tokens, reported) else reported
+        drafts = asked if reported is None or not self._can_run(tokens, reported, len(reported)) else reported
         verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
         return RoundScript(
             context=len(tokens) - 1,
@@ -143,12 +147,10 @@ class RequestSolver:
             verified=None if drafts == asked else drafts,
         )
 
-    def _can_run(self, tokens: TokenIds, drafts: TokenIds) -> bool:
+    def _can_run(self, tokens: TokenIds, drafts: TokenIds, depth: int) -> bool:
         """Whether the target has a row for each of these drafts: known tokens, within the longest sequence."""
-        return self._fits(tokens, len(drafts)) and all(0 <= token < self._scenario.model.vocab for token in drafts)
-
-    def _fits(self, tokens: TokenIds, depth: int) -> bool:
-        return len(tokens) + depth <= self._limits.max_len
+        fits = len(tokens) + depth <= self._limits.max_len
+        return fits and all(0 <= token < self._scenario.model.vocab for token in drafts)
 
     def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
         return propose(self._draft, self._target, tokens, count).tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draftproof.properties.values.observed import TokenIds
-from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.tree import TreeShape, depths, lineage
 from draftproof.reference.choose import best
@@ -31,9 +31,7 @@ class TreeSolver(RequestSolver):
         self._parents = parents
 
     def _longest(self, emitted: int, plan: RoundPlan) -> int:
-        request, max_len = self._request, self._limits.max_len
-        context, left = len(request.prompt) + emitted - 1, request.budget - emitted
-        return drafts_allowed(plan.num_drafts, context=context, max_len=max_len, budget_left=left)
+        return self._fitting(plan.num_drafts, emitted)
 
     def _round(
         self, number: int, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
@@ -63,8 +61,7 @@ class TreeSolver(RequestSolver):
         """Whether the drafts are a tree, and the target has a row for each."""
         if len(parents) != len(drafts) or not all(0 <= at < row for row, at in enumerate(parents, start=1)):
             return False
-        vocab = self._scenario.model.vocab
-        return self._fits(tokens, max(depths(parents))) and all(0 <= token < vocab for token in drafts)
+        return self._can_run(tokens, drafts, max(depths(parents)))
 
     def _shape(self, plan: RoundPlan, depth: int) -> TreeShape | None:
         """The rows of a plan that a round of this depth verifies."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.some_requests import with_some
 from draftproof.properties.values.penalties import Penalties, TokenBias
 from draftproof.properties.values.scenario import Scenario
 
@@ -19,14 +20,8 @@ _BELOW = 97
 
 
 def with_penalties(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw which requests have penalties, two of three of them, and which; the first has."""
-    drawn = [
-        replace(request, penalties=_penalties(draw, scenario.model.vocab))
-        if not index or draw(sampled((True, False, True)))
-        else request
-        for index, request in enumerate(scenario.requests)
-    ]
-    return replace(scenario, requests=tuple(drawn))
+    """Draw which requests have penalties, and which; the first has."""
+    return with_some(draw, scenario, lambda request: replace(request, penalties=_penalties(draw, scenario.model.vocab)))
 
 
 def without_penalties(scenario: Scenario) -> Scenario:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
+from draftproof.properties.strategies.some_requests import with_some
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Scenario
 
@@ -16,12 +17,8 @@ _WORDS = 5
 
 
 def with_sampling(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw which requests are sampled, two of three of them, and how; the first is."""
-    drawn = [
-        replace(request, sampling=_sampling(draw)) if not index or draw(sampled((True, False, True))) else request
-        for index, request in enumerate(scenario.requests)
-    ]
-    return replace(scenario, requests=tuple(drawn))
+    """Draw which requests are sampled, and how; the first is."""
+    return with_some(draw, scenario, lambda request: replace(request, sampling=_sampling(draw)))
 
 
 def greedy(scenario: Scenario) -> Scenario:

@@ -29,7 +29,7 @@ BENCH = PYTHONPATH=benchmarks:$$PYTHONPATH $(BIN)
 check: $(READY)
 	$(BIN) -m draftproof.cli check $(ARGS)
 
-# All but what is slow by nature: about eight minutes on two cores.
+# All but what is slow by nature: four to seven minutes on two cores.
 test: $(READY)
 	$(BIN) -m pytest -q $(SPREAD) -m "not gpu and not slow" $(ARGS)
 

@@ -1,4 +1,6 @@
-"""Weights of tokens to draw from, and their filters. `B` rows of a launch, `T` tokens, `V` vocabulary.
+"""Weights of tokens to draw from, and their filters.
+
+`B` rows of a launch, `T` tokens, `K` drafts for one place, `V` vocabulary.
 
 A row without weights is greedy.
 """
@@ -53,7 +55,7 @@ def sampling_inputs(params: Sequence[SamplingParams | None], device: torch.devic
 
 
 def sample(target: Target, token_ids: Tensor, logits: Tensor, drafts: Tensor, positions: Tensor, on: Sampled) -> None:
-    """Draw token_ids [T] of sampled tokens from logits [T, V], given drafts [T] (-1: none); greedy ones stay.
+    """Draw token_ids [T] of sampled tokens from logits [T, V], given drafts [T, K] (-1: none); greedy ones stay.
 
     `positions` [T] are those of the tokens to be chosen.
     """

@@ -97,7 +97,7 @@ class Verifier:
         target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:
-            nothing = torch.full_like(last, -1)
+            nothing = torch.full_like(last, -1)[:, None]
             positions = metadata.positions.index_select(0, last) + 1
             sample(self.target, target_tokens, logits, nothing, positions, Sampled.of(inputs))
         self._taps.record("prefill.choice", target_tokens)
@@ -105,23 +105,26 @@ class Verifier:
         return self._needs.pick(hidden_states, layer_outputs), target_tokens
 
     def _choose(self, hidden_states: Tensor, ids: Tensor, positions: Tensor, views: Views) -> Tensor:
-        """Return the token after each row [T]; of a sampled one it is the draft of ids [B, W], if that is accepted."""
+        """Return the token after each row [T]; of a sampled one it is a draft of ids [B, W], if one is accepted."""
         logits = self.target.logits(hidden_states)
         if self._penalties:
             logits = self._penalties.apply(logits, ids, self._above(ids, views), views["req_rows"], views)
         target_tokens = torch.empty(hidden_states.shape[0], dtype=torch.int64, device=hidden_states.device)
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:
-            width = ids.shape[1]
-            drafted = torch.arange(1, width + 1, device=ids.device) <= views["num_drafts"][:, None]
-            drafts = torch.where(drafted, ids.roll(-1, dims=1), -1).view(-1)
-            sample(self.target, target_tokens, logits, drafts, positions + 1, Sampled.of(views, width))
+            drafts = self._below(ids, views).flatten(0, 1)
+            sample(self.target, target_tokens, logits, drafts, positions + 1, Sampled.of(views, ids.shape[1]))
         self._taps.record_margin("verify.margin", logits)
         return target_tokens
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
         """Return the row above each row of ids [B, W], -1 of row 0: that of a chain is the row before."""
         return torch.arange(-1, ids.shape[1] - 1, device=ids.device).expand_as(ids)
+
+    def _below(self, ids: Tensor, views: Views) -> Tensor:
+        """Return the drafts [B, W, K] after each row of ids [B, W], -1 for none: of a chain the row behind it."""
+        drafted = torch.arange(1, ids.shape[1] + 1, device=ids.device) <= views["num_drafts"][:, None]
+        return torch.where(drafted, ids.roll(-1, dims=1), -1)[:, :, None]
 
     def _tap(self, ids: Tensor, metadata: AttentionMetadata, hidden_states: Tensor, target_tokens: Tensor) -> None:
         self._taps.record("verify.ids", ids)

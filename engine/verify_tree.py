@@ -37,6 +37,12 @@ class TreeVerifier(Verifier):
     def _above(self, ids: Tensor, views: Views) -> Tensor:
         return above(views["parents"])
 
+    def _below(self, ids: Tensor, views: Views) -> Tensor:
+        """Return them in the columns of their own rows [B, W, W]."""
+        rows = torch.arange(ids.shape[1], device=ids.device)
+        is_child = above(views["parents"])[:, None, :] == rows[:, None]
+        return torch.where(is_child & (rows <= views["num_drafts"][:, None, None]), ids[:, None, :], -1)
+
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
         accept_index = ids.new_empty((ids.shape[0], self._config.steps + 1))

@@ -1,4 +1,4 @@
-"""Eager draws of sampled verification. `T` tokens, `V` vocabulary."""
+"""Eager draws of sampled verification. `T` tokens, `K` drafts for one place, `V` vocabulary."""
 
 import numpy as np
 from torch import Tensor
@@ -12,24 +12,25 @@ _WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 @register("token_ids")
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
-    """Set token_ids[t] to drafts[t] if it is accepted, or to a token drawn by weights[t,V] from all but it.
+    """Set token_ids[t] to the first of drafts[t,K] that is accepted, or to a token drawn by weights[t,V] from the rest.
 
-    A draft that is no token, as -1, is none. The random numbers are those of seeds[t] and positions[t]; a sum of
-    weights is at most 2^30 + 2^17. A token without weights keeps its id.
+    The drafts of a token are distinct; one that is no token, as -1, is none. The random numbers are those of seeds[t]
+    and positions[t]; a sum of weights is at most 2^30 + 2^17. A token without weights keeps its id.
     """
     given, drafted = weights.numpy(), drafts.numpy()
-    rows = np.arange(len(given))
+    rows = np.arange(len(given))[:, None]
     total = given.sum(axis=1)
     has_draft = (drafted >= 0) & (drafted < given.shape[1])
     draft = np.where(has_draft, drafted, 0)
     own = np.where(has_draft, given[rows, draft], 0)
     key, place = seeds.numpy().astype(np.uint64), positions.numpy().astype(np.uint64)
-    accepted = has_draft & (_coins(key, place, 0, total) < own)
+    accepted = has_draft & (own.cumsum(axis=1) > _coins(key, place, 0, total)[:, None])
+    first = draft[rows[:, 0], accepted.argmax(axis=1)]
     rest = given.copy()
-    rest[rows[has_draft], draft[has_draft]] = 0
-    number = _coins(key, place, 1, total - own)
+    rest[np.broadcast_to(rows, draft.shape)[has_draft], draft[has_draft]] = 0
+    number = _coins(key, place, 1, total - own.sum(axis=1))
     drawn = (np.cumsum(rest, axis=1) > number[:, None]).argmax(axis=1)
-    chosen = np.where(accepted, draft, drawn)
+    chosen = np.where(accepted.any(axis=1), first, drawn)
     ids = token_ids.numpy()
     ids[...] = np.where(total > 0, chosen, ids)
 

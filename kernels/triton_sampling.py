@@ -1,4 +1,4 @@
-"""Triton draws of sampled verification. `T` tokens, `V` vocabulary."""
+"""Triton draws of sampled verification. `T` tokens, `K` drafts for one place, `V` vocabulary."""
 
 import triton
 import triton.language as tl
@@ -32,32 +32,39 @@ def _coin(seed, position, draw, most):
     return ((a * limit + ((b * limit) >> 32)) >> 32).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["vocabulary", "s_i", "s_t", "s_d", "s_s", "s_p"])
+@triton.jit(do_not_specialize=["vocabulary", "columns", "s_i", "s_t", "s_dt", "s_dk", "s_s", "s_p"])
 def _sampled_choice_kernel(
-    p_token_ids, p_weights, p_drafts, p_seeds, p_positions, vocabulary, s_i, s_t, s_v, s_d, s_s, s_p,
-    BLOCK: tl.constexpr,
+    p_token_ids, p_weights, p_drafts, p_seeds, p_positions, vocabulary, columns,
+    s_i, s_t, s_v, s_dt, s_dk, s_s, s_p,
+    BLOCK: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """One token a program: token_ids [T] of weights [T,V], drafts, seeds and positions [T]."""
+    """One token a program: token_ids [T] of weights [T,V], drafts [T,K], seeds and positions [T]."""
     i_t = tl.program_id(0).to(tl.int64)
     seed, position = tl.load(p_seeds + i_t * s_s), tl.load(p_positions + i_t * s_p)
-    draft = tl.load(p_drafts + i_t * s_d)
-    has_draft = (draft >= 0) & (draft < vocabulary)
-    own = tl.load(p_weights + i_t * s_t + draft * s_v, mask=has_draft, other=0)
+    o_k = tl.arange(0, BLOCK_K)
+    b_draft = tl.load(p_drafts + i_t * s_dt + o_k * s_dk, mask=o_k < columns, other=-1)
+    has_draft = (b_draft >= 0) & (b_draft < vocabulary)
+    b_own = tl.load(p_weights + i_t * s_t + b_draft * s_v, mask=has_draft, other=0)
+    own = tl.sum(b_own, 0)
     o_v = tl.arange(0, BLOCK).to(tl.int64)
     total = own * 0
     for start in range(0, vocabulary, BLOCK):
         total += tl.sum(tl.load(p_weights + i_t * s_t + (start + o_v) * s_v, mask=start + o_v < vocabulary, other=0), 0)
-    accepted = has_draft & (_coin(seed, position, 0, total) < own)
+    accepts = has_draft & (tl.cumsum(b_own, 0) > _coin(seed, position, 0, total))
+    place = tl.min(tl.where(accepts, o_k, BLOCK_K), 0)
+    accepted = tl.sum(tl.where(o_k == place, b_draft, 0), 0)
     number = _coin(seed, position, 1, total - own)
     below = own * 0
     drawn = own * 0 + vocabulary
     for start in range(0, vocabulary, BLOCK):
         b_id = start + o_v
-        b_rest = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=(b_id < vocabulary) & (b_id != draft), other=0)
+        b_rest = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=b_id < vocabulary, other=0)
+        for column in range(columns):
+            b_rest = tl.where(b_id == tl.load(p_drafts + i_t * s_dt + column * s_dk), 0, b_rest)
         b_sum = below + tl.cumsum(b_rest, 0)
         drawn = tl.minimum(drawn, tl.min(tl.where((b_sum > number) & (b_id < vocabulary), b_id, vocabulary), 0))
         below += tl.sum(b_rest, 0)
-    tl.store(p_token_ids + i_t * s_i, tl.where(accepted, draft, drawn), mask=total > 0)
+    tl.store(p_token_ids + i_t * s_i, tl.where(place < BLOCK_K, accepted, drawn), mask=total > 0)
 
 
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
@@ -66,7 +73,7 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
     if tokens == 0:
         return
     _sampled_choice_kernel[(tokens,)](
-        token_ids, weights, drafts, seeds, positions, vocabulary,
+        token_ids, weights, drafts, seeds, positions, vocabulary, drafts.shape[1],
         *strides(token_ids, weights, drafts, seeds, positions),
-        BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), num_warps=4,
+        BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), BLOCK_K=power_of_two(drafts.shape[1]), num_warps=4,
     )  # fmt: skip

@@ -74,7 +74,7 @@ def choices_along(
     if sampling is not None:
         return tuple(
             Choice(
-                draw(logits[row], tokens[first + row] if first + row < len(tokens) else None, first + row, sampling),
+                draw(logits[row], tokens[first + row : first + row + 1], first + row, sampling),
                 choice.margin,
             )
             for row, choice in enumerate(choices)
@@ -86,9 +86,9 @@ def choices_along(
     return tuple(choices)
 
 
-def draw(logits: np.ndarray, draft: int | None, position: int, sampling: Sampling) -> int:
-    """The choice of a sampled row [V] for a position, given the draft that stands there, if one does."""
-    return sampled(probe_weights(logits, sampling), draft, coins(sampling.seed, position))
+def draw(logits: np.ndarray, drafts: tuple[int, ...], position: int, sampling: Sampling) -> int:
+    """The choice of a sampled row [V] for a position, given the drafts that stand there."""
+    return sampled(probe_weights(logits, sampling), drafts, coins(sampling.seed, position))
 
 
 class Verification(NamedTuple):

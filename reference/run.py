@@ -217,7 +217,7 @@ class _RequestTrace:
         self, target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...], round_: RoundScript
     ) -> Verification:
         if self._tree:
-            return verify_tree(target, tokens, drafts, round_.parents)
+            return verify_tree(target, tokens, drafts, round_.parents, self._request.sampling)
         return verify(target, tokens, drafts, self._followed, self._request.sampling)
 
     def _drafts(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:

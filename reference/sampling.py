@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,12 +43,12 @@ def coins(seed: int, position: int) -> Coin:
     return coin
 
 
-def sampled(weights: list[int], draft: int | None, coin: Coin) -> int:
-    """The choice y of a row (S-SAMPLE-2), given the draft for its place if there is one."""
-    total = sum(weights)
-    rest = list(weights)
-    if draft is not None:
-        if coin(ACCEPT, total) < weights[draft]:
+def sampled(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
+    """The choice y of a row, given the drafts for its place: one of a chain (S-SAMPLE-2), or siblings (S-TREE-11)."""
+    rest, asked = list(weights), 0
+    for draft in drafts:
+        asked += weights[draft]
+        if coin(ACCEPT, sum(weights)) < asked:
             return draft
         rest[draft] = 0
     number, below = coin(DRAW, sum(rest)), 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario, round_plan
@@ -12,7 +13,7 @@ from draftproof.reference.choose import best
 from draftproof.reference.drafts.base import ReferenceDraft, propose
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_solver import RequestSolver
-from draftproof.reference.trees import verify_tree
+from draftproof.reference.trees import likeliest_child, verify_tree
 
 
 class TreeSolver(RequestSolver):
@@ -46,7 +47,7 @@ class TreeSolver(RequestSolver):
         drafts, rows = asked, parents
         if reported is not None and self._can_run_tree(tokens, reported, self._parents.get(number, ())):
             drafts, rows = reported, self._parents.get(number, ())
-        verified = verify_tree(self._target, tokens, drafts, rows)
+        verified = verify_tree(self._target, tokens, drafts, rows, self._request.sampling)
         return RoundScript(
             context=len(tokens) - 1,
             drafts=len(asked),
@@ -56,6 +57,24 @@ class TreeSolver(RequestSolver):
             verified=None if (drafts, rows) == (asked, parents) else drafts,
             parents=rows,
         )
+
+    def _asked(self, emitted: TokenIds, count: int, plan: RoundPlan) -> TokenIds | None:
+        sampling, shape = self._request.sampling, self._shape(plan, count)
+        if sampling is None or plan.num_correct < 0 or shape is None:
+            return self._chain(len(emitted), count, plan)
+        drafts: list[int] = []
+        for row, parent in enumerate(shape.parents, start=1):
+            before = self._request.prompt + emitted + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
+            known = tuple(drafts[at - 1] for at in range(1, row) if shape.parents[at - 1] == parent)
+            right, wrong = likeliest_child(self._target, before, known, sampling, partial(self._kinds, plan.wrong))
+            drafts.append(right if self._is_right(shape, row, bool(known)) else wrong)
+        return tuple(drafts)
+
+    @staticmethod
+    def _is_right(shape: TreeShape, row: int, has_sibling: bool) -> bool:
+        """Whether a row has what its parent chooses: of the path, or a trap, the first below a wrong row."""
+        parent = shape.parents[row - 1]
+        return row in shape.path or (parent > 0 and parent not in shape.path and not has_sibling)
 
     def _can_run_tree(self, tokens: TokenIds, drafts: TokenIds, parents: TokenIds) -> bool:
         """Whether the drafts are a tree, and the target has a row for each."""
@@ -83,7 +102,7 @@ class TreeSolver(RequestSolver):
             before = tokens + tuple(drafts[at - 1] for at in lineage(shape.parents, parent))
             choice = best(self._target.forward(before).logits[-1])
             known = {drafts[at - 1] for at in range(1, row) if shape.parents[at - 1] == parent}
-            if row in shape.path or (parent and parent not in shape.path and not known):
+            if self._is_right(shape, row, bool(known)):
                 drafts.append(choice)
                 continue
             token = self._kinds(plan.wrong, choice)

@@ -1,22 +1,39 @@
-"""Verification of a tree by definition (S-TREE-7, S-TREE-8): each row is the end of a pass over its own path."""
+"""Verification of a tree by definition (S-TREE-7 .. S-TREE-12): each row is the end of a pass over its own path."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import children, lineage
-from draftproof.reference.choose import choose_rows
-from draftproof.reference.decode import Verification
+from draftproof.reference.choose import Choice, choose_rows
+from draftproof.reference.decode import Verification, draw
 from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.sampling import ACCEPT, coins, probe_weights
 
 
 def verify_tree(
-    target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...], parents: tuple[int, ...]
+    target: ReferenceTarget,
+    tokens: tuple[int, ...],
+    drafts: tuple[int, ...],
+    parents: tuple[int, ...],
+    sampling: Sampling | None = None,
 ) -> Verification:
-    """tokens t_0 .. t_n, of which t_n is pending; drafts of rows 1, 2, .. with their parent rows."""
+    """tokens t_0 .. t_n, of which t_n is pending; drafts of rows 1, 2, .. with their parent rows.
+
+    With `sampling` a row is drawn, given the drafts below it (S-TREE-11); margins are of the logits.
+    """
     paths = [lineage(parents, row) for row in range(len(drafts) + 1)]
     passes = [target.forward(tokens + tuple(drafts[row - 1] for row in path)) for path in paths]
     choices = choose_rows(np.stack([one.logits[-1] for one in passes]))
+    if sampling is not None:
+        below = [tuple(drafts[child - 1] for child in children(parents, row)) for row in range(len(paths))]
+        choices = tuple(
+            Choice(draw(one.logits[-1], below[row], len(tokens) + len(paths[row]), sampling), choices[row].margin)
+            for row, one in enumerate(passes)
+        )
     walked = [0]
     while True:
         wanted = choices[walked[-1]].token
@@ -30,3 +47,24 @@ def verify_tree(
         rows=tuple((one, len(tokens) - 1 + len(path)) for one, path in zip(passes, paths, strict=True)),
         accepted=tuple(walked),
     )
+
+
+def likeliest_child(
+    target: ReferenceTarget,
+    tokens: tuple[int, ...],
+    siblings: tuple[int, ...],
+    sampling: Sampling,
+    wrong: Callable[[int], int],
+) -> tuple[int, int]:
+    """What a plan forces below a row, after tokens t_0 .. and siblings (S-TREE-12): the right draft, and a wrong one.
+
+    `wrong` gives the token that a plan would put in place of a right one.
+    """
+    weights = probe_weights(target.forward(tokens).logits[-1], sampling)
+    free = [token for token in range(len(weights)) if token not in siblings]
+    right = max(free, key=lambda token: (weights[token], -token))
+    first = wrong(right)
+    others = [token for token in (*range(first, len(weights)), *range(first)) if token in free and token != right]
+    left = coins(sampling.seed, len(tokens))(ACCEPT, sum(weights)) - sum(weights[token] for token in siblings)
+    rejected = [token for token in others if weights[token] <= left]
+    return right, next((token for token in rejected if weights[token]), next(iter((*rejected, *others))))

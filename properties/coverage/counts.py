@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from draftproof.properties.coverage.read_rounds import read_samples
-from draftproof.properties.coverage.read_trees import OF_TREES
+from draftproof.properties.coverage.read_trees import OF_TREES, SAMPLED_TREES
 from draftproof.properties.coverage.samples import BatchSample, RequestSample, RoundSample, RunSample
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.evidence.forms import Form
@@ -211,7 +211,7 @@ _ROUNDS: Table[RoundSample] = {
     "matches_of_fewer": lambda round_: bool(round_.found) and round_.is_fewer_found,
     "out_of_vocabulary": lambda round_: round_.lacks,
     "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
-    **{name: _is_of_tree(name) for name in OF_TREES},
+    **{name: _is_of_tree(name) for name in (*OF_TREES, *SAMPLED_TREES)},
     **{name: _is_penalized(name) for name in OF_PENALTIES},
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
@@ -246,9 +246,11 @@ OF_TWO = frozenset(
         "step_switches_down",
     ]
 )
-TREES = frozenset({"tree_scenarios", "beams", *OF_TREES})
+TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES})
 """Counts of rounds whose drafts are trees."""
-SAMPLED = frozenset({"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled"})
+SAMPLED = frozenset(
+    {"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled", *SAMPLED_TREES}
+)
 """Counts of requests that draw their tokens."""
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}

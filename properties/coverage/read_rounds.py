@@ -83,6 +83,7 @@ def _rounds(
     walks = evidence.reference.typed("accept.index", tuple)
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds
+        is_sampled = evidence.scenario.requests[index].sampling is not None
         for number, solved in enumerate(rounds, start=1):
             key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.num_verified
             allowed = 0 if row is None else evidence.plans.drafts_allowed(row, n)
@@ -120,9 +121,11 @@ def _rounds(
                 asked=asked_of_tree(evidence.scenario, index, number, allowed, levels)
                 if tree
                 else _asked(evidence.scenario.requests[index], number, drafts),
-                is_sampled=evidence.scenario.requests[index].sampling is not None,
+                is_sampled=is_sampled,
                 depth=allowed if tree else drafts,
-                tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:]) if tree else frozenset(),
+                tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
+                if tree
+                else frozenset(),
                 penalties=evidence.reference.penalized.get((index, number), frozenset()),
             )
             before = accept

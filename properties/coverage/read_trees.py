@@ -6,6 +6,9 @@ from draftproof.properties.values.scenario import Scenario, round_plan
 from draftproof.properties.values.script import RoundScript
 from draftproof.properties.values.tree import children, depths
 
+SAMPLED_TREES = ("sampled_siblings_after_elder", "sampled_tree_residuals", "sampled_trees_rejected")
+"""Of sampled requests: a walk went on with a row whose elder sibling was rejected; it ended at a row with rows below;
+it ended at row 0."""
 OF_TREES = (
     "tree_rounds",
     "trees_of_their_own",
@@ -35,13 +38,17 @@ def levels_of(solved: RoundScript) -> int:
 def asked_of_tree(scenario: Scenario, request: int, number: int, depth: int, levels: int) -> str:
     """Return what the plan of a round asks for, as in `RoundSample`."""
     plan = round_plan(scenario.requests[request], number)
+    if scenario.requests[request].sampling and plan.num_correct >= 0:
+        return "drawn"
     if levels and plan.num_correct < 0:
         return "own"
     shape = plan.shape.cut(depth, scenario.most_drafts(depth)) if plan.shape and depth else None
     return accept_of(levels, len(shape.path) if shape else 0)
 
 
-def read_tree(scenario: Scenario, solved: RoundScript, depth: int, walk: tuple[int, ...]) -> frozenset[str]:
+def read_tree(
+    scenario: Scenario, solved: RoundScript, depth: int, walk: tuple[int, ...], *, is_sampled: bool
+) -> frozenset[str]:
     """Return the counts of trees that a round adds to, of which the rows of `walk` were accepted."""
     parents = solved.parents
     if not parents:
@@ -56,5 +63,8 @@ def read_tree(scenario: Scenario, solved: RoundScript, depth: int, walk: tuple[i
         "trees_ended_at_leaf": bool(walk) and not children(parents, walk[-1]),
         "trees_ended_inside": bool(walk) and bool(children(parents, walk[-1])),
         "tree_entries_moved": walk != tuple(range(1, len(walk) + 1)),
+        "sampled_siblings_after_elder": is_sampled and not first,
+        "sampled_tree_residuals": is_sampled and bool(children(parents, (0, *walk)[-1])),
+        "sampled_trees_rejected": is_sampled and not walk,
     }
     return frozenset(name for name, is_one in is_so.items() if is_one)

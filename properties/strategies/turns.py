@@ -41,10 +41,11 @@ SAMPLED = (True, False)
 PENALIZED = (True, False, False, True, False)
 """Whether requests have penalties, greedy ones and sampled ones, where the rounds do not hang on the schedule."""
 PENALIZED_TREES = (True, False)
-"""Whether requests of trees have, of which there are few."""
+SAMPLED_TREES = (True, False)
+"""Whether requests of trees have penalties, and whether they draw their tokens: of trees there are few."""
 TREES = (True, False, False, False, False)
-"""Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets and greedy requests,
-whatever else was dealt."""
+"""Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
+dealt."""
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
 
@@ -99,7 +100,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variant=dealer.deal("variant of trees", DENSE_VARIANTS, player),
         commit=COMMITS[0],
         is_by_batch=False,
-        is_sampled=False,
+        is_sampled=dealer.deal("sampled trees", SAMPLED_TREES, player),
         is_tree=True,
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
     )

@@ -139,7 +139,6 @@ def _tree(scenario: Scenario) -> None:
     hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
     _require(not hybrid, "tree", "of a model with linear layers", "none, as their states follow one row after another")
     _require(not scenario.dynamic, "tree", "of a dynamic scenario", "none with adaptive steps or schedule.draft_batch")
-    _require(not scenario.is_sampled, "tree", "of sampled requests", "none: trees verify the best tokens only")
     steps, most = scenario.steps, tree.candidates(scenario.steps)
     fits = steps <= tree.nodes <= most
     _require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")

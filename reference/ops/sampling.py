@@ -1,4 +1,4 @@
-"""Naive twins of the draws. `T` tokens, `V` vocabulary."""
+"""Naive twins of the draws. `T` tokens, `K` drafts for one place, `V` vocabulary."""
 
 from torch import Tensor
 
@@ -6,11 +6,12 @@ from draftproof.reference.sampling import coins, sampled
 
 
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
-    """Set token_ids[t] to the choice of a row with weights[t,V] (S-SAMPLE-2); without any it stays.
+    """Set token_ids[t] to the choice of a row with weights[t,V] and drafts[t,K] (S-TREE-11); without any it stays.
 
     A draft that is no token, as -1, is none.
     """
     rows = zip(weights.tolist(), drafts.tolist(), seeds.tolist(), positions.tolist(), strict=True)
-    for t, (row, draft, seed, position) in enumerate(rows):
+    for t, (row, siblings, seed, position) in enumerate(rows):
         if sum(row):
-            token_ids[t] = sampled(row, draft if 0 <= draft < len(row) else None, coins(seed, position))
+            known = [draft for draft in siblings if 0 <= draft < len(row)]
+            token_ids[t] = sampled(row, known, coins(seed, position))

@@ -79,11 +79,12 @@ def test_weights_filters_and_choices_are_those_of_the_definition(vocabulary: int
 
     drafts, positions = generator.integers(-1, vocabulary, ROWS), generator.integers(0, 1 << 20, ROWS)
     chosen = torch.arange(1000, 1000 + ROWS)
-    sample(TARGET, chosen, torch.tensor(logits), torch.tensor(drafts), torch.tensor(positions), Sampled.of(inputs))
+    places = torch.tensor(positions)
+    sample(TARGET, chosen, torch.tensor(logits), torch.tensor(drafts)[:, None], places, Sampled.of(inputs))
     for row, one in enumerate(samplings):
         token = 1000 + row
         if one:
-            draft = int(drafts[row]) if drafts[row] >= 0 else None
+            draft = [int(drafts[row])] if drafts[row] >= 0 else []
             token = reference.sampled(expected[row], draft, reference.coins(one.seed, int(positions[row])))
         assert chosen[row] == token
 

@@ -15,7 +15,8 @@ from draftproof.engine.subject import EngineSubject
 from draftproof.engine.tree import TreeConfig, ancestors, context_slots
 from draftproof.harness.lockstep import evidence
 from draftproof.properties.judge import judge
-from draftproof.properties.values.scenario import Graphs, Scenario
+from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.scenario import Graphs, Request, Scenario
 from draftproof.properties.values.tree import Tree
 from draftproof.properties.values.validate import validate
 from tests.properties.evidence import TREE
@@ -48,6 +49,10 @@ def changed(scenario: Scenario, pages: int = 60, **fields: Any) -> Scenario:
     return validate(replace(scenario, memory=memory, **fields))
 
 
+def drawn(request: Request, seed: int) -> Request:
+    return replace(request, sampling=Sampling(temperature=2.0 + seed, seed=seed))
+
+
 SCENARIOS = {
     "captured": TREE,
     "eager": changed(TREE, graphs=Graphs()),
@@ -57,6 +62,8 @@ SCENARIOS = {
     "ties": changed(TREE, model=replace(TREE.model, logit_bits=1)),
     "few tokens": changed(TREE, draft=replace(TREE.draft, head_vocab=5, own_head=True)),
     "bushy": changed(TREE, tree=Tree(topk=4, nodes=36)),
+    "sampled": changed(TREE, requests=tuple(map(drawn, TREE.requests, range(4)))),
+    "sampled beside greedy": changed(TREE, requests=(drawn(TREE.requests[0], 9), *TREE.requests[1:])),
     "deep": changed(TREE, tree=Tree(topk=2, nodes=5), variant="graph_vs_eager"),
 }
 

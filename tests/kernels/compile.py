@@ -143,7 +143,9 @@ def launch_integers() -> None:
             penalised = values(torch.int64, rows, width, logits.shape[1])
             triton_penalties.apply_penalties(penalised, matrix, matrix, vector, *tables, *[vector] * 3)
         for vocabulary in (width, width * 20000):
-            triton_sampling.sampled_choice(vector, values(torch.int64, rows, vocabulary), vector, vector, vector)
+            for siblings in (matrix, matrix[:, :1]):
+                weights = values(torch.int64, rows, vocabulary)
+                triton_sampling.sampled_choice(vector, weights, siblings, vector, vector)
         for salt in (0, 1, -1):
             triton_ring.ring_mix(matrix, matrix, salt)
         triton_ring.ring_linear(matrix, values(torch.int64, rows, 7), values(torch.int64, width, 7))

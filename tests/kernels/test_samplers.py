@@ -1,4 +1,4 @@
-"""What sampled verification emits has the target's distribution, and five wrong samplers are told from it.
+"""What sampled verification emits has the target's distribution, and wrong samplers are told from it, of trees too.
 
 Each is found in two ways: exactly, by the first round that
 emits other tokens than the definition's, and by a G-test of emitted texts, which knows no random numbers.
@@ -7,16 +7,20 @@ emits other tokens than the definition's, and by a G-test of emitted texts, whic
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.tree import chain, depths
 from tests.distribution import critical, draws_needed, statistic
 from tests.kernels import samplers
-from tests.kernels.samplers import WRONG, Coins, Law, Sampler, round_of, text_law, texts
+from tests.kernels.samplers import WRONG, WRONG_OF_TREES, Coins, Law, Sampler, round_of, text_law, texts
 
-VOCABULARY, LENGTH, DRAFTS, START = 8, 3, 3, 0
+VOCABULARY, LENGTH, START = 8, 3, 0
+CHAIN = chain(3)
+TREE = (0, 0, 0, 1, 1, 2, 4)
 MOST = 100_000
 LOOKS = (*(100 << n for n in range(10)), MOST)
 """Rounds after which the G-test is made."""
@@ -29,55 +33,109 @@ HEALTHY = (
     FILTERED._replace(sampling=Sampling(temperature=1.0, top_k=7, top_p=0.875, min_p=1 / 16)),
 )
 DRAFTERS = {
-    "likeliest": FILTERED.weights().argmax(1),
-    "least likely": FILTERED.weights(filters=False).argmin(1),
-    "always the same": np.zeros(VOCABULARY, int),
+    "likeliest": (-FILTERED.weights()).argsort(1, kind="stable")[:, :3],
+    "least likely": FILTERED.weights(filters=False).argsort(1, kind="stable")[:, :3],
+    "always the same": np.tile(np.arange(3), (VOCABULARY, 1)),
 }
-TESTS = len(LOOKS) * (len(WRONG) + len(HEALTHY) * len(DRAFTERS))
+TESTS = len(LOOKS) * (len(WRONG) + len(WRONG_OF_TREES) + 2 * len(HEALTHY) * len(DRAFTERS))
 FALSE_ALARMS = 1e-9 / TESTS
 """What falls to each G-test: one false alarm in 10^9 of all that are made here together."""
 
-EXACT = {
-    "ratio_inverted": (1, 2),
-    "bonus_from_all": (1, 10),
-    "coin_reused": (1, 5),
-    "accepted_before_filters": (9, 44),
-    "temperature_twice": (2, 13),
-}
-"""The round in which each first emits other tokens than defined: the median of 200 requests, and the last."""
-BY_DISTRIBUTION = {
-    "ratio_inverted": 100,
-    "bonus_from_all": 800,
-    "coin_reused": 800,
-    "accepted_before_filters": 12800,
-    "temperature_twice": 3200,
-}
-"""The rounds after which the G-test first raises an alarm."""
-MISSED_ONCE_IN_1000 = {
-    "ratio_inverted": 50,
-    "bonus_from_all": 1400,
-    "coin_reused": 1000,
-    "accepted_before_filters": 17_000,
-    "temperature_twice": 3100,
-}
-"""The power of the test: after so many rounds it misses each in one of a thousand cases at most."""
+Parents = tuple[int, ...]
 
 
-def first_differences(requests: int, most: int) -> dict[str, np.ndarray]:
+class Found(NamedTuple):
+    """By wrong sampler: in which round it first emits other tokens than defined, the median of 200 requests and the
+    last; after how many rounds the G-test first raises an alarm, and how many it takes to miss it in one of a thousand
+    cases at most, its power."""
+
+    wrong: dict[str, Sampler]
+    exact: dict[str, tuple[int, int]]
+    by_distribution: dict[str, int]
+    missed_once_in_1000: dict[str, int]
+
+
+OF = {
+    CHAIN: Found(
+        WRONG,
+        {
+            "ratio_inverted": (1, 2),
+            "bonus_from_all": (1, 10),
+            "coin_reused": (1, 5),
+            "accepted_before_filters": (9, 44),
+            "temperature_twice": (2, 13),
+        },
+        {
+            "ratio_inverted": 100,
+            "bonus_from_all": 800,
+            "coin_reused": 800,
+            "accepted_before_filters": 12800,
+            "temperature_twice": 3200,
+        },
+        {
+            "ratio_inverted": 50,
+            "bonus_from_all": 1400,
+            "coin_reused": 1000,
+            "accepted_before_filters": 17_100,
+            "temperature_twice": 3100,
+        },
+    ),
+    TREE: Found(
+        WRONG_OF_TREES,
+        {
+            "ratio_inverted": (1, 2),
+            "bonus_from_all": (2, 9),
+            "coin_reused": (3, 29),
+            "accepted_before_filters": (2, 8),
+            "temperature_twice": (2, 8),
+            "siblings_alone": (1, 6),
+            "siblings_of_what_is_left": (2, 13),
+            "elders_left_in": (3, 30),
+        },
+        {
+            "ratio_inverted": 100,
+            "bonus_from_all": 800,
+            "coin_reused": 1600,
+            "accepted_before_filters": 1600,
+            "temperature_twice": 1600,
+            "siblings_alone": 200,
+            "siblings_of_what_is_left": 400,
+            "elders_left_in": 1600,
+        },
+        {
+            "ratio_inverted": 50,
+            "bonus_from_all": 1200,
+            "coin_reused": 1700,
+            "accepted_before_filters": 2500,
+            "temperature_twice": 2400,
+            "siblings_alone": 200,
+            "siblings_of_what_is_left": 500,
+            "elders_left_in": 1800,
+        },
+    ),
+}
+CASES = [(parents, name) for parents, found in OF.items() for name in found.wrong]
+SHAPES = pytest.mark.parametrize("parents", OF, ids=("chain", "tree"))
+WRONGS = pytest.mark.parametrize(
+    ("parents", "name"), CASES, ids=[f"{'chain' if parents == CHAIN else 'tree'}-{name}" for parents, name in CASES]
+)
+
+
+def first_differences(parents: Parents, requests: int, most: int) -> dict[str, np.ndarray]:
     """Return the round [R] in which each sampler first emits other tokens than defined; most + 1: in none.
 
     All follow what is defined, as a script makes them.
     """
     drafter, seeds = DRAFTERS["likeliest"], np.arange(requests) + (7 << 40)
     before, at = np.full(requests, START), np.full(requests, samplers.FIRST)
-    every = {"engine": samplers.engine, **WRONG}
+    every = {"engine": samplers.engine, **OF[parents].wrong}
     first = {name: np.full(requests, most + 1) for name in every}
     for number in range(1, most + 1):
-        state = (FILTERED, drafter, before, seeds, at, DRAFTS)
+        state = (FILTERED, drafter, before, seeds, at, parents)
         expected, count = round_of(samplers.defined, *state)
         for name, sampler in every.items():
             choices, correct = round_of(sampler, *state)
-            counts = np.arange(DRAFTS + 1) <= count[:, None]
+            counts = np.arange(max(depths(parents)) + 1) <= count[:, None]
             differs = (correct != count) | ((choices != expected) & counts).any(1)
             first[name][differs] = np.minimum(first[name][differs], number)
         before = np.take_along_axis(expected, count[:, None], 1)[:, 0]
@@ -85,16 +143,16 @@ def first_differences(requests: int, most: int) -> dict[str, np.ndarray]:
     return first
 
 
-def odds(sampler: Sampler) -> np.ndarray:
+def odds(sampler: Sampler, parents: Parents) -> np.ndarray:
     """Return the exact probabilities [V ** 3] of texts of the sampler, as floats."""
-    law = text_law(sampler, FILTERED, DRAFTERS["likeliest"], START, LENGTH, DRAFTS)
+    law = text_law(sampler, FILTERED, DRAFTERS["likeliest"], START, LENGTH, parents)
     assert sum(law.values()) == 1
     return np.array([float(law.get(text, 0)) for text in itertools.product(range(VOCABULARY), repeat=LENGTH)])
 
 
-def looked_at(sampler: Sampler, law: Law, drafter: np.ndarray, seed: int) -> dict[int, float]:
+def looked_at(sampler: Sampler, law: Law, drafter: np.ndarray, parents: Parents, seed: int) -> dict[int, float]:
     """Return G after each number of rounds, of the texts that were complete by then."""
-    emitted, rounds = texts(sampler, law, drafter, START, np.arange(MOST) + seed, LENGTH, DRAFTS)
+    emitted, rounds = texts(sampler, law, drafter, START, np.arange(MOST) + seed, LENGTH, parents)
     ends, cells = rounds.cumsum(), emitted @ VOCABULARY ** np.arange(LENGTH)[::-1]
     expected = law.text(START, LENGTH)
     counts = {look: np.bincount(cells[ends <= look], minlength=len(expected)) for look in LOOKS}
@@ -108,17 +166,19 @@ def limit(law: Law) -> float:
 def test_samplers_in_numpy_and_the_engine_choose_what_is_defined():
     generator = np.random.default_rng(2)
     for law in HEALTHY:
-        before, drafts = generator.integers(0, VOCABULARY, 500), generator.integers(-1, VOCABULARY, 500)
+        before = generator.integers(0, VOCABULARY, 500)
+        drafts = generator.permuted(np.tile(np.arange(-3, VOCABULARY), (500, 1)), axis=1)[:, :3].clip(min=-1)
         coins = Coins(generator.integers(0, 1 << 63, 500), generator.integers(0, 1 << 20, 500))
         expected = samplers.defined(law, before, drafts, coins).tolist()
         assert samplers.right(law, before, drafts, coins).tolist() == expected
         assert samplers.engine(law, before, drafts, coins).tolist() == expected
 
 
+@SHAPES
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("law", HEALTHY, ids=("top_k", "all", "every filter"))
-def test_every_value_of_every_coin_together_gives_the_targets_texts(law: Law, drafter: str):
-    found = text_law(samplers.right, law, DRAFTERS[drafter], START, LENGTH, DRAFTS)
+def test_every_value_of_every_coin_together_gives_the_targets_texts(law: Law, drafter: str, parents: Parents):
+    found = text_law(samplers.right, law, DRAFTERS[drafter], START, LENGTH, parents)
     weights = law.weights().tolist()
     for text, share in found.items():
         for before, token in itertools.pairwise((START, *text)):
@@ -128,35 +188,39 @@ def test_every_value_of_every_coin_together_gives_the_targets_texts(law: Law, dr
     assert len(found) == np.count_nonzero(law.text(START, LENGTH))
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_no_wrong_sampler_gives_the_targets_texts(name: str):
+@WRONGS
+def test_no_wrong_sampler_gives_the_targets_texts(parents: Parents, name: str):
     expected = FILTERED.text(START, LENGTH)
-    assert np.abs(odds(samplers.right) - expected).max() < 1e-15
-    assert np.abs(odds(WRONG[name]) - expected).max() > 0.005
+    assert np.abs(odds(samplers.right, parents) - expected).max() < 1e-15
+    assert np.abs(odds(OF[parents].wrong[name], parents) - expected).max() > 0.004
 
 
-def test_wrong_samplers_are_found_by_the_definition_within_a_few_rounds():
-    first = first_differences(requests=200, most=80)
+@SHAPES
+def test_wrong_samplers_are_found_by_the_definition_within_a_few_rounds(parents: Parents):
+    first = first_differences(parents, requests=200, most=80)
     assert first.pop("engine").min() == 81
-    assert {name: (int(np.median(rounds)), int(rounds.max())) for name, rounds in first.items()} == EXACT
+    assert {name: (int(np.median(rounds)), int(rounds.max())) for name, rounds in first.items()} == OF[parents].exact
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_samplers_are_found_by_the_distribution_of_texts_alone(name: str):
-    seen = looked_at(WRONG[name], FILTERED, DRAFTERS["likeliest"], seed=3 << 33)
-    assert next(look for look, g in seen.items() if g > limit(FILTERED)) == BY_DISTRIBUTION[name]
-    assert all(g > limit(FILTERED) for look, g in seen.items() if look >= BY_DISTRIBUTION[name])
+@WRONGS
+def test_wrong_samplers_are_found_by_the_distribution_of_texts_alone(parents: Parents, name: str):
+    seen = looked_at(OF[parents].wrong[name], FILTERED, DRAFTERS["likeliest"], parents, seed=3 << 33)
+    found = OF[parents].by_distribution[name]
+    assert next(look for look, g in seen.items() if g > limit(FILTERED)) == found
+    assert all(g > limit(FILTERED) for look, g in seen.items() if look >= found)
 
 
+@SHAPES
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("law", HEALTHY, ids=("top_k", "all", "every filter"))
-def test_the_engine_raises_no_alarm_in_100000_rounds_whatever_the_drafts(law: Law, drafter: str):
-    seen = looked_at(samplers.engine, law, DRAFTERS[drafter], seed=5 << 33)
+def test_the_engine_raises_no_alarm_in_100000_rounds_whatever_the_drafts(law: Law, drafter: str, parents: Parents):
+    seen = looked_at(samplers.engine, law, DRAFTERS[drafter], parents, seed=5 << 33)
     assert max(seen.values()) < limit(law)
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_the_power_of_the_test(name: str):
-    _, rounds = texts(WRONG[name], FILTERED, DRAFTERS["likeliest"], START, np.arange(2000), LENGTH, DRAFTS)
-    needed = draws_needed(odds(WRONG[name]), FILTERED.text(START, LENGTH), limit(FILTERED), misses=0.001)
-    assert needed * rounds.mean() < MISSED_ONCE_IN_1000[name] < MOST
+@WRONGS
+def test_the_power_of_the_test(parents: Parents, name: str):
+    wrong = OF[parents].wrong[name]
+    _, rounds = texts(wrong, FILTERED, DRAFTERS["likeliest"], START, np.arange(2000), LENGTH, parents)
+    needed = draws_needed(odds(wrong, parents), FILTERED.text(START, LENGTH), limit(FILTERED), misses=0.001)
+    assert needed * rounds.mean() < OF[parents].missed_once_in_1000[name] < MOST

@@ -1,4 +1,4 @@
-"""Hand-made wrong implementations of the draws. `T` tokens, `V` vocabulary."""
+"""Hand-made wrong implementations of the draws. `T` tokens, `C` drafts for one place, `V` vocabulary."""
 
 from collections.abc import Callable
 
@@ -12,27 +12,23 @@ _BLOCK = 8
 """How many tokens a wrong kernel looks at together."""
 
 
-def by_row(choose: Callable[[list[int], int, Coin], int | None], coins_of: Callable[[int, int], Coin] = coins):
-    """Return the op that makes this choice of a row with weights, given its draft and coins; None: nothing is set."""
+def by_row(choose: Callable[[list[int], list[int], Coin], int | None], coins_of: Callable[[int, int], Coin] = coins):
+    """Return the op that makes this choice of a row with weights, given its drafts and coins; None: nothing is set."""
 
     def op(token_ids, weights, drafts, seeds, positions):
         rows = zip(weights.tolist(), drafts.tolist(), seeds.tolist(), positions.tolist(), strict=True)
-        for t, (row, draft, seed, position) in enumerate(rows):
-            token = choose(row, draft, coins_of(seed, position)) if sum(row) else None
+        for t, (row, siblings, seed, position) in enumerate(rows):
+            known = [draft for draft in siblings if 0 <= draft < len(row)]
+            token = choose(row, known, coins_of(seed, position)) if sum(row) else None
             if token is not None:
                 token_ids[t] = token
 
     return op
 
 
-def right(weights: list[int], draft: int, coin: Coin) -> int:
-    """Return the choice of a row as it is defined."""
-    return sampled(weights, draft if 0 <= draft < len(weights) else None, coin)
-
-
-def without(weights: list[int], draft: int) -> list[int]:
-    """Return the weights of all tokens but the draft."""
-    return [0 if token == draft else weight for token, weight in enumerate(weights)]
+def without(weights: list[int], drafts: list[int]) -> list[int]:
+    """Return the weights of all tokens but the drafts."""
+    return [0 if token in drafts else weight for token, weight in enumerate(weights)]
 
 
 def drawn(weights: list[int], number: int) -> int | None:
@@ -40,27 +36,73 @@ def drawn(weights: list[int], number: int) -> int | None:
     return next((token for token in range(len(weights)) if sum(weights[: token + 1]) > number), None)
 
 
-def accepts(weights: list[int], draft: int, coin: Coin) -> bool:
-    return 0 <= draft < len(weights) and coin(ACCEPT, sum(weights)) < weights[draft]
+def accepted(weights: list[int], drafts: list[int], coin: Coin) -> int | None:
+    """Return the first draft at which the running sum of their weights exceeds its coin, if any."""
+    found = drawn([weights[draft] for draft in drafts], coin(ACCEPT, sum(weights)))
+    return None if found is None else drafts[found]
 
 
 def by_rest(draw: Callable[[list[int], int], int | None]):
-    """Return the op that accepts rightly, and else draws so from the weights of all but the draft and their coin."""
+    """Return the op that accepts rightly, and else draws so from the weights of all but the drafts and their coin."""
 
-    def choose(row, draft, coin):
-        rest = without(row, draft)
-        return draft if accepts(row, draft, coin) else draw(rest, coin(DRAW, sum(rest)))
+    def choose(row, drafts, coin):
+        rest, found = without(row, drafts), accepted(row, drafts, coin)
+        return draw(rest, coin(DRAW, sum(rest))) if found is None else found
+
+    return by_row(choose)
+
+
+def by_acceptance(accept: Callable[[list[int], list[int], Coin], int | None]):
+    """Return the op that accepts so, and else draws rightly."""
+
+    def choose(row, drafts, coin):
+        rest, found = without(row, drafts), accept(row, drafts, coin)
+        return drawn(rest, coin(DRAW, sum(rest))) if found is None else found
 
     return by_row(choose)
 
 
 @wrong("sampled_choice")
 def a_coin_of_its_weight_accepts(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        rest = without(row, draft)
-        if 0 <= draft < len(row) and (coin(ACCEPT, sum(row)) <= row[draft] or not sum(rest)):
-            return draft
-        return drawn(rest, coin(DRAW, sum(rest)))
+    def accept(row, drafts, coin):
+        if drafts and not sum(without(row, drafts)):
+            return accepted(row, drafts, coin)
+        return accepted(row, drafts, lambda draw, most: coin(draw, most) - 1)
+
+    by_acceptance(accept)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def siblings_are_asked_alone(token_ids, weights, drafts, seeds, positions):
+    def accept(row, drafts, coin):
+        return next((draft for draft in drafts if coin(ACCEPT, sum(row)) < row[draft]), None)
+
+    by_acceptance(accept)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def only_the_first_sibling_is_asked(token_ids, weights, drafts, seeds, positions):
+    def accept(row, drafts, coin):
+        return accepted(row, drafts[:1], coin)
+
+    by_acceptance(accept)(token_ids, weights, drafts, seeds, positions)
+
+
+@wrong("sampled_choice")
+def siblings_are_asked_from_the_last_on(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts.flip(1), seeds, positions)
+
+
+@wrong("sampled_choice")
+def siblings_are_asked_by_their_ids(token_ids, weights, drafts, seeds, positions):
+    ops.sampled_choice(token_ids, weights, drafts.sort(dim=1).values, seeds, positions)
+
+
+@wrong("sampled_choice")
+def only_the_last_sibling_is_left_out(token_ids, weights, drafts, seeds, positions):
+    def choose(row, drafts, coin):
+        rest, found = without(row, drafts[-1:]), accepted(row, drafts, coin)
+        return drawn(rest, coin(DRAW, sum(rest))) if found is None else found
 
     by_row(choose)(token_ids, weights, drafts, seeds, positions)
 
@@ -75,18 +117,19 @@ def a_sum_of_the_coin_draws(token_ids, weights, drafts, seeds, positions):
 
 @wrong("sampled_choice")
 def a_rejected_draft_may_be_drawn(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        return draft if accepts(row, draft, coin) else drawn(row, coin(DRAW, sum(row)))
+    def choose(row, drafts, coin):
+        found = accepted(row, drafts, coin)
+        return drawn(row, coin(DRAW, sum(row))) if found is None else found
 
     by_row(choose)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
 def draws_below_the_sum_of_all(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        if accepts(row, draft, coin):
+    def choose(row, drafts, coin):
+        if (draft := accepted(row, drafts, coin)) is not None:
             return draft
-        found = drawn(without(row, draft), coin(DRAW, sum(row)))
+        found = drawn(without(row, drafts), coin(DRAW, sum(row)))
         return len(row) - 1 if found is None else found
 
     by_row(choose)(token_ids, weights, drafts, seeds, positions)
@@ -97,7 +140,7 @@ def one_coin_for_both(token_ids, weights, drafts, seeds, positions):
     def reused(seed, position):
         return lambda _draw, most: coins(seed, position)(ACCEPT, most)
 
-    by_row(right, reused)(token_ids, weights, drafts, seeds, positions)
+    by_row(sampled, reused)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -105,7 +148,7 @@ def coins_exchanged(token_ids, weights, drafts, seeds, positions):
     def exchanged(seed, position):
         return lambda draw, most: coins(seed, position)(1 - draw, most)
 
-    by_row(right, exchanged)(token_ids, weights, drafts, seeds, positions)
+    by_row(sampled, exchanged)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -118,7 +161,7 @@ def coins_of_32_bits(token_ids, weights, drafts, seeds, positions):
     def short(seed, position):
         return lambda draw, most: (coins(seed, position)(draw, 1 << 32) * most) >> 32
 
-    by_row(right, short)(token_ids, weights, drafts, seeds, positions)
+    by_row(sampled, short)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -126,7 +169,7 @@ def coins_by_remainder(token_ids, weights, drafts, seeds, positions):
     def remainder(seed, position):
         return lambda draw, most: coins(seed, position)(draw, 1 << 64) % most
 
-    by_row(right, remainder)(token_ids, weights, drafts, seeds, positions)
+    by_row(sampled, remainder)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -136,7 +179,7 @@ def coins_of_24_bits(token_ids, weights, drafts, seeds, positions):
     def rounded(seed, position):
         return lambda draw, most: int((coins(seed, position)(draw, 1 << 24) / (1 << 24)) * most)
 
-    by_row(right, rounded)(token_ids, weights, drafts, seeds, positions)
+    by_row(sampled, rounded)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -179,8 +222,8 @@ def a_token_of_no_weight_is_drawn(token_ids, weights, drafts, seeds, positions):
 
 @wrong("sampled_choice")
 def a_draft_of_no_weight_is_accepted(token_ids, weights, drafts, seeds, positions):
-    def choose(row, draft, coin):
-        return draft if 0 <= draft < len(row) and not row[draft] else right(row, draft, coin)
+    def choose(row, drafts, coin):
+        return next((draft for draft in drafts if not row[draft]), sampled(row, drafts, coin))
 
     by_row(choose)(token_ids, weights, drafts, seeds, positions)
 
@@ -209,8 +252,8 @@ def rows_without_weights_are_set(token_ids, weights, drafts, seeds, positions):
 @wrong("sampled_choice")
 def rows_without_weights_take_their_draft(token_ids, weights, drafts, seeds, positions):
     ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
-    takes = (weights.sum(1) == 0) & (drafts >= 0)
-    token_ids[takes] = drafts[takes]
+    takes = (weights.sum(1) == 0) & (drafts[:, 0] >= 0)
+    token_ids[takes] = drafts[takes, 0]
 
 
 @wrong("sampled_choice")
@@ -220,7 +263,7 @@ def sums_of_30_bits(token_ids, weights, drafts, seeds, positions):
     def capped(seed, position):
         return lambda draw, most: coins(seed, position)(draw, min(most, 1 << 30))
 
-    by_row(right, capped)(token_ids, weights, drafts, seeds, positions)
+    by_row(sampled, capped)(token_ids, weights, drafts, seeds, positions)
 
 
 @wrong("sampled_choice")
@@ -243,5 +286,5 @@ def packed_seeds(token_ids, weights, drafts, seeds, positions):
 def weights_are_used_up(token_ids, weights, drafts, seeds, positions):
     """The draft's weight is taken out in place."""
     ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
-    rows = ((drafts >= 0) & (drafts < weights.shape[1])).nonzero().flatten()
-    weights[rows, drafts[rows]] = 0
+    rows, columns = ((drafts >= 0) & (drafts < weights.shape[1])).nonzero().T
+    weights[rows, drafts[rows, columns]] = 0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.reductions import PASSES, of_pass
 from draftproof.harness.lockstep import evidence
-from draftproof.properties.coverage.counts import TREES, counts
+from draftproof.properties.coverage.counts import SAMPLED, TREES, counts
 from draftproof.properties.fit import fit
 from draftproof.properties.judge import judge
 from draftproof.properties.strategies.drafts import with_draft, with_steps
@@ -19,7 +19,6 @@ from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import ALGORITHMS
 from draftproof.properties.values.limits import Limits
-from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import RoundPlan, Scenario, pages_needed
 from draftproof.properties.values.tree import Tree, TreeShape, children, depths, lineage
 from draftproof.properties.values.validate import InvalidScenarioError, validate
@@ -56,14 +55,13 @@ def planned(*rounds: RoundPlan, **changes: Any) -> Scenario:
 
 
 ODD = RoundPlan(num_drafts=3, num_correct=2, shape=TreeShape(parents=(0, 0, 1), path=(1,)))
-SAMPLED = tuple(replace(one, sampling=Sampling()) for one in TREE.requests)
+
 REFUSED = {
     "tree of draft 'mtp': expected none, or a draft of a probe": planned(
         draft=with_draft(STATIC, "mtp", 0).draft, model=TREE.model
     ),
     "tree of a model with linear layers: expected none": planned(model=STATIC.model),
     "tree of a dynamic scenario: expected none": planned(schedule=replace(TREE.schedule, draft_batch=1)),
-    "tree of sampled requests: expected none": planned(requests=SAMPLED),
     "tree.nodes 2: expected from steps = 3, the depth, to the 10 candidates": planned(tree=Tree(topk=2, nodes=2)),
     "tree.nodes 11: expected from steps = 3": planned(tree=Tree(topk=2, nodes=11)),
     "tree.topk 5: expected below the 4 tokens": planned(
@@ -127,7 +125,7 @@ def test_generated_trees_reach_every_count_of_trees():
 
 def test_counts_of_a_round_say_how_its_walk_went():
     found = counts(evidence_of("verify.parents"))
-    assert {name: found[name] for name in sorted(TREES)} == {
+    assert {name: found[name] for name in sorted(TREES - SAMPLED)} == {
         "beams": 9,
         "tree_entries_moved": 5,
         "tree_rounds": 9,

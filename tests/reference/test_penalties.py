@@ -139,7 +139,7 @@ def test_a_text_is_decoded_by_its_own_penalties_whatever_was_drafted(seed: int, 
         logits = by_definition(raw, one.prompt, output, one.penalties)
         if one.sampling:
             weights = probe_weights(np.array(logits), one.sampling)
-            assert token == sampled(weights, None, coins(one.sampling.seed, at))
+            assert token == sampled(weights, (), coins(one.sampling.seed, at))
         else:
             assert token == logits.index(max(logits))
     right = [round_.correct_len for round_ in script.rounds if round_.forced]

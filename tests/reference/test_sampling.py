@@ -99,7 +99,7 @@ def test_the_coins_that_calls_are_aimed_with_are_those_of_the_definition():
 
 def row_law(weights: list[int], draft: int | None) -> list[Fraction]:
     """Return the probability of each token from all values of both coins."""
-    law = law_of(lambda coins: sampled(weights, draft, coins(0, 0)))
+    law = law_of(lambda coins: sampled(weights, () if draft is None else (draft,), coins(0, 0)))
     return [law.get(token, Fraction(0)) for token in range(len(weights))]
 
 
@@ -227,12 +227,13 @@ def test_drafts_that_know_their_coins_change_the_law(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("wrong", ["one coin", "draft not taken out", "accepted too often"])
 def test_a_wrong_choice_changes_the_law(wrong: str, monkeypatch: pytest.MonkeyPatch):
-    def choose(weights: list[int], draft: int | None, coin: Coin) -> int:
+    def choose(weights: list[int], drafts: tuple[int, ...], coin: Coin) -> int:
         if wrong == "one coin":
-            return sampled(weights, draft, lambda _draw, most: coin(ACCEPT, most))
+            return sampled(weights, drafts, lambda _draw, most: coin(ACCEPT, most))
         if wrong == "accepted too often":
-            return sampled(weights, draft, lambda draw, most: max(0, coin(draw, most) - (draw == ACCEPT)))
-        return sampled(weights, None if coin(ACCEPT, sum(weights)) >= weights[draft or 0] else draft, coin)
+            return sampled(weights, drafts, lambda draw, most: max(0, coin(draw, most) - (draw == ACCEPT)))
+        taken = [draft for draft in drafts if coin(ACCEPT, sum(weights)) < weights[draft]]
+        return sampled(weights, taken, coin)
 
     monkeypatch.setattr(decode, "sampled", choose)
 

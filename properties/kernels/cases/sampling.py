@@ -1,4 +1,4 @@
-"""Calls of the draws. `T` tokens, `V` vocabulary."""
+"""Calls of the draws. `T` tokens, `K` drafts for one place, `V` vocabulary."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _WORD = (1 << 32) - 1
 _LARGE = 3000
 _MANY = 20
 _TRIES = 64
+_SIBLINGS = 3
 
 
 class _Row(NamedTuple):
-    """One token's weights [V], its draft or -1, and what its random numbers are of."""
+    """One token's weights [V], its drafts [K], of which -1 is none, and what its random numbers are of."""
 
     weights: list[int]
-    draft: int
+    drafts: list[int]
     seed: int
     position: int
 
@@ -35,13 +36,14 @@ def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
     tokens, vocabulary = bf.distinct(draw, 2, 20)
     kinds = st.sampled_from((_few, _few, _aimed, _aimed, _none))
     tokens += draw(st.sampled_from((_MANY, _MANY, 0)))
-    rows = [draw(kinds)(draw, vocabulary) for _ in range(tokens)]
+    columns = draw(st.sampled_from((1, _SIBLINGS)))
+    rows = [draw(kinds)(draw, vocabulary, columns) for _ in range(tokens)]
     if large:
         rows = [_spread(draw, row) for row in rows]
     return {
         "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
         "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
-        "drafts": bf.index(draw, [row.draft for row in rows]),
+        "drafts": bf.index(draw, [row.drafts + [-1] * (columns - len(row.drafts)) for row in rows]),
         "seeds": bf.index(draw, [row.seed for row in rows]),
         "positions": bf.index(draw, [row.position for row in rows]),
     }
@@ -52,39 +54,59 @@ def _place(draw: Draw) -> tuple[int, int]:
     return draw(st.integers(0, (1 << 63) - 1)), draw(st.integers(0, 1 << 20))
 
 
-def _few(draw: Draw, vocabulary: int) -> _Row:
-    """Return weights with zeros and ties, and a draft that is the heaviest, or any, or none, or behind them all."""
+def _few(draw: Draw, vocabulary: int, columns: int) -> _Row:
+    """Return weights with zeros and ties, and drafts: the heaviest, or any, or none, or one behind them all."""
     few = st.sampled_from((0, 0, 1, 2, 1 << 18))
     weights = [draw(few) for _ in range(vocabulary)]
     if draw(st.integers(0, 3)):
         weights[draw(st.integers(0, vocabulary - 1))] += 1 << draw(st.integers(0, 20))
-    drafts = (-1, weights.index(max(weights)), draw(st.integers(0, vocabulary - 1)), vocabulary)
-    return _Row(weights, draw(st.sampled_from(drafts)), *_place(draw))
+    drafts = [-1, weights.index(max(weights)), draw(st.integers(0, vocabulary - 1)), vocabulary]
+    chosen = draw(st.lists(st.sampled_from(drafts), min_size=1, max_size=columns))
+    return _Row(weights, _distinct(chosen), *_place(draw))
 
 
-def _none(draw: Draw, vocabulary: int) -> _Row:
+def _none(draw: Draw, vocabulary: int, _columns: int) -> _Row:
     """Return no weights at all, beside a draft or none."""
-    return _Row([0] * vocabulary, draw(st.integers(-1, vocabulary - 1)), *_place(draw))
+    return _Row([0] * vocabulary, [draw(st.integers(-1, vocabulary - 1))], *_place(draw))
 
 
-def _aimed(draw: Draw, vocabulary: int) -> _Row:
-    """Return weights for which a coin that is off by one chooses another token, often with the largest sum."""
+def _distinct(drafts: list[int]) -> list[int]:
+    """Return the drafts with -1 in place of those that stand there already."""
+    return [draft if draft not in drafts[:place] else -1 for place, draft in enumerate(drafts)]
+
+
+def _aimed(draw: Draw, vocabulary: int, columns: int) -> _Row:
+    """Return weights for which a coin that is off by one chooses another token, often with the largest sum.
+
+    Of several drafts, the running sum up to one of them is at the coin.
+    """
     total = draw(st.sampled_from((_MOST, _MOST, 1 << 30, draw(st.integers(1, 9)))))
     token = draw(st.integers(0, vocabulary - 1))
-    draft = draw(st.sampled_from((token, -1, token, vocabulary)))
+    has_draft = draw(st.sampled_from((True, False, True)))
+    others = [other for other in range(vocabulary) if not has_draft or other != token]
+    siblings: list[int] = []
+    if has_draft and len(others) > 2:
+        most = min(columns - 1, len(others) - 2)
+        siblings = draw(st.lists(st.sampled_from(others), max_size=most, unique=True))
+    others = [other for other in others if other not in siblings]
+    drafts = [*siblings, token] if has_draft else [draw(st.sampled_from((-1, vocabulary)))]
     seed, position = _place(draw)
-    position = _with_carry(seed, position, int(draft != token), total)
-    others = [other for other in range(vocabulary) if other != draft]
+    position = _with_carry(seed, position, int(not has_draft), total)
     if len(others) < 2:
-        return _Row([total] + [0] * (vocabulary - 1), draft, seed, position)
-    own = min(total, _coin(seed, position, 0, total) + draw(st.integers(0, 1))) if draft == token else 0
+        return _Row([total] + [0] * (vocabulary - 1), drafts, seed, position)
+    asked = min(total, _coin(seed, position, 0, total) + draw(st.integers(0, 1))) if has_draft else 0
+    weights = [0] * vocabulary
+    weights[token], elder = asked, draw(st.integers(0, len(siblings)))
+    if elder < len(siblings):
+        # A sibling before it or behind it: of one that is before, the coin has to be a sum's.
+        weights[siblings[elder]] = part = draw(st.sampled_from((0, 1, asked // 2)))
+        weights[token] = max(0, asked - part)
+    own = sum(weights)
     before = min(total - own, _coin(seed, position, 1, total - own) + draw(st.integers(0, 1)))
     place = draw(st.integers(1, len(others) - 1))
-    weights = [0] * vocabulary
-    weights[token] = own
-    weights[others[draw(st.just(0) | st.integers(0, place - 1))]] = before
-    weights[others[draw(st.just(len(others) - 1) | st.integers(place, len(others) - 1))]] = total - own - before
-    return _Row(weights, draft, seed, position)
+    weights[others[draw(st.just(0) | st.integers(0, place - 1))]] += before
+    weights[others[draw(st.just(len(others) - 1) | st.integers(place, len(others) - 1))]] += total - own - before
+    return _Row(weights, draw(st.sampled_from((drafts, drafts[::-1]))), seed, position)
 
 
 def _with_carry(seed: int, position: int, draw: int, most: int) -> int:
@@ -113,4 +135,4 @@ def _spread(draw: Draw, row: _Row) -> _Row:
     weights = [0] * _LARGE
     for at, weight in zip(places, row.weights, strict=False):
         weights[at] = weight
-    return row._replace(weights=weights, draft=row.draft if row.draft < 0 else places[row.draft])
+    return row._replace(weights=weights, drafts=[draft if draft < 0 else places[draft] for draft in row.drafts])

@@ -79,13 +79,13 @@ def weight_bytes(dense: Llama) -> int:
 class DecodeLoop:
     """`prefill` starts every request anew, `step` makes one token for each: [B] token ids in `ids`.
 
-    On a CUDA device a step is one graph, and feeds its tokens to the next.
+    On a CUDA device a step is one graph, and feeds its tokens to the next. `cache` has all that was run.
     """
 
     def __init__(self, dense: Llama, given: Setup, batch: int) -> None:
         self._dense, self._batch, self._device = dense, batch, given.device
         self._max_len = -(-(given.prompt + given.new + 1) // PAGE) * PAGE
-        self._cache = self._new_cache()
+        self.cache = self._new_cache()
         self.ids, self._lengths, self._counts = torch.zeros((3, batch), dtype=torch.int64, device=self._device)
         self._rows = torch.arange(1, batch + 1, device=self._device)
         self.logits = torch.empty(0)
@@ -99,13 +99,13 @@ class DecodeLoop:
         length = prompts.shape[1]
         rows = self._rows.repeat_interleave(length)
         where = self._where(rows, torch.arange(length, device=self._device).repeat(self._batch))
-        hidden = self._dense.forward(prompts.reshape(-1), where, self._cache)
+        hidden = self._dense.forward(prompts.reshape(-1), where, self.cache)
         self.logits = self._dense.logits(hidden.view(self._batch, length, -1)[:, -1])
         kernels.greedy_choice(self.ids, self.logits)
         self._lengths.fill_(length)
 
     def _eager_step(self) -> None:
-        hidden = self._dense.forward(self.ids, self._where(self._rows, self._lengths), self._cache)
+        hidden = self._dense.forward(self.ids, self._where(self._rows, self._lengths), self.cache)
         kernels.greedy_choice(self.ids, self._dense.logits(hidden))
         self._lengths.add_(1)
 
@@ -113,7 +113,7 @@ class DecodeLoop:
         positions, slots = torch.empty_like(lengths), torch.empty_like(lengths)
         live = self._counts if rows is self._rows else torch.zeros_like(rows)
         kernels.assign_slots(
-            positions[:, None], slots[:, None], self._cache.page_table, rows, lengths, live, PAGE, self._max_len
+            positions[:, None], slots[:, None], self.cache.page_table, rows, lengths, live, PAGE, self._max_len
         )
         return AttentionMetadata(rows, positions, slots)
 

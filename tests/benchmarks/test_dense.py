@@ -29,6 +29,15 @@ def test_decode_profile(warm: Warm) -> None:
     assert "draftproof::paged_attention" in benchmark(warm, "decode_speed.py", "--tiny", "--profile")
 
 
+def test_verify_speed(warm: Warm, tmp_path: Path) -> None:
+    benchmark(warm, "verify_speed.py", "--tiny", "--batch", "2", "--json", str(tmp_path / "verify.json"))
+    result = json.loads((tmp_path / "verify.json").read_text())
+    (row,) = result["batches"]
+    assert (result["width"], row["batch"]) == (17, 2)
+    assert row["tree_of_chain"] == row["tree_ms"] / row["chain_ms"]
+    assert row["sampled_of_greedy"] == row["sampled_chain_ms"] / row["chain_ms"]
+
+
 def test_throughput(warm: Warm, tmp_path: Path) -> None:
     benchmark(warm, "throughput.py", "--scenarios", "2", "--seed", "5", "--json", str(tmp_path / "rate.json"))
     result = json.loads((tmp_path / "rate.json").read_text())

@@ -97,8 +97,6 @@ class Runtime:
         tokens = tuple(
             (*row[:a], bonus) for row, a, bonus in zip(target_tokens, correct_len, out["bonus"].tolist(), strict=True)
         )
-        chains = [list(range(a + 1)) for a in correct_len]
-        index = out["accept_index"].tolist() if "accept_index" in out else chains
         return Acceptance(
             out["ids"],
             out.get("hidden_states"),
@@ -106,7 +104,7 @@ class Runtime:
             out["correct_len"],
             tuple(correct_len),
             tokens,
-            tuple(tuple(rows[: a + 1]) for rows, a in zip(index, correct_len, strict=True)),
+            tuple(tuple(row for row in rows if row >= 0) for rows in out["accept_index"].tolist()),
         )
 
     def extend(self, accepted: Accepted) -> None:

@@ -74,8 +74,10 @@ class Verifier:
     def _accept(self, views: Views, ids: Tensor, target_tokens: Tensor) -> dict[str, Tensor]:
         """Return the outputs of a verify, but for hidden states."""
         correct_len, bonus = torch.empty_like(views["req_rows"]), torch.empty_like(views["req_rows"])
-        kernels.greedy_accept(correct_len, bonus, ids, target_tokens, views["num_drafts"])
-        return {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
+        accept_index = torch.empty_like(ids)
+        kernels.greedy_accept(correct_len, bonus, accept_index, ids, target_tokens, views["num_drafts"])
+        outputs = {"ids": ids, "target_tokens": target_tokens, "correct_len": correct_len, "bonus": bonus}
+        return {**outputs, "accept_index": accept_index}
 
     def _compacted(self, metadata: AttentionMetadata, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the outputs with the rows that are accepted first: those of a chain are."""

@@ -33,14 +33,15 @@ def assign_slots(
     positions.numpy()[...] = np.where(live, place, np.where(count < 0, 0, np.minimum(place, max_len - 1)))
 
 
-@register("correct_len", "bonus")
+@register("correct_len", "bonus", "accept_index")
 def greedy_accept(
-    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
-) -> None:
+    correct_len: Tensor, bonus: Tensor, accept_index: Tensor, input_ids: Tensor, target_tokens: Tensor,
+    num_drafts: Tensor,
+) -> None:  # fmt: skip
     """Count how many drafts input_ids[b, 1..num_drafts[b]] in a run agree with target_tokens [B,W] one column before.
 
-    The count is correct_len[b], and bonus[b] = target_tokens[b, correct_len[b]]. A padding row (num_drafts < 0) gets
-    -1 and 0.
+    The count is correct_len[b], and bonus[b] = target_tokens[b, correct_len[b]]. accept_index [B,W] are the columns
+    0 .. correct_len[b], then -1. A padding row (num_drafts < 0) gets -1, 0 and no columns.
     """
     proposed, chosen, count = input_ids.numpy(), target_tokens.numpy(), num_drafts.numpy()
     agree = proposed[:, 1:] == chosen[:, :-1]
@@ -48,7 +49,10 @@ def greedy_accept(
     correct = np.logical_and.accumulate(agree, axis=1).sum(axis=1)
     padding = count < 0
     bonus.numpy()[...] = np.where(padding, 0, chosen[np.arange(len(count)), correct])
-    correct_len.numpy()[...] = np.where(padding, -1, correct)
+    correct = np.where(padding, -1, correct)
+    correct_len.numpy()[...] = correct
+    column = np.arange(accept_index.shape[1])
+    accept_index.numpy()[...] = np.where(column <= correct[:, None], column, -1)
 
 
 @register("token_ids")

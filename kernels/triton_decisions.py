@@ -52,12 +52,13 @@ def assign_slots(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["width", "s_l", "s_b", "s_ir", "s_iw", "s_hr", "s_hw", "s_c"])
+@triton.jit(do_not_specialize=["width", "s_l", "s_b", "s_ar", "s_aw", "s_ir", "s_iw", "s_hr", "s_hw", "s_c"])
 def _greedy_accept_kernel(
-    p_correct_len, p_bonus, p_input_ids, p_target_tokens, p_num_drafts, width, s_l, s_b, s_ir, s_iw, s_hr, s_hw, s_c,
+    p_correct_len, p_bonus, p_accept_index, p_input_ids, p_target_tokens, p_num_drafts, width,
+    s_l, s_b, s_ar, s_aw, s_ir, s_iw, s_hr, s_hw, s_c,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program: correct_len and bonus [B] of input_ids and target_tokens [B,W] and num_drafts [B]."""
+    """One row a program: correct_len, bonus [B] and accept_index of input_ids, target_tokens [B,W], num_drafts [B]."""
     i_r = tl.program_id(0).to(tl.int64)
     count = tl.load(p_num_drafts + i_r * s_c)
     o_w = tl.arange(0, BLOCK).to(tl.int64)
@@ -67,19 +68,22 @@ def _greedy_accept_kernel(
     b_target = tl.load(p_target_tokens + i_r * s_hr + o_w * s_hw, mask=drafts, other=0)
     correct = tl.min(tl.where(drafts & (b_ids == b_target), BLOCK, o_w), 0)
     bonus = tl.load(p_target_tokens + i_r * s_hr + correct * s_hw, mask=count >= 0, other=0)
-    tl.store(p_correct_len + i_r * s_l, tl.where(count < 0, -1, correct))
+    correct = tl.where(count < 0, -1, correct)
+    tl.store(p_correct_len + i_r * s_l, correct)
     tl.store(p_bonus + i_r * s_b, bonus)
+    tl.store(p_accept_index + i_r * s_ar + o_w * s_aw, tl.where(o_w <= correct, o_w, -1), mask=o_w < width)
 
 
 def greedy_accept(
-    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
-) -> None:
+    correct_len: Tensor, bonus: Tensor, accept_index: Tensor, input_ids: Tensor, target_tokens: Tensor,
+    num_drafts: Tensor,
+) -> None:  # fmt: skip
     """Launch one program a row; see the eager function."""
     if input_ids.numel() == 0:
         return
     _greedy_accept_kernel[(input_ids.shape[0],)](
-        correct_len, bonus, input_ids, target_tokens, num_drafts, input_ids.shape[1],
-        *strides(correct_len, bonus, input_ids, target_tokens, num_drafts),
+        correct_len, bonus, accept_index, input_ids, target_tokens, num_drafts, input_ids.shape[1],
+        *strides(correct_len, bonus, accept_index, input_ids, target_tokens, num_drafts),
         BLOCK=power_of_two(input_ids.shape[1]), num_warps=1,
     )  # fmt: skip
 

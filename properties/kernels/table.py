@@ -163,7 +163,7 @@ _ROWS = (
     # Live, surplus, padding and impossible columns get the positions and slots that are theirs.
     Op("assign_slots", ("positions", "slot_mapping")),
     # The accepted run ends at the first mismatch or after the row's drafts; the bonus is the target's token there.
-    Op("greedy_accept", ("correct_len", "bonus")),
+    Op("greedy_accept", ("correct_len", "bonus", "accept_index")),
     # The highest value wins, the lowest id on ties, and NaN loses to every number.
     Op("greedy_choice", ("token_ids",), _RING, has_large=True),
     # The highest values in order, the lowest id first on ties, each with how far it is below the highest.

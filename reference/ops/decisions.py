@@ -39,12 +39,18 @@ def _slot_of(entries: list[list[int]], row: int, position: int, page_size: int) 
 
 
 def greedy_accept(
-    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
+    correct_len: Tensor,
+    bonus: Tensor,
+    accept_index: Tensor,
+    input_ids: Tensor,
+    target_tokens: Tensor,
+    num_drafts: Tensor,
 ) -> None:
     """Set correct_len to the largest a <= num_drafts with d_i = y_{i-1} for all 1 <= i <= a, and bonus to y_a.
 
-    A row of input_ids is t_n, d_1, .., d_K, one of target_tokens y_0, y_1, ..
+    A row of input_ids is t_n, d_1, .., d_K, one of target_tokens y_0, y_1, ..; one of accept_index 0, .., a, -1, ..
     """
+    accept_index.fill_(-1)
     for r, count in enumerate(num_drafts.tolist()):
         if count < 0:
             correct_len[r], bonus[r] = -1, 0
@@ -53,6 +59,8 @@ def greedy_accept(
         while agreed < min(count, input_ids.shape[1] - 1) and input_ids[r, agreed + 1] == target_tokens[r, agreed]:
             agreed += 1
         correct_len[r], bonus[r] = agreed, target_tokens[r, agreed]
+        for row in range(agreed + 1):
+            accept_index[r, row] = row
 
 
 def greedy_choice(token_ids: Tensor, logits: Tensor) -> None:

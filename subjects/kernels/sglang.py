@@ -159,7 +159,12 @@ def verify_tree_greedy_kernel_triton(
 
 
 def _all_drafts(
-    correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
+    correct_len: Tensor,
+    bonus: Tensor,
+    accept_index: Tensor,
+    input_ids: Tensor,
+    target_tokens: Tensor,
+    num_drafts: Tensor,
 ) -> dict[str, Tensor]:
     return {"num_drafts": torch.full_like(num_drafts, input_ids.shape[1] - 1)}
 
@@ -169,16 +174,24 @@ def _all_drafts(
     "sglang.kernels.ops.speculative.dflash",
     "sglang.srt.speculative.dflash_utils",
     kernel="_fused_correct_drafts_and_bonus_kernel",
-    layout={"correct_len": "0", "bonus": "0", "input_ids": "01", "target_tokens": "01"},
+    layout={"correct_len": "0", "bonus": "0", "accept_index": "01", "input_ids": "01", "target_tokens": "01"},
     int32=("correct_len",),
     given=_all_drafts,
-    cannot="each request has as many drafts as its block is wide, and none is padding",
+    cannot="each request has as many drafts as its block is wide, and none is padding; the rows are listed here",
 )
 def dflash_correct_drafts_and_bonus(
-    kernel: Any, correct_len: Tensor, bonus: Tensor, input_ids: Tensor, target_tokens: Tensor, num_drafts: Tensor
+    kernel: Any,
+    correct_len: Tensor,
+    bonus: Tensor,
+    accept_index: Tensor,
+    input_ids: Tensor,
+    target_tokens: Tensor,
+    num_drafts: Tensor,
 ) -> None:
     batch, width = input_ids.shape
     kernel[(batch,)](input_ids, target_tokens, correct_len, bonus, width, BLOCK=_power_of_two(max(width - 1, 1)))
+    row = torch.arange(width, device=input_ids.device)
+    accept_index.copy_(torch.where(row <= correct_len[:, None], row, -1))
 
 
 @binding(

@@ -132,7 +132,7 @@ def launch_integers() -> None:
     for rows, width in ((1, 1), (3, 5)):
         matrix, vector = values(torch.int64, rows, width), values(torch.int64, rows)
         triton_decisions.assign_slots(matrix, matrix, matrix, vector, vector, vector, 4, 64)
-        triton_decisions.greedy_accept(vector, vector, matrix, matrix, vector)
+        triton_decisions.greedy_accept(vector, vector, matrix, matrix, matrix, vector)
         for dtype in (torch.int64, torch.float32, torch.bfloat16):
             triton_decisions.greedy_choice(vector, values(dtype, rows, width * 20000))
         triton_trees.accept_tree(vector, vector, matrix, matrix, matrix, matrix[:, 1:], vector)

@@ -228,28 +228,42 @@ def missing_page_is_slot_zero(positions, slots, table, rows, lengths, counts, pa
 
 
 @wrong("greedy_accept")
-def counts_matches_after_a_mismatch(correct_len, bonus, ids, choice, counts):
-    ops.greedy_accept(correct_len, bonus, ids, choice, counts)
+def counts_matches_after_a_mismatch(correct_len, bonus, index, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, index, ids, choice, counts)
     agree = (ids[:, 1:] == choice[:, :-1]) & (torch.arange(ids.shape[1] - 1) < counts[:, None])
     correct_len.copy_(torch.where(counts < 0, -1, agree.sum(1)))
 
 
 @wrong("greedy_accept")
-def accepts_surplus(correct_len, bonus, ids, choice, counts):
-    ops.greedy_accept(correct_len, bonus, ids, choice, torch.where(counts < 0, counts, ids.shape[1]))
+def accepts_surplus(correct_len, bonus, index, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, index, ids, choice, torch.where(counts < 0, counts, ids.shape[1]))
 
 
 @wrong("greedy_accept")
-def bonus_one_early(correct_len, bonus, ids, choice, counts):
-    ops.greedy_accept(correct_len, bonus, ids, choice, counts)
+def bonus_one_early(correct_len, bonus, index, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, index, ids, choice, counts)
     before = choice.gather(1, (correct_len - 1).clamp(min=0)[:, None])[:, 0]
     bonus.copy_(torch.where(counts < 0, 0, before))
 
 
 @wrong("greedy_accept")
-def padding_accepts_nothing(correct_len, bonus, ids, choice, counts):
-    ops.greedy_accept(correct_len, bonus, ids, choice, counts)
+def padding_accepts_nothing(correct_len, bonus, index, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, index, ids, choice, counts)
     correct_len.clamp_(min=0)
+
+
+@wrong("greedy_accept")
+def all_rows_are_listed(correct_len, bonus, index, ids, choice, counts):
+    ops.greedy_accept(correct_len, bonus, index, ids, choice, counts)
+    index.copy_(torch.arange(ids.shape[1]).expand_as(index))
+
+
+@wrong("greedy_accept")
+def flat_rows_are_listed(correct_len, bonus, index, ids, choice, counts):
+    """Rows are counted through the batch, as in accept_index of SGLang."""
+    ops.greedy_accept(correct_len, bonus, index, ids, choice, counts)
+    flat = index + torch.arange(len(index))[:, None] * index.shape[1]
+    index.copy_(torch.where(index < 0, index, flat))
 
 
 @wrong("greedy_choice")

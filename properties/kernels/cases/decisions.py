@@ -43,6 +43,7 @@ def greedy_accept(draw: Draw) -> Arguments:
     return {
         "correct_len": bf.unwritten(draw, (rows,), torch.int64),
         "bonus": bf.unwritten(draw, (rows,), torch.int64),
+        "accept_index": bf.unwritten(draw, (rows, width), torch.int64),
         "input_ids": bf.index(draw, ids),
         "target_tokens": bf.index(draw, choice),
         "num_drafts": bf.index(draw, [draw(integers(-1, width)) for _ in range(rows)]),

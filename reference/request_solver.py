@@ -36,10 +36,20 @@ class RequestSolver:
         self._truth = Greedy(target, request.prompt)
         self._misled: dict[tuple[int, int], int] = {}
         self._followed: TokenIds = ()
-        stop = {*request.stops, *((self._truth.token(request.stop_at),) if request.stop_at >= 0 else ())}
+        stop = set(request.stops)
+        if request.stop_at >= 0 and request.sampling is None:
+            stop.add(self._truth.token(request.stop_at))
         self._limits = RequestLimits.of(request, scenario.memory.max_len, tuple(sorted(stop)))
 
     def solve(self, first: FirstDrafts) -> RequestScript:
+        solved = self._solve(first)
+        if self._request.sampling is None or not 0 <= self._request.stop_at < len(solved.tokens):
+            return solved
+        stop = {*self._limits.stop, solved.tokens[self._request.stop_at]}
+        self._limits = self._limits._replace(stop=tuple(sorted(stop)))
+        return self._solve(first)
+
+    def _solve(self, first: FirstDrafts) -> RequestScript:
         emitted: tuple[int, ...] = (self._first_token(),)
         rounds: list[RoundScript] = []
         while not self._limits.ended(emitted):
@@ -72,7 +82,12 @@ class RequestSolver:
         return forces == {True, False} or (True in forces and isinstance(self._scenario.model, Checkpoint))
 
     def chained(self, rounds: tuple[RoundScript, ...]) -> RequestScript:
-        """With the chain of `steps` drafts for every number of emitted tokens and every plan."""
+        """With the chain of `steps` drafts for every number of emitted tokens and every plan; of a sampled request
+        there is none, and its text is not known (S-SAMPLE-8)."""
+        if self._request.sampling is not None:
+            return RequestScript(
+                tokens=(self._first_token(),), stop=self._limits.stop, rounds=rounds, chains=((None,),)
+            )
         emitted: tuple[int, ...] = (self._truth.token(0),)
         while not self._limits.ended(emitted):
             emitted += (self._truth.token(len(emitted)),)
@@ -94,6 +109,7 @@ class RequestSolver:
         chosen: Mapping[int, int],
     ) -> RequestScript:
         """The same with its rounds: `drafts`, what was `verified`, and numbers of drafts that were `chosen`."""
+        self._limits = self._limits._replace(stop=solved.stop)
         self._followed = self._request.prompt + solved.followed
         first = self._first(verified.get(0, ()))
         emitted, rounds = first.emitted if first else (solved.followed or solved.tokens)[:1], list[RoundScript]()
@@ -175,7 +191,7 @@ class RequestSolver:
     def _kinds(self, kind: Wrong, true: int) -> int:
         vocab = self._scenario.model.vocab
         after = (true + 1) % vocab
-        lowest = min(self._limits.stop, default=after)
+        lowest = min(self._limits.stop if self._request.sampling is None else self._request.stops, default=after)
         kinds = {"next": after, "zero": 0, "last": vocab - 1, "stop": lowest, "far": (true + vocab // 2) % vocab}
         return kinds[kind] if kinds[kind] != true else after
 

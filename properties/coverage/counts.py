@@ -179,6 +179,12 @@ _ROUNDS: Table[RoundSample] = {
     "sampled_accepted": lambda round_: round_.is_sampled * round_.correct_len,
     "sampled_residuals": lambda round_: round_.is_sampled and round_.correct_len < round_.drafts,
     "sampled_after_all": lambda round_: round_.is_sampled and round_.accept == "all",
+    "sampled_dynamic_rounds": lambda round_: (
+        round_.is_sampled and round_.drafts > 0 and round_.request.run.control != "fixed"
+    ),
+    "sampled_stops": lambda round_: (
+        round_.is_sampled and round_.stage in ("only", "last") and round_.request.stopped_by is not None
+    ),
     "greedy_beside_sampled": lambda round_: not round_.is_sampled and round_.request.run.is_sampled,
     "rounds_with_drafts": lambda round_: round_.drafts > 0,
     "rounds_without_drafts": _is_one(accept="no drafts"),
@@ -250,6 +256,7 @@ TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES})
 """Counts of rounds whose drafts are trees."""
 SAMPLED = frozenset(
     {"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled", *SAMPLED_TREES}
+    | {"sampled_dynamic_rounds", "sampled_stops"}
 )
 """Counts of requests that draw their tokens."""
 HYBRID = frozenset(

@@ -52,7 +52,12 @@ _OF_BATCHES = {"batch_shrinks", "mixed_draft_counts", "no_drafts_among_drafts", 
 _OF_BATCHES |= {"slot_reuses", "slot_reuses_by_shorter", "state_slot_reuses", "unfound_beside_found"}
 _OF_CONTROLLERS = {"adaptive_scenarios", "by_batch_scenarios", "step_switches_up", "step_switches_down"}
 _OF_CONTROLLERS |= {"batches_without_steps", "steps_after_none", "batches_without_drafts", "narrow_replays"}
-_OF_CONTROLLERS |= {"batches_too_large_for_drafts", "drafts_after_batch_without", "unfound_beside_found"}
+_OF_CONTROLLERS |= {
+    "sampled_dynamic_rounds",
+    "batches_too_large_for_drafts",
+    "drafts_after_batch_without",
+    "unfound_beside_found",
+}
 _OF_SEVERAL_DRAFTS = {*OF_TWO, "second_draft_steps", "matches_after_partial", "matches_of_fewer"}
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.some_requests import with_some
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import Scenario
+from draftproof.properties.values.scenario import Request, Scenario
 
 # The best token has a weight of a third to nearly all; beyond that few drafts are accepted.
 _TEMPERATURES = (2.0, 4.0, 1.0, 3.0, 0.5, 8.0)
@@ -17,8 +17,17 @@ _WORDS = 5
 
 
 def with_sampling(draw: st.DrawFn, scenario: Scenario) -> Scenario:
-    """Draw which requests are sampled, and how; the first is."""
+    """Draw which requests are sampled, and how; the first is, and in a dynamic scenario the last alone."""
+    if scenario.dynamic:
+        *others, last = scenario.requests
+        return replace(scenario, requests=(*others, replace(unplanned(last), sampling=_sampling(draw))))
     return with_some(draw, scenario, lambda request: replace(request, sampling=_sampling(draw)))
+
+
+def unplanned(request: Request) -> Request:
+    """Return the request with rounds in which nothing is forced, and that does not end at a token of its text."""
+    rounds = tuple(replace(plan, num_correct=-1, shape=None) for plan in request.rounds)
+    return replace(request, rounds=rounds, stop_at=-1)
 
 
 def greedy(scenario: Scenario) -> Scenario:

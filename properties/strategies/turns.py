@@ -37,7 +37,7 @@ BY_BATCH = (True, False, True)
 SERVICES = (1, 2)
 """Once or twice: of small scenarios, as the second service takes time and shows nothing that depends on sizes."""
 SAMPLED = (True, False)
-"""Whether requests draw their tokens, where the rounds do not hang on the schedule."""
+"""Whether requests draw their tokens; one of them where the rounds hang on the schedule."""
 PENALIZED = (True, False, False, True, False)
 """Whether requests have penalties, greedy ones and sampled ones, where the rounds do not hang on the schedule."""
 PENALIZED_TREES = (True, False)
@@ -86,7 +86,9 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             form=seed + number,
             number=number,
             services=dealer.deal("services", SERVICES, player),
-            is_sampled=not (profile.adaptive or profile.draft_batch) and dealer.deal("sampled", SAMPLED, player),
+            is_sampled=dealer.deal("sampled dynamic", SAMPLED, player)
+            if profile.adaptive or profile.draft_batch
+            else dealer.deal("sampled", SAMPLED, player),
             is_penalized=not (profile.adaptive or profile.draft_batch) and dealer.deal("penalized", PENALIZED, player),
         )
         can_be_tree = BY_NAME[turn.draft].trees and turn.size.name != WIDE.name

@@ -156,6 +156,11 @@ def _request(scenario: Scenario, index: int) -> None:
     beyond = max(request.stops, default=0)
     _require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
     _sampling(scenario, f"{at}.sampling", request.sampling)
+    if request.sampling and scenario.dynamic:
+        free = "-1, as its rounds depend on the schedule and it is sampled"
+        _require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)
+        right = max(plan.num_correct for plan in request.rounds)
+        _require(right < 0, f"{at}.rounds num_correct", right, free)
     _penalties(scenario, f"{at}.penalties", request.penalties)
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
@@ -204,7 +209,6 @@ def _sampling(scenario: Scenario, at: str, sampling: Sampling | None) -> None:
     if sampling is None:
         return
     _require(isinstance(scenario.model, ProbeModel), at, "of a checkpoint", "none: only probes draw their tokens")
-    _require(not scenario.dynamic, at, "of a dynamic scenario", "none with adaptive steps or schedule.draft_batch")
     for name, value, unit in (
         ("temperature", sampling.temperature, TEMPERATURE_UNIT),
         ("top_p", sampling.top_p, SHARE_UNIT),

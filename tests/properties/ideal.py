@@ -166,12 +166,18 @@ class _Play:
         adaptive = self.scenario.adaptive
         return self.controls[slot_of(adaptive, rows)].steps if adaptive else self.scenario.steps
 
+    def text(self, request: int) -> tuple[int, ...]:
+        """What a request emits; of a sampled one whose rounds the schedule decides, as far as these are known."""
+        if not self.scenario.dynamic or self.scenario.requests[request].sampling is None:
+            return self.script.requests[request].tokens
+        return resolve(self.scenario, self.script, self.drafts, self.memo).requests[request].tokens
+
     def found(self, live: _Live, count: int) -> int:
         """How many tokens there are to propose, for who looks for them and is not told."""
         draft, script = self.scenario.draft, self.script.requests[live.request]
         if not isinstance(draft, Ngram) or forced(script, live.rounds + 1, live.emitted, count) is not None:
             return count
-        tokens = self.scenario.requests[live.request].prompt + script.tokens[: live.emitted]
+        tokens = self.scenario.requests[live.request].prompt + self.text(live.request)[: live.emitted]
         match = ReferenceNgram(draft).match(tokens)
         return len(tokens) - match.place if match.length else 0
 
@@ -267,7 +273,7 @@ class _Play:
             live.prefilled, live.chunks, live.context = end, live.chunks + 1, end
             if end == len(prompt):
                 live.emitted = 1
-                if len(self.script.requests[live.request].tokens) == 1:
+                if len(self.text(live.request)) == 1:
                     ended.append(live)
         self.launch(LaunchKind.PREFILL, len(batch), {(0, slot) for slot in kv} | (states if self.hybrid else set()))
         self.finish(ended)
@@ -315,7 +321,7 @@ class _Play:
             kept |= {(3, live.state)} | self.checkpoint(live, n, n + committed)
             live.context, live.emitted = n + len(round_.emitted), live.emitted + len(round_.emitted)
             pairs.append((count, round_.correct_len))
-            if live.emitted == len(self.script.requests[live.request].tokens):
+            if live.emitted == len(self.text(live.request)):
                 ended.append(live)
             else:
                 entries.append(len(round_.emitted) + len(self.window(n, len(self.layers) - 1)))

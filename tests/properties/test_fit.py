@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
 from draftproof.properties.strategies.penalties import without_penalties
+from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.drafts import ALGORITHMS, algorithm
 from draftproof.properties.values.limits import NO_LIMITS, Limits
@@ -79,7 +80,7 @@ def test_steering_of_counts_keeps_the_counts() -> None:
 
 def test_a_dtype_is_exchanged() -> None:
     real = replace(
-        without_penalties(without_tree(DRAWN[0])), model=Checkpoint(path="m", vocab=64), draft=next(_ngram())
+        greedy(without_penalties(without_tree(DRAWN[0]))), model=Checkpoint(path="m", vocab=64), draft=next(_ngram())
     )
     made = fit(real, Limits(dtypes=("float64",)))
     assert made.model.dtype == "float64"  # type: ignore[union-attr]

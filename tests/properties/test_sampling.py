@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from draftproof.fuzz.shrinking.of_requests import plainer_sampling
 from draftproof.fuzz.shrinking.size import size
 from draftproof.properties.fit import fit
-from draftproof.properties.strategies.sampling import greedy
+from draftproof.properties.strategies.sampling import greedy, unplanned
 from draftproof.properties.strategies.scenarios import generate
 from draftproof.properties.values.drafts import Ngram
 from draftproof.properties.values.limits import Limits
 from draftproof.properties.values.sampling import Sampling
-from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.scenario import Checkpoint, RoundPlan, Scenario
 from draftproof.properties.values.validate import InvalidScenarioError, validate
 
 SCENARIO = next(one for one in generate(seed_=4, count=20) if one.is_sampled)
@@ -61,9 +61,19 @@ def test_a_value_that_is_not_exact_is_named(fields, message):
         validate(sampling(**fields))
 
 
-def test_dynamic_scenarios_and_checkpoints_have_greedy_requests():
-    with pytest.raises(InvalidScenarioError, match=r"requests\[0\].sampling of a dynamic scenario: expected none"):
-        validate(replace(SCENARIO, schedule=replace(SCENARIO.schedule, draft_batch=1)))
+def test_a_sampled_request_of_a_dynamic_scenario_plans_nothing():
+    dynamic = replace(SCENARIO, schedule=replace(SCENARIO.schedule, draft_batch=1))
+    first = replace(dynamic.requests[0], rounds=(RoundPlan(num_drafts=2, num_correct=1),), stop_at=-1)
+    for changed, message in (
+        (first, r"requests\[0\].rounds num_correct 1: expected -1, as its rounds depend on the schedule"),
+        (replace(unplanned(first), stop_at=3), r"requests\[0\].stop_at 3: expected -1"),
+    ):
+        with pytest.raises(InvalidScenarioError, match=message):
+            validate(replace(dynamic, requests=(changed, *map(unplanned, dynamic.requests[1:]))))
+    validate(replace(dynamic, requests=tuple(map(unplanned, dynamic.requests))))
+
+
+def test_checkpoints_have_greedy_requests():
     drawn = replace(SCENARIO, model=Checkpoint(path="none", vocab=SCENARIO.model.vocab), draft=Ngram(max_n=2))
     with pytest.raises(
         InvalidScenarioError, match=r"requests\[0\].sampling of a checkpoint: expected none: only probes"
@@ -95,5 +105,5 @@ def test_a_sampled_request_is_shrunk_to_a_greedy_one_or_a_plainer_one():
 def test_some_scenarios_draw_and_some_requests_in_them_do_not():
     drawn = generate(seed_=4, count=20)
     assert any(one.is_sampled for one in drawn)
-    assert all(not one.dynamic for one in drawn if one.is_sampled)
+    assert any(one.dynamic for one in generate(seed_=4, count=60) if one.is_sampled)
     assert any(not request.sampling for one in drawn if one.is_sampled for request in one.requests)

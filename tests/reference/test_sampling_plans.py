@@ -7,6 +7,7 @@ from collections import Counter
 from typing import get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import RoundPlan, Scenario, Wrong
@@ -76,3 +77,34 @@ def test_a_plan_forces_what_the_coins_accept_and_in_one_place_what_they_reject()
         assert text == one.prompt + script.tokens
     assert len(seen) == 10
     assert min(seen.values()) >= 5, seen
+
+
+def test_a_request_stops_at_the_token_that_it_draws_as_the_number_asked_for():
+    """S-PLAN-6: not at what greedy decoding emits there."""
+    stopped, others = 0, 0
+    for seed in range(60):
+        case = sampled_scenario(seed)
+        (one,) = case.requests
+        free = solve(replace(case, requests=(replace(one, stops=()),))).requests[0].tokens
+        for number in (0, 2, 5):
+            asked = replace(one, stops=(), stop_at=number)
+            (script,) = solve(replace(case, requests=(asked,))).requests
+            if number >= len(free):
+                assert (script.tokens, script.stop) == (free, ())
+                continue
+            assert script.stop == (free[number],)
+            assert script.tokens == free[: free.index(free[number]) + 1]
+            (plain,) = solve(replace(case, requests=(replace(asked, sampling=None),))).requests
+            stopped, others = stopped + 1, others + (plain.stop != script.stop)
+    assert stopped > 100
+    assert others > 40
+
+
+def test_what_is_forced_as_a_stop_token_does_not_hang_on_where_the_text_stops():
+    case = sampled_scenario(3)
+    (one,) = case.requests
+    plans = (RoundPlan(num_drafts=3, num_correct=1, wrong="stop"),)
+    one = replace(one, rounds=plans, stops=(2,), budget=14)
+    (free,), (script,) = (solve(replace(case, requests=(replace(one, stop_at=number),))).requests for number in (-1, 4))
+    assert script.tokens == free.tokens[: len(script.tokens)]
+    assert [one.forced for one in script.rounds] == [one.forced for one in free.rounds[: len(script.rounds)]]

@@ -16,7 +16,8 @@ class EngineConfig:
 
     `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
-    graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). `commit` is how rounds commit
+    graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are
+    taken on demand (scheduler.py). `commit` is how rounds commit
     recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
     request is greedy, and launches have nothing else in them; so without `penalized`. With a `tree` drafts are one, of
     `steps` levels.
@@ -36,6 +37,7 @@ class EngineConfig:
     state_order: tuple[int, ...] = ()
     adaptive: AdaptiveConfig | BatchAdaptiveConfig | None = None
     draft_batch: int = 0
+    preemption: bool = False
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False

@@ -31,7 +31,16 @@ from draftproof.engine.probes import Probes
 from draftproof.engine.runtime import Runtime
 from draftproof.engine.sampling import sampling_inputs
 from draftproof.engine.scheduler import Scheduler
-from draftproof.engine.stages import Acceptance, Commit, DecodeRow, GenerationRequest, Launch, PrefillRow, Proposal
+from draftproof.engine.stages import (
+    Acceptance,
+    Commit,
+    DecodeRow,
+    GenerationRequest,
+    Launch,
+    PrefillRow,
+    Proposal,
+    Released,
+)
 from draftproof.engine.states.base import StateCache
 from draftproof.engine.states.replay import Replay
 from draftproof.engine.states.slots import StateSlots
@@ -133,19 +142,22 @@ class Engine:
         """Run one step; return what each request gained in it."""
         plan = self.scheduler.plan(self._step, self._steps)
         self._step += 1
+        for released in plan.preempted:
+            self._release(released)
         self.probes.on_plan(plan)
         commits: tuple[Commit, ...] = ()
         if plan.prefill:
             commits += self._prefill(plan.prefill)
         if plan.decode:
             commits += self._decode(plan.decode, plan.steps)
-        for commit in commits:
-            if commit.finished:
-                self.draft.release(commit.request)
-        for req_row, pages, state_slot in self.scheduler.retire(commits):
-            self.probes.on_release(req_row, pages, state_slot)
+        for released in self.scheduler.retire(commits):
+            self._release(released)
         self.probes.on_step(plan)
         return commits
+
+    def _release(self, released: Released) -> None:
+        self.draft.release(released.request)
+        self.probes.on_release(released.req_row, released.pages, released.state_slot)
 
     def _steps(self, num_rows: int) -> int:
         """Return the most drafts of a row in a decode batch of so many rows."""

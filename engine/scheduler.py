@@ -1,35 +1,58 @@
-"""Continuous batching: who is admitted, prefilled in chunks, decoded, and how many drafts each row gets."""
+"""Continuous batching: who is admitted, prefilled in chunks, decoded, preempted, and how many drafts each row gets.
+
+With preemption pages are taken on demand (docs/semantics.md, S-SCHED-8): the rule of vLLM's scheduler for who gives
+way, and of SGLang's `retract_decode` for what can be taken back: a request that decodes, and none in its prefill.
+"""
 
 from __future__ import annotations
 
+import bisect
 import random
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.pages import PagePool, PageTable
-from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, StepPlan
+from draftproof.engine.stages import Commit, DecodeRow, GenerationRequest, PrefillRow, Released, StepPlan
 from draftproof.engine.states.slots import StateSlots
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A request that has no memory; one that was preempted has `emitted` tokens in so many `rounds`."""
+
+    request: GenerationRequest
+    order: int
+    emitted: tuple[int, ...] = ()
+    rounds: int = 0
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """Return what its prefill runs."""
+        return self.request.prompt + self.emitted
 
 
 @dataclass
 class Sequence:
     """A live request; owned by the scheduler, changed only by `commit` and by its own prefill."""
 
-    request: GenerationRequest
+    waited: Waiting
     req_row: int
     state_slot: int
     reserved: int
+    rounds: int
+    emitted: list[int]
     prefilled: int = 0
     chunks: int = 0
-    rounds: int = 0
     seq_len: int = 0
-    emitted: list[int] = field(default_factory=list)
+
+    @property
+    def request(self) -> GenerationRequest:
+        return self.waited.request
 
     @property
     def in_prefill(self) -> bool:
-        return not self.emitted
+        return self.prefilled < len(self.waited.text)
 
     def num_drafts(self, config: EngineConfig, steps: int) -> int:
         """Return K of the next round: as wanted, within the steps in force and what positions and tokens are left."""
@@ -57,36 +80,34 @@ class Scheduler:
 
     def __init__(self, config: EngineConfig, pool: PagePool, page_table: PageTable, states: StateSlots | None) -> None:
         self._config, self.pool, self.page_table, self.states = config, pool, page_table, states
-        self._waiting: deque[GenerationRequest] = deque()
+        self._waiting: list[Waiting] = []
+        self._added = 0
         self.live: list[Sequence] = []
 
     def add(self, request: GenerationRequest) -> None:
-        self._waiting.append(request)
+        self._waiting.append(Waiting(request, self._added))
+        self._added += 1
 
     @property
     def idle(self) -> bool:
         return not self._waiting and not self.live
 
     def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
-        """Admit, then one chunk for every sequence in prefill and one round for those past it; allocate their pages.
+        """Preempt, admit, then one chunk for each sequence in prefill and one round for those past it, with their pages.
 
         `steps_of` gives the most drafts that a row may have in a decode batch of so many rows.
         """
-        self._admit(step)
+        preempted = self._preempt(steps_of)
+        if not preempted:
+            self._admit(step, steps_of)
         prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
-        ready = [sequence for sequence in self.live if not sequence.in_prefill][: self._config.max_batch]
+        decode = list(self._decode(steps_of))
         if self._config.row_seed:
-            random.Random(self._config.row_seed * 1000003 + step).shuffle(ready)
-        limit = self._config.draft_batch
-        steps = steps_of(len(ready))
-        allowed = 0 if limit and len(ready) > limit else steps
-        decode = tuple(self._round(sequence, allowed) for sequence in ready)
-        page = self._config.page_size
-        ends = [(row.req_row, row.end) for row in prefill] + [
-            (row.req_row, row.seq_len + self._config.num_columns(row.num_drafts)) for row in decode
-        ]
-        self.page_table.grow([(row, -(-end // page)) for row, end in ends], self.pool)
-        return StepPlan(step, steps, prefill, decode)
+            random.Random(self._config.row_seed * 1000003 + step).shuffle(decode)
+        wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
+        wanted += [(row.req_row, self._pages_of(row)) for row in decode]
+        self.page_table.grow(wanted, self.pool)
+        return StepPlan(step, steps_of(len(decode)), prefill, tuple(decode), preempted)
 
     def find(self, request: int) -> Sequence:
         return next(sequence for sequence in self.live if sequence.request.id == request)
@@ -100,7 +121,8 @@ class Scheduler:
             return None
         emitted, finished = sequence.cut((first,), self._config.max_len)
         sequence.emitted.extend(emitted)
-        return Commit(row.request, row.req_row, row.state_slot, 0, 0, emitted, sequence.seq_len, finished)
+        sequence.rounds = row.round
+        return Commit(row.request, row.req_row, row.state_slot, row.round, 0, emitted, sequence.seq_len, finished)
 
     def commit(self, row: DecodeRow, tokens: tuple[int, ...]) -> Commit:
         """Append accepted drafts and bonus to the request."""
@@ -113,18 +135,9 @@ class Scheduler:
             row.request, row.req_row, row.state_slot, row.round, row.seq_len, emitted, sequence.seq_len, finished
         )
 
-    def retire(self, commits: tuple[Commit, ...]) -> list[tuple[int, tuple[int, ...], int]]:
-        """Free what finished requests own; return (row, pages, state slot) of each."""
-        released = []
-        for commit in commits:
-            if commit.finished:
-                sequence = self.find(commit.request)
-                self.live.remove(sequence)
-                if self.states:
-                    self.states.give_back(sequence.state_slot)
-                released.append(
-                    (sequence.req_row, self.page_table.release(sequence.req_row, self.pool), sequence.state_slot)
-                )
+    def retire(self, commits: tuple[Commit, ...]) -> list[Released]:
+        """Free what finished requests own."""
+        released = [self._release(self.find(commit.request)) for commit in commits if commit.finished]
         self.check()
         return released
 
@@ -132,38 +145,87 @@ class Scheduler:
         """Raise RuntimeError if pages are lost or owned twice."""
         self.pool.check([page for pages in self.page_table.pages for page in pages])
 
-    def _admit(self, step: int) -> None:
-        """First come, first served; a request waits until a row and its worst case of pages are there."""
-        while self._waiting and self._waiting[0].arrival <= step and self.page_table.free:
-            request = self._waiting[0]
-            need = self._pages(request)
-            if need > self._config.pages - sum(sequence.reserved for sequence in self.live):
+    def _release(self, sequence: Sequence) -> Released:
+        self.live.remove(sequence)
+        if self.states:
+            self.states.give_back(sequence.state_slot)
+        pages = self.page_table.release(sequence.req_row, self.pool)
+        return Released(sequence.request.id, sequence.req_row, pages, sequence.state_slot)
+
+    def _preempt(self, steps_of: Callable[[int], int]) -> tuple[Released, ...]:
+        """Take back what those own that were admitted last, until pages suffice for the round of all others."""
+        preempted = []
+        while self._config.preemption and self._spare(steps_of) < 0:
+            last = [sequence for sequence in self.live if not sequence.in_prefill][-1]
+            preempted.append(self._release(last))
+            waiting = Waiting(last.request, last.waited.order, tuple(last.emitted), last.rounds)
+            bisect.insort(self._waiting, waiting, key=lambda one: one.order)
+        return tuple(preempted)
+
+    def _spare(self, steps_of: Callable[[int], int]) -> int:
+        """Return how many pages are left when all rounds of this step, and all prefills to their ends, have theirs."""
+        wanted = {row.req_row: self._pages_of(row) for row in self._decode(steps_of)}
+        texts = (sequence for sequence in self.live if sequence.in_prefill)
+        wanted |= {sequence.req_row: self._pages_to(len(sequence.waited.text)) for sequence in texts}
+        owned = {row: len(self.page_table.pages[row]) for row in wanted}
+        return self.pool.free - sum(max(0, count - owned[row]) for row, count in wanted.items())
+
+    def _admit(self, step: int, steps_of: Callable[[int], int]) -> None:
+        """First come, first served; a request waits until a row and its pages are there.
+
+        These are the pages of its worst case, or with preemption those of its prefill.
+        """
+        while self._waiting and self._waiting[0].request.arrival <= step and self.page_table.free:
+            waited = self._waiting[0]
+            if self._config.preemption:
+                need, spare = self._pages_to(len(waited.text)), self._spare(steps_of)
+            else:
+                need = self._pages(waited.request)
+                spare = self._config.pages - sum(sequence.reserved for sequence in self.live)
+            if need > spare:
                 return
-            self._waiting.popleft()
-            state_slot = self.states.take() if self.states else 0
-            self.live.append(Sequence(request, self.page_table.take_row(), state_slot, need))
+            del self._waiting[0]
+            state_slot, req_row = self.states.take() if self.states else 0, self.page_table.take_row()
+            self.live.append(Sequence(waited, req_row, state_slot, need, waited.rounds, list(waited.emitted)))
+
+    def _pages_to(self, end: int) -> int:
+        """Return how many pages hold positions 0 .. end - 1."""
+        return -(-end // self._config.page_size)
+
+    def _pages_of(self, row: DecodeRow) -> int:
+        """Return how many pages hold a request with its round."""
+        return self._pages_to(row.seq_len + self._config.num_columns(row.num_drafts))
 
     def _pages(self, request: GenerationRequest) -> int:
         longest = min(self._config.max_len, len(request.prompt) + request.budget + self._config.most_width - 1)
         if self._config.tree:
             tokens = min(self._config.max_len, len(request.prompt) + request.budget)
             longest = tokens + self._config.num_columns(self._config.steps)
-        return -(-longest // self._config.page_size)
+        return self._pages_to(longest)
 
     def _chunk(self, sequence: Sequence) -> PrefillRow:
-        prompt, start = sequence.request.prompt, sequence.prefilled
-        end = min(len(prompt), start + self._config.chunk)
+        waited, start = sequence.waited, sequence.prefilled
+        end = min(len(waited.text), start + self._config.chunk)
         return PrefillRow(
             sequence.request.id,
             sequence.req_row,
             sequence.chunks,
             start,
             end,
-            prompt,
+            waited.request.prompt,
             sequence.state_slot,
-            sequence.request.sampling,
-            sequence.request.penalties,
+            waited.request.sampling,
+            waited.request.penalties,
+            round=waited.rounds + 1 if waited.emitted else 0,
+            emitted=waited.emitted,
         )
+
+    def _decode(self, steps_of: Callable[[int], int]) -> Iterator[DecodeRow]:
+        """Yield a round of each sequence past its prefill, as many as a batch may have, in the order of admission."""
+        ready = [sequence for sequence in self.live if not sequence.in_prefill][: self._config.max_batch]
+        limit = self._config.draft_batch
+        allowed = 0 if limit and len(ready) > limit else steps_of(len(ready))
+        return (self._round(sequence, allowed) for sequence in ready)
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         return DecodeRow(

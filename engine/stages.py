@@ -32,7 +32,10 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class PrefillRow:
-    """Tokens start .. end-1 of a prompt, run as one chunk; `state_slot` is the request's state slot."""
+    """Tokens start .. end-1 of a text, run as one chunk; `state_slot` is the request's state slot.
+
+    The text is the prompt, and of a request that is resumed in its round `round` what it has `emitted`.
+    """
 
     request: int
     req_row: int
@@ -43,16 +46,23 @@ class PrefillRow:
     state_slot: int = 0
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
+    round: int = 0
+    emitted: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """Return the tokens that all chunks run."""
+        return self.prompt + self.emitted
 
     @property
     def ids(self) -> tuple[int, ...]:
         """Return the tokens of the chunk."""
-        return self.prompt[self.start : self.end]
+        return self.text[self.start : self.end]
 
     @property
     def tail(self) -> int:
-        """Return the prompt token after them, -1 if the target is to choose it."""
-        return self.prompt[self.end] if self.end < len(self.prompt) else -1
+        """Return the token of the text after them, -1 if the target is to choose it."""
+        return self.text[self.end] if self.end < len(self.text) else -1
 
 
 @dataclass(frozen=True)
@@ -71,13 +81,24 @@ class DecodeRow:
 
 
 @dataclass(frozen=True)
+class Released:
+    """What a request gave back: its row, its pages and its state slot (0: none)."""
+
+    request: int
+    req_row: int
+    pages: tuple[int, ...]
+    state_slot: int
+
+
+@dataclass(frozen=True)
 class StepPlan:
-    """What one engine step runs; `steps` are the most drafts that a row may have in it."""
+    """What one engine step runs; `steps` are the most drafts that a row may have in it, `preempted` gave way to it."""
 
     step: int
     steps: int
     prefill: tuple[PrefillRow, ...]
     decode: tuple[DecodeRow, ...]
+    preempted: tuple[Released, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,16 @@ def _draft(scenario: Scenario, limits: Limits) -> Scenario:
 
 
 def _controller(scenario: Scenario, limits: Limits) -> Scenario:
-    if limits.controllers or not scenario.dynamic:
+    if limits.controllers or not (scenario.adaptive or scenario.schedule.draft_batch):
         return scenario
     return replace(scenario, adaptive=None, schedule=replace(scenario.schedule, draft_batch=0))
+
+
+def _preemption(scenario: Scenario, limits: Limits) -> Scenario:
+    """Pages that are taken when a request is admitted, where they cannot be taken on demand as a scenario asks."""
+    if limits.preemption or not scenario.schedule.preemption:
+        return scenario
+    return replace(scenario, schedule=replace(scenario.schedule, preemption=False))
 
 
 def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
@@ -224,6 +231,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _draft,
     _steps,
     _controller,
+    _preemption,
     _sampling,
     _penalties,
     _tree,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import msgspec
@@ -107,8 +107,10 @@ class RequestSolver:
         drafts: Mapping[int, int],
         verified: Mapping[int, TokenIds],
         chosen: Mapping[int, int],
+        resumed: Collection[int] = (),
     ) -> RequestScript:
-        """The same with its rounds: `drafts`, what was `verified`, and numbers of drafts that were `chosen`."""
+        """The same with its rounds: `drafts`, what was `verified`, numbers of drafts that were `chosen`, and rounds
+        that were `resumed`."""
         self._limits = self._limits._replace(stop=solved.stop)
         self._followed = self._request.prompt + solved.followed
         first = self._first(verified.get(0, ()))
@@ -120,7 +122,8 @@ class RequestSolver:
             most = self._scenario.most_drafts(count)
             chain = forced(solved, number, len(emitted), most)
             chain = None if chain is None else chain[:most]
-            rounds.append(self._round(number, emitted, count, chain, verified.get(number)))
+            round_ = self._round(number, emitted, count, chain, verified.get(number))
+            rounds.append(msgspec.structs.replace(round_, resumed=number in resumed))
             emitted += rounds[-1].emitted
         return msgspec.structs.replace(solved, tokens=emitted, rounds=tuple(rounds), first=first)
 

@@ -162,7 +162,11 @@ class _RequestTrace:
             if self._limits.ended(emitted):
                 # In float32 another choice may have ended it earlier.
                 break
-            emitted += self._round(number, round_, emitted, len(self._request.prompt + emitted) - 1)
+            emitted += (
+                self._prefill(number, emitted)
+                if round_.resumed
+                else self._round(number, round_, emitted, len(self._request.prompt + emitted) - 1)
+            )
             self.gaps.append(self._memo.take_closest())
 
     def _say(self, channel: str, round_: int, value: Datum, step: int = -1, layer: int = -1, row: int = -1) -> None:
@@ -174,18 +178,29 @@ class _RequestTrace:
             if one.near:
                 self.near[one.channel, Key(self._index, round_, one.step, one.layer, one.row)] = one.near
 
-    def _prefill(self) -> tuple[int, ...]:
-        prompt = self._request.prompt
-        whole = self._target.forward(prompt)
-        (choice,) = choices_along(whole.logits[-1:], prompt, self._followed, self._request.sampling)
-        emitted = (choice.token,)
-        self._report(0, (said_choice("verify.choice", choice, row=0),))
-        self._say("accept.emitted", 0, emitted)
-        self._commit(0, whole, range(len(prompt)))
-        self._commit_states(0, whole, Span(0, len(prompt), 0), self._limits.ended(emitted))
-        if not self._limits.ended(emitted):
-            self._report(0, self._draft.extend(prompt + emitted, whole, first=0))
-        return emitted
+    def _prefill(self, number: int = 0, emitted: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """The prompt's round, or one in which the whole text is run again (S-SCHED-6)."""
+        tokens = self._request.prompt + emitted
+        whole = self._target.forward(tokens)
+        (choice,) = choices_along(whole.logits[-1:], tokens, self._followed, self._request.sampling)
+        new = (choice.token,)
+        ended = self._limits.ended(emitted + new)
+        self._report(number, (said_choice("verify.choice", choice, row=0),))
+        self._say("accept.emitted", number, new)
+        if number:
+            self._without_drafts(number, choice.token)
+        self._commit(number, whole, range(len(tokens)))
+        self._commit_states(number, whole, Span(0, len(tokens), 0), ended)
+        if not ended:
+            self._report(number, self._draft.extend(tokens + new, whole, first=0))
+        return new
+
+    def _without_drafts(self, number: int, token: int) -> None:
+        for channel in ("propose.tokens", "round.drafts"):
+            self._say(channel, number, ())
+        self._say("accept.correct_len", number, 0)
+        self._say("accept.index", number, (0,))
+        self._say("accept.bonus", number, token)
 
     def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...], before: int) -> tuple[int, ...]:
         """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
@@ -263,11 +278,11 @@ class _RequestTrace:
             return
         last, replay = span.context + span.committed - 1, self._states.commit == "replay"
         said = {"commit.state": last} | ({"commit.final": last} if ended else {})
-        if number:
+        if span.rows:
             self._say("commit.step_index", number, span.committed - 1)
         if replay:
-            self._say("commit.pending", number, span.committed if number else 0)
-            said["commit.base"] = span.context - 1 if number else last
+            self._say("commit.pending", number, span.committed if span.rows else 0)
+            said["commit.base"] = span.context - 1 if span.rows else last
             if ended:
                 self._say("commit.unfolded", number, 0)
         if (completed := span.completed(self._states.checkpoint)) >= 0:

@@ -72,7 +72,8 @@ def resolve(
         chosen = {round_: count for (of, round_), count in own.items() if of == index}
         solved = msgspec.structs.replace(solved, followed=followed.get(index, ()))
         rows = {round_: of_round for (of, round_), of_round in parents.items() if of == index}
-        requests.append(_solver(scenario, request, target, draft, rows).resolve(solved, given, seen, chosen))
+        again = {round_ for of, round_ in resumed if of == index}
+        requests.append(_solver(scenario, request, target, draft, rows).resolve(solved, given, seen, chosen, again))
     return Script(requests=tuple(requests))
 
 

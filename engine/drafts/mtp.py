@@ -134,7 +134,7 @@ class MtpDraft(ModelDraft[Chain]):
         batch, next_tokens = chunks.rows, chunks.next_tokens
         starts = [max(0, row.start - self.lookback) for row in batch]
         known = [
-            row.prompt if row.tail >= 0 else (*row.prompt, token) for row, token in zip(batch, next_tokens, strict=True)
+            row.text if row.tail >= 0 else (*row.text, token) for row, token in zip(batch, next_tokens, strict=True)
         ]
         spans = [range(start, row.end) for start, row in zip(starts, batch, strict=True)]
         metadata, hidden_states = self._placed(batch, spans), self._behind(batch, spans, chunks.hidden_states)

@@ -92,7 +92,7 @@ class NgramDraft(Draft[NgramSettings]):
         """Add the prompt, once it is complete, and the token after it."""
         for row, token in zip(chunks.rows, chunks.next_tokens, strict=True):
             if row.tail < 0:
-                self._indices[row.request] = NgramIndex(self.model, (*row.prompt, token))
+                self._indices[row.request] = NgramIndex(self.model, (*row.text, token))
 
     def tracked_requests(self) -> tuple[int, ...]:
         """Return those with an index."""

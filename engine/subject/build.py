@@ -125,6 +125,7 @@ def config(scenario: Scenario) -> EngineConfig:
         state_order=tuple(states),
         adaptive=_adaptive(scenario.adaptive) if scenario.adaptive else None,
         draft_batch=schedule.draft_batch,
+        preemption=schedule.preemption,
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
         sampled=scenario.is_sampled,

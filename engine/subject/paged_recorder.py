@@ -25,9 +25,9 @@ class PagedRecorder:
         for chunk in plan.prefill:
             # An earlier chunk of the round reported the columns before its start.
             reported = -(-chunk.start // self._engine.config.page_size)
-            self._table(chunk.req_row, Key(chunk.request, 0), reported)
+            self._table(chunk.req_row, Key(chunk.request, chunk.round), reported)
             if not chunk.start:
-                self._state_slot(chunk.state_slot, Key(chunk.request, 0))
+                self._state_slot(chunk.state_slot, Key(chunk.request, chunk.round))
         for row in plan.decode:
             self._table(row.req_row, Key(row.request, row.round), 0)
             self._state_slot(row.state_slot, Key(row.request, row.round))

@@ -122,9 +122,9 @@ class TraceRecorder(Probes):
         for place, row in enumerate(batch):
             if not row.chunk:
                 self._attempts[row.request] += 1
-                self._log.add("round.cached", Key(row.request, 0), row.start)
+                self._log.add("round.cached", Key(row.request, row.round), row.start)
             chunk = BatchRow(place, row.end - row.start, 0, 0, self._plan.step)
-            self._log.add("round.rows", Key(row.request, 0, step=row.chunk), chunk)
+            self._log.add("round.rows", Key(row.request, row.round, step=row.chunk), chunk)
 
     def _decode_rows(self, batch: tuple[DecodeRow, ...], size: int) -> None:
         for place, row in enumerate(batch):
@@ -199,12 +199,23 @@ class TraceRecorder(Probes):
     def on_commit(self, commits: tuple[Commit, ...]) -> None:
         cache = self._engine.verifier.cache
         for commit in commits:
+            if commit.round and not commit.seq_len_before:
+                self._without_drafts(commit)
             self.paged.report_entries(
                 "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
             )
         if self._states and commits:
             with self._work.aside():
                 self._states.report_committed(commits)
+
+    def _without_drafts(self, commit: Commit) -> None:
+        """Report a round that ran the whole text again, and whose one token its last row chose (S-SCHED-6)."""
+        key = Key(commit.request, commit.round)
+        self._log.add("propose.tokens", key, ())
+        self._log.add("round.drafts", key, ())
+        self._log.add("accept.correct_len", key, 0)
+        self._log.add("accept.index", key, (0,))
+        self._log.add("accept.bonus", key, commit.emitted[-1])
 
     def report_returned(self, commits: tuple[Commit, ...]) -> None:
         """Report what a step returns: that, and not what a probe was told, is what a server passes on."""
@@ -241,7 +252,7 @@ class TraceRecorder(Probes):
                 first = max(0, commit.seq_len_before - draft.lookback)
                 layers = range(len(draft.cache.keys))
                 self.paged.report_entries("extend.kv", draft.cache, layers, commit, first, commit.seq_len)
-        if commits[0].round:
+        if commits[0].seq_len_before:
             self._tapped.report_extend(commits)
 
     def on_release(self, req_row: int, pages: tuple[int, ...], state_slot: int) -> None:

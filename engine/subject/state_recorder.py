@@ -22,7 +22,7 @@ class StateRecorder:
     def report_committed(self, commits: tuple[Commit, ...]) -> None:
         """Report the logical states after a round, what they are made of, and the checkpoints."""
         for commit in commits:
-            if commit.round:
+            if commit.seq_len_before:
                 self._log.add("commit.step_index", Key(commit.request, commit.round), commit.last_correct_step_index)
         self._log.add_states("commit.state", commits, self._layers, logical(self._states, commits))
         if isinstance(self._states, Replay):

@@ -38,7 +38,7 @@ class TapRecorder:
         if tapped:
             for row, choice in zip(batch, _choices("prefill", "choice", tapped), strict=True):
                 if row.tail < 0:
-                    self._log.add("verify.choice", Key(row.request, 0, row=0), choice)
+                    self._log.add("verify.choice", Key(row.request, row.round, row=0), choice)
 
     def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report the steps or the block of a proposal, and what of them is surplus or padding."""
@@ -130,12 +130,12 @@ class TapRecorder:
             proposals, at = columns.pop("proposal", None), 0
             for index, row in enumerate(batch):
                 for position in range(max(0, row.start - self._lookback), row.end):
-                    key = Key(row.request, 0, layer=layer, row=position)
+                    key = Key(row.request, row.round, layer=layer, row=position)
                     for channel, values in columns.items():
                         self._prompt_entries[f"extend.{channel}", key] = values[at]
                     at += 1
                 if proposals:
-                    self._prompt_entries["extend.proposal", Key(row.request, 0, layer=layer)] = proposals[index]
+                    self._prompt_entries["extend.proposal", Key(row.request, row.round, layer=layer)] = proposals[index]
         for row in batch:
             if row.tail < 0:
                 for place in [place for place in self._prompt_entries if place[1].request == row.request]:

@@ -90,6 +90,7 @@ def engine_parts(lone: int) -> tuple[Part, ...]:
         Part("checkpoints", "states are kept on the way", lambda scenario: put(scenario, "states.checkpoint", 0)),
         Part("linear layers", "a hybrid target", _dense),
         Part("adaptive", "the step count changes", lambda scenario: put(scenario, "adaptive", None)),
+        Part("preemption", "pages are taken on demand", lambda s: put(s, "schedule.preemption", False)),
         Part("draft batch", "large batches get no drafts", lambda s: put(s, "schedule.draft_batch", 0)),
         Part("drafts", "rounds have drafts", _without_drafts),
         Part("draft model", "the draft has layers and entries of its own", _without_model),

@@ -20,6 +20,7 @@ OFF: tuple[tuple[str, object], ...] = (
     ("adaptive", None),
     ("schedule.draft_batch", 0),
     ("schedule.services", 1),
+    ("schedule.preemption", False),
     ("taps", True),
     ("states", States()),
     ("states.commit", "snapshot"),

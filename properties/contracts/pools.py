@@ -28,7 +28,8 @@ from draftproof.properties.values.trace import Key
 def live_rows(evidence: Evidence, step: int) -> dict[int, Row]:
     """Return request -> its last row, of those that go on after an engine step."""
     live: dict[int, Row] = {}
-    paused = evidence.schedule.paused(step)
+    asked = evidence.scenario.schedule.preemption
+    paused = evidence.preempted(step) if asked else evidence.schedule.paused(step)
     for row in evidence.schedule.rows:
         first, last = evidence.schedule.spans[row.request]
         if row.step <= step and first <= step < last and row.request not in paused:
@@ -44,7 +45,8 @@ def live_tables(evidence: Evidence, step: int) -> dict[int, dict[int, int]]:
 def _ownership(evidence: Evidence) -> Differences:
     """Check that a page has one owner, by the tables of the requests that go on."""
     yield first_of("pool.ownership", _shared(evidence))
-    if evidence.limits.allocation == "ahead" or any(evidence.schedule.attempts.values()):
+    preempts = any(evidence.schedule.attempts.values()) and not evidence.scenario.schedule.preemption
+    if evidence.limits.allocation == "ahead" or preempts:
         yield first_of("pool.ownership", _within(evidence))
         return
     expected: dict[Key, Datum] = {}
@@ -188,12 +190,24 @@ def _guards(evidence: Evidence) -> Differences:
 def _kept(evidence: Evidence) -> Differences:
     """Check that a lookup keeps on the host tokens of live requests past their prompts, and other drafts nothing."""
     expected: dict[Key, Datum] = {}
-    last = {row.request: row.step for row in evidence.schedule.rows if not row.phase}
+    first: dict[int, int] = {}
+    for row in evidence.schedule.rows:
+        if not row.phase and not row.round:
+            first[row.request] = row.step
     for key in ends(evidence):
         step = key.round
-        live = (request for request in sorted(live_tables(evidence, step)) if last.get(request, step) <= step)
+        going_on = {one for one, (begin, end) in evidence.schedule.spans.items() if begin <= step < end}
+        going_on -= evidence.preempted(step) | _running_again(evidence, step)
+        live = (request for request in sorted(going_on) if first.get(request, step) <= step)
         expected[key] = tuple(live) if evidence.form.proposes == "lookup" else ()
     yield first_divergence("draft.kept", "pool.drafts", expected, evidence.subject.channel("pool.drafts"))
+
+
+def _running_again(evidence: Evidence, step: int) -> set[int]:
+    """Return the requests whose text is being run again after a preemption, and not to its end by this step."""
+    last = {(row.request, row.round): row.step for row in evidence.schedule.rows if not row.phase}
+    begun = {(row.request, row.round) for row in evidence.schedule.rows if not row.phase and row.step <= step}
+    return {place[0] for place in begun if last[place] > step}
 
 
 def _reachable(evidence: Evidence) -> Iterator[Mismatch]:

@@ -190,6 +190,7 @@ def _known_before(evidence: Evidence, request: int, round_: int) -> int:
 
 def _attempts(evidence: Evidence) -> Iterator[Mismatch]:
     """Check that only who may preempts, and that nobody is preempted less often than before."""
+    preempts = evidence.limits.preempts or evidence.scenario.schedule.preemption
     attempts = dict(evidence.schedule.attempts)
     for request, script in enumerate(evidence.script.requests):
         before = 0
@@ -197,8 +198,8 @@ def _attempts(evidence: Evidence) -> Iterator[Mismatch]:
             key, count = Key(request, number), attempts.pop((request, number), None)
             if count is None and request not in evidence.ties:
                 yield Mismatch("round.attempt", key, f"attempt {before}", None, Missing())
-            elif count is not None and (count < before or (count and not evidence.limits.preempts)):
-                expected = f"attempt {before}" + (" or a later one" if evidence.limits.preempts else "")
+            elif count is not None and (count < before or (count and not preempts)):
+                expected = f"attempt {before}" + (" or a later one" if preempts else "")
                 yield Mismatch("round.attempt", key, expected, f"attempt {count}", off_by(before, count))
             before = before if count is None else count
     for place, count in attempts.items():

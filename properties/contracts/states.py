@@ -104,43 +104,47 @@ def _slots(evidence: Evidence) -> Differences:
 
 
 def _live(evidence: Evidence, step: int) -> dict[int, int]:
-    """Return request -> state slot of those that go on after an engine step, by what they reported first."""
-    live: dict[int, int] = {}
+    """Return request -> state slot of those that go on after an engine step, by what they reported first of it."""
+    live: dict[tuple[int, int], int] = {}
+    preempted = evidence.preempted(step)
     for row in evidence.schedule.rows:
         first, last = evidence.schedule.spans[row.request]
         slot = evidence.tables.state_slot(row.request, row.round)
-        if row.step <= step and first <= step < last and slot is not None:
-            live.setdefault(row.request, slot)
-    return live
+        if row.step <= step and first <= step < last and slot is not None and row.request not in preempted:
+            live.setdefault((row.request, evidence.schedule.attempt(row)), slot)
+    return {request: live[request, attempt] for request, attempt in sorted(live)}
 
 
 def _reported(evidence: Evidence) -> Iterator[Mismatch]:
     reported = dict(evidence.subject.typed("round.state", int))
     most = evidence.scenario.memory.request_slots
-    first: dict[int, int] = {}
-    for key in dict.fromkeys(Key(row.request, row.round) for row in evidence.schedule.rows):
+    first: dict[tuple[int, int], int] = {}
+    attempts = {Key(row.request, row.round): evidence.schedule.attempt(row) for row in evidence.schedule.rows}
+    for key, attempt in attempts.items():
         slot = reported.pop(key, None)
         if slot is None:
             yield Mismatch("round.state", key, "a state slot", None, Missing())
             continue
         if not 1 <= slot <= most:
             yield Mismatch("round.state", key, f"1 .. {most}", slot, OutOfRange())
-        if first.setdefault(key.request, slot) != slot:
-            yield Mismatch("round.state", key, first[key.request], slot, Moved())
+        own = first.setdefault((key.request, attempt), slot)
+        if own != slot:
+            yield Mismatch("round.state", key, own, slot, Moved())
     for key, slot in reported.items():
         yield Mismatch("round.state", key, None, slot, Surplus())
     yield from _shared(evidence, first)
 
 
-def _shared(evidence: Evidence, slots: Mapping[int, int]) -> Iterator[Mismatch]:
-    """Check that the owner of a slot ended in an earlier step than the next one gets it."""
-    by_start = sorted(slots, key=lambda request: evidence.schedule.spans[request])
+def _shared(evidence: Evidence, slots: Mapping[tuple[int, int], int]) -> Iterator[Mismatch]:
+    """Check that the owner of a slot ended in an earlier step than the next one gets it; of each attempt (S-SCHED-6)."""
+    spans = evidence.schedule.attempt_spans
+    by_start = sorted(slots, key=lambda owner: spans[owner])
     for slot in sorted(set(slots.values())):
-        owners = [request for request in by_start if slots[request] == slot]
+        owners = [owner for owner in by_start if slots[owner] == slot]
         for one, other in pairwise(owners):
-            if evidence.schedule.spans[other][0] <= evidence.schedule.spans[one][1]:
-                relation = OtherRow(request=one)
-                yield Mismatch("round.state", Key(other, 0), "a state slot of its own", slot, relation)
+            if spans[other][0] <= spans[one][1]:
+                relation = OtherRow(request=one[0])
+                yield Mismatch("round.state", Key(other[0], 0), "a state slot of its own", slot, relation)
 
 
 def _balance(evidence: Evidence) -> Differences:

@@ -114,6 +114,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "a round has one draft", _OF_SEVERAL_DRAFTS
     if not limits.controllers:
         yield "its step count is fixed", _OF_CONTROLLERS
+    if not limits.preemption:
+        yield "it takes no pages on demand", {"preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
     if not limits.sampling:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:

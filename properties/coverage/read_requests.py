@@ -75,6 +75,7 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
         row.request for row in evidence.schedule.rows if not row.phase and (row.step, 1) in evidence.schedule.batches
     }
     chunked = {row.request for row in evidence.schedule.rows if not row.phase and row.chunk == 1}
+    again = [row for row in evidence.schedule.rows if (row.request, row.round) in evidence.schedule.resumed]
     emitted = evidence.subject.typed("accept.emitted", TokenIds)
     finals = {key.request for key in evidence.subject.channel("commit.final")}
     unfolded = [key.request for key in evidence.subject.channel("commit.unfolded") if key.round]
@@ -101,6 +102,10 @@ def read_requests(evidence: Evidence, run: RunSample) -> tuple[RequestSample, ..
                 shorter_reuses=sum(lengths[index] < lengths[one] for one in before),
                 is_prefilled=Key(index, 0) in emitted,
                 is_chunked=index in chunked,
+                preempted=max(
+                    (one for place, one in evidence.schedule.attempts.items() if place[0] == index), default=0
+                ),
+                resumed_in_chunks=sum(row.request == index and row.chunk == 1 for row in again),
                 tokens=sum(count for owner, count in tokens if owner == index),
                 stops_in_run=_stops_in_run(evidence, index),
                 is_at_limit=len(script.tokens) == length,

@@ -80,6 +80,8 @@ class RequestSample(NamedTuple):
     shorter_reuses: int
     is_prefilled: bool
     is_chunked: bool
+    preempted: int
+    resumed_in_chunks: int
     tokens: int
     stops_in_run: bool
     is_at_limit: bool

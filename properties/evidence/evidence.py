@@ -16,7 +16,7 @@ from draftproof.properties.evidence.tables import ObservedTables
 from draftproof.properties.evidence.tolerances import Near, exactly, near
 from draftproof.properties.values.channels import CHANNELS
 from draftproof.properties.values.limits import NO_LIMITS, Limits
-from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind
+from draftproof.properties.values.observed import Choice, Datum, DraftNeeds, LayerKind, PoolReport
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.properties.values.trace import Key, Trace
@@ -158,6 +158,12 @@ class Evidence:
     def schedule(self) -> ObservedSchedule:
         """Which rows and launches the subject ran, when, and together."""
         return ObservedSchedule(self.subject)
+
+    def preempted(self, step: int) -> frozenset[int]:
+        """Return the requests that own no page after an engine step, and run again later."""
+        report = self.subject.typed("pool.owners", PoolReport).get(Key(-1, step))
+        owners = {owner.request for owner in report.owners} if report else set()
+        return self.schedule.paused(step) - owners
 
     @cached_property
     def order(self) -> RunOrder:

@@ -20,6 +20,7 @@ from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
+from draftproof.properties.strategies.preemption import with_preemption
 from draftproof.properties.strategies.profiles import BY_NAME, PROFILES, SIZES, SMALL, Profile, Size
 from draftproof.properties.strategies.requests import Draw, Fit, requests
 from draftproof.properties.strategies.sampling import with_sampling
@@ -31,6 +32,7 @@ from draftproof.properties.strategies.turns import (
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
     PENALIZED,
+    PREEMPTED,
     SAMPLED,
     SERVICES,
     TREES,
@@ -115,6 +117,7 @@ def _drawn(
         is_sampled=draw(sampled(SAMPLED)),
         is_tree=not profile.hybrid and draw(sampled(TREES)),
         is_penalized=draw(sampled(PENALIZED)),
+        is_preempted=draw(sampled(PREEMPTED)),
     )
     return draw(_scenario(turn))
 
@@ -152,6 +155,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     # Drawn last: what a seed makes of the others does not change with it.
     if turn.is_tree and kind_of(made.draft).trees and not made.dynamic:
         made = with_tree(draw, made)
+    if turn.is_preempted and not made.dynamic:
+        made = with_preemption(draw, made)
     if turn.is_sampled:
         made = with_sampling(draw, made)
     return validate(with_penalties(draw, made) if turn.is_penalized and not made.dynamic else made)

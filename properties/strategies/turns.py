@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from draftproof.properties.strategies.profiles import CARDS, SIZES, WIDE, Profile, Size
+from draftproof.properties.strategies.profiles import CARDS, SIZES, SMALL, WIDE, Profile, Size
 from draftproof.properties.values.drafts import BY_NAME, Algorithm
 from draftproof.properties.values.scenario import VARIANTS, Variant
 
@@ -46,6 +46,9 @@ SAMPLED_TREES = (True, False)
 TREES = (True, False, False, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
 dealt."""
+PREEMPTED = (True, False, False)
+"""Whether pages are taken on demand, and too few for all, where nothing else hangs on the schedule and sizes are small."""
+_OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)
 
@@ -66,6 +69,7 @@ class Turn(NamedTuple):
     is_sampled: bool = False
     is_tree: bool = False
     is_penalized: bool = False
+    is_preempted: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -91,8 +95,27 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             else dealer.deal("sampled", SAMPLED, player),
             is_penalized=not (profile.adaptive or profile.draft_batch) and dealer.deal("penalized", PENALIZED, player),
         )
-        can_be_tree = BY_NAME[turn.draft].trees and turn.size.name != WIDE.name
-        yield _of_tree(turn, dealer, player) if can_be_tree and dealer.deal("tree", TREES, player) else turn
+        if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
+            yield _of_tree(turn, dealer, player)
+        elif turn.size.name == SMALL.name and not profile.adaptive and dealer.deal("preempted", PREEMPTED, player):
+            yield _preempted(turn, dealer, player)
+        else:
+            yield turn
+
+
+def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
+    """Return a turn whose requests give way to each other; what other turns are does not hang on it."""
+    profile = dealer.deal("profile of preemption", _OF_PREEMPTED, player)
+    variants = HYBRID_VARIANTS if profile.hybrid else DENSE_VARIANTS
+    return turn._replace(
+        profile=profile,
+        variant=dealer.deal(f"variant of preemption {len(variants)}", variants, player),
+        commit=dealer.deal("commit of preemption", COMMITS, player) if profile.hybrid else COMMITS[0],
+        is_by_batch=False,
+        is_sampled=False,
+        is_penalized=False,
+        is_preempted=True,
+    )
 
 
 def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:

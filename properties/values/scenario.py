@@ -180,7 +180,8 @@ class Schedule(Value, frozen=True, kw_only=True):
     """At most `max_batch` requests decode together; a prompt is prefilled in chunks of `chunk` tokens.
 
     A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With two `services` one engine serves the
-    requests a second time after the first; only what it keeps is looked at then.
+    requests a second time after the first; only what it keeps is looked at then. With `preemption` pages are taken on
+    demand, and a request that decodes gives way where they run out (docs/semantics.md, S-SCHED-8).
     """
 
     max_batch: Small
@@ -188,6 +189,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     row_seed: Seed = 0
     draft_batch: Annotated[int, Meta(ge=0, le=64)] = 0
     services: Annotated[int, Meta(ge=1, le=2)] = 1
+    preemption: bool = False
 
 
 class RoundPlan(Value, frozen=True, kw_only=True):
@@ -244,7 +246,7 @@ class Scenario(Value, frozen=True, kw_only=True):
     @property
     def dynamic(self) -> bool:
         """Return whether the drafts of a round depend on which requests ran together: on the subject's schedule."""
-        return self.adaptive is not None or self.schedule.draft_batch > 0
+        return self.adaptive is not None or self.schedule.draft_batch > 0 or self.schedule.preemption
 
     @property
     def width(self) -> int:

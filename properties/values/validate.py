@@ -138,7 +138,12 @@ def _tree(scenario: Scenario) -> None:
     _require(fits, "tree", f"of draft {kind!r}", f"none, or a draft of a probe that proposes one: {takers}")
     hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
     _require(not hybrid, "tree", "of a model with linear layers", "none, as their states follow one row after another")
-    _require(not scenario.dynamic, "tree", "of a dynamic scenario", "none with adaptive steps or schedule.draft_batch")
+    _require(
+        not scenario.dynamic,
+        "tree",
+        "of a dynamic scenario",
+        "none with adaptive steps, schedule.draft_batch or schedule.preemption",
+    )
     steps, most = scenario.steps, tree.candidates(scenario.steps)
     fits = steps <= tree.nodes <= most
     _require(fits, "tree.nodes", tree.nodes, f"from steps = {steps}, the depth, to the {most} candidates of its steps")

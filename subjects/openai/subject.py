@@ -47,6 +47,7 @@ class OpenaiSubject(Subject):
             arrivals=arrivals,
             steering="none",
             controllers=False,
+            preemption=False,
             allocation="ahead",
             chunks="own",
             preempts=True,

@@ -39,7 +39,15 @@ class DraftConfig(WorkerSubject):
     """The constructor of a draft of Qwen3-Next or Qwen3.5: `model` is "qwen3_next" or "qwen3_5"."""
 
     name = "sglang-config"
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, drafts=("eagle",), variants=())
+    limits = Limits(
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        preemption=False,
+        drafts=("eagle",),
+        variants=(),
+    )
     own = frozenset({"config.seen"})
 
     def __init__(self, wheel: str, model: str = "qwen3_next") -> None:

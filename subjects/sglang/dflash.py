@@ -54,7 +54,15 @@ class BlockAcceptance(WorkerSubject):
     """The greedy acceptance of DFlash."""
 
     name = "sglang-dflash"
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, drafts=("dflash",), variants=())
+    limits = Limits(
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        preemption=False,
+        drafts=("dflash",),
+        variants=(),
+    )
     own = frozenset({"accept.correct_len", "accept.bonus", "accept.index", "accept.emitted"})
 
     def __init__(self, wheel: str) -> None:

@@ -263,7 +263,9 @@ class ChainExtend(WorkerSubject):
     """An extend of the multi-layer worker: `stage` is "prefill", "verify" or "verify, graphs"."""
 
     name = "sglang-mtp"
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, drafts=("mtp",), variants=())
+    limits = Limits(
+        models=("probe",), sampling=False, trees=False, penalties=False, preemption=False, drafts=("mtp",), variants=()
+    )
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
     needs = (WORKER,)
 

@@ -29,7 +29,15 @@ class WorkerSubject(EngineSubject):
     """A part of a release: `own` are the channels that it answers for, `needs` what the release must have."""
 
     packages = ("torch", "triton")
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, drafts=("eagle",), variants=())
+    limits = Limits(
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        preemption=False,
+        drafts=("eagle",),
+        variants=(),
+    )
     own: ClassVar[frozenset[str]]
     needs: tuple[Place, ...]
 

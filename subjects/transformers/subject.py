@@ -48,6 +48,7 @@ class TransformersSubject(Subject):
             drafts=drafts,
             arrivals="serial",
             controllers=False,
+            preemption=False,
             unchained=False,
             matches=("earliest",),
             variants=(),

@@ -94,6 +94,7 @@ class VllmSubject(Subject):
             dtypes=("float32",),
             page_sizes=(whole("page_size", page_size, 16, 256, 16),),
             controllers=False,
+            preemption=False,
             allocation="ahead",
             chunks="own",
             persistent=True,

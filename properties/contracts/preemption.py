@@ -1,0 +1,165 @@
+"""Pages on demand: who gives way when they run out, who comes back, and that neither happens without need (S-SCHED-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from draftproof.properties.contracts.base import listed
+from draftproof.properties.diagnosis.compare import Mismatch
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.evidence.schedule import Row
+from draftproof.properties.values.relations import Missing, OutOfOrder, OutOfRange, Surplus
+from draftproof.properties.values.scenario import drafts_allowed, round_plan
+from draftproof.properties.values.trace import Key
+
+Attempt = tuple[int, int]
+"""A request, and how often it had been preempted before."""
+
+
+@dataclass(frozen=True)
+class _Holding:
+    """Who held how many pages in which engine step."""
+
+    evidence: Evidence
+
+    @cached_property
+    def spans(self) -> dict[Attempt, tuple[int, int]]:
+        """The steps from the first chunk of an attempt to its end, or to the step before its pages were taken."""
+        schedule = self.evidence.schedule
+        held = {}
+        for (request, attempt), (first, last) in schedule.attempt_spans.items():
+            if (request, attempt + 1) in schedule.attempt_spans:
+                until = schedule.attempt_spans[request, attempt + 1][0]
+                taken = (step for step in range(last + 1, until) if request in self.evidence.preempted(step))
+                last = next(taken, until) - 1
+            held[request, attempt] = (first, last)
+        return held
+
+    @cached_property
+    def order(self) -> dict[int, tuple[int, int]]:
+        """The order in which requests are served."""
+        return {one: (request.arrival, one) for one, request in enumerate(self.evidence.scenario.requests)}
+
+    def key(self, attempt: Attempt) -> Key:
+        """Return the place of an attempt's first chunk."""
+        first = self._of_attempts[attempt][0]
+        return Key(first.request, first.round, step=first.chunk)
+
+    def live(self, step: int) -> list[Attempt]:
+        """Return the attempts that hold memory while a step runs."""
+        return [attempt for attempt, (first, last) in self.spans.items() if first <= step <= last]
+
+    def taken(self, step: int) -> list[Attempt]:
+        """Return the attempts whose pages were taken when a step began, in the order of their admission."""
+        again = self.evidence.schedule.attempt_spans
+        found = [one for one, (_, last) in self.spans.items() if last == step - 1 and (one[0], one[1] + 1) in again]
+        return sorted(found, key=self.admitted)
+
+    def admitted(self, attempt: Attempt) -> tuple[int, int, int]:
+        """Return the place of an attempt in the order of admission."""
+        return (self.spans[attempt][0], *self.order[attempt[0]])
+
+    def pages(self, attempt: Attempt, step: int) -> int:
+        """Return the pages that an attempt holds, or keeps for the rest of its prefill, in a step."""
+        ran = [row for row in self._of_attempts[attempt] if row.step <= step]
+        if not any(row.phase for row in ran):
+            return self.prefill_pages(attempt)
+        return len(self.evidence.tables.pages.get((attempt[0], ran[-1].round), ()))
+
+    def prefill_pages(self, attempt: Attempt) -> int:
+        """Return the pages of all that the prefill of an attempt runs."""
+        first = self._of_attempts[attempt][0]
+        rounds = self.evidence.script.requests[first.request].rounds
+        tokens = len(self.evidence.scenario.requests[first.request].prompt)
+        if first.round:
+            tokens = rounds[first.round - 1].context + 1 if first.round <= len(rounds) else tokens
+        return -(-tokens // self.evidence.page_size)
+
+    def wanted(self, attempt: Attempt) -> int:
+        """Return the most pages that the next round of an attempt takes, which never ran."""
+        request, last = self.evidence.scenario.requests[attempt[0]], self._of_attempts[attempt][-1]
+        rounds = self.evidence.script.requests[attempt[0]].rounds
+        if last.round >= len(rounds):
+            return 0
+        context, memory = rounds[last.round].context, self.evidence.scenario.memory
+        left = request.budget - (context + 1 - len(request.prompt))
+        planned = min(round_plan(request, last.round + 1).num_drafts, self.evidence.scenario.steps)
+        drafts = drafts_allowed(planned, context=context, max_len=memory.max_len, budget_left=left)
+        return -(-(context + drafts + 1) // memory.page_size)
+
+    @cached_property
+    def _of_attempts(self) -> dict[Attempt, list[Row]]:
+        of: dict[Attempt, list[Row]] = {}
+        for row in self.evidence.schedule.rows:
+            of.setdefault((row.request, self.evidence.schedule.attempt(row)), []).append(row)
+        return of
+
+
+def _on_demand(evidence: Evidence) -> Iterator[Mismatch]:
+    holding = _Holding(evidence)
+    for step in range(evidence.schedule.last_step + 1):
+        yield from _gives_way(evidence, holding, step)
+        yield from _comes_back(evidence, holding, step)
+
+
+def _gives_way(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
+    """Check that those admitted last give way, only where the others and they need more pages than there are."""
+    victims = holding.taken(step)
+    if not victims:
+        return
+    first, pages = victims[0], evidence.scenario.memory.pages
+    key = holding.key((first[0], first[1] + 1))
+    decoding = {(row.request, evidence.schedule.attempt(row)) for row in evidence.schedule.batches.get((step, 1), ())}
+    for other in sorted(decoding):
+        if holding.admitted(other) > holding.admitted(first):
+            expected, got = f"request {other[0]} preempted in step {step}", f"request {first[0]}"
+            yield Mismatch("round.attempt", key, expected, got, OutOfOrder())
+    before = [one for one in holding.live(step) if holding.spans[one][0] < step]
+    own = max(holding.wanted(first), holding.pages(first, step - 1))
+    needed = own + sum(holding.pages(one, step) for one in before)
+    if needed <= pages:
+        expected = f"preempted in step {step} for more than {pages} pages"
+        yield Mismatch("round.attempt", key, expected, f"{needed} pages", OutOfRange())
+    for other in holding.live(step):
+        if holding.spans[other][0] == step:
+            yield Mismatch("round.rows", holding.key(other), None, f"admitted in step {step}", Surplus())
+
+
+def _comes_back(evidence: Evidence, holding: _Holding, step: int) -> Iterator[Mismatch]:
+    """Check that requests are admitted in order, and that the first in line waits only for pages or for a row."""
+    live = holding.live(step)
+    begun = {request for request, _ in live}
+    waiting = sorted(
+        (holding.order[request], (request, attempt))
+        for (request, attempt), (first, _) in holding.spans.items()
+        if first > step and holding.order[request][0] <= step and request not in begun
+    )
+    if not waiting:
+        return
+    order, first = waiting[0]
+    for one in live:
+        if holding.spans[one][0] == step and holding.order[one[0]] > order:
+            got = f"request {one[0]} in step {step}"
+            yield Mismatch("round.rows", holding.key(one), f"request {first[0]} first", got, OutOfOrder())
+    memory = evidence.scenario.memory
+    held = sum(holding.pages(one, step) for one in live)
+    fits = held + holding.prefill_pages(first) <= memory.pages and len(live) < memory.request_slots
+    if fits and not holding.taken(step):
+        yield Mismatch(
+            "round.rows", holding.key(first), f"in step {step}", f"step {holding.spans[first][0]}", Missing()
+        )
+
+
+CONTRACTS = (
+    listed(
+        "schedule.on_demand",
+        _on_demand,
+        ("round.rows", "round.attempt"),
+        reads=("round.table", "pool.owners"),
+        cites="S-SCHED-8",
+        minimum="scenarios preemptions resumed_in_chunks",
+        concerns=lambda evidence: evidence.scenario.schedule.preemption,
+    ),
+)

@@ -1,0 +1,33 @@
+"""Pages on demand, and fewer of them than all requests come to own."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.values.scenario import Scenario, pages_needed
+
+_LONGER = 7
+
+
+def with_preemption(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw how many pages there are: enough for the longest request, and for the prefills of all, or for a few more.
+
+    Requests come soon after each other, each with a row, and go on for some rounds.
+    """
+    requests = tuple(
+        replace(one, arrival=min(one.arrival, 1), budget=max(one.budget, _LONGER)) for one in scenario.requests
+    )
+    if len(requests) == 1:
+        return scenario
+    memory = replace(scenario.memory, request_slots=max(scenario.memory.request_slots, len(requests)))
+    scenario = replace(scenario, requests=requests, memory=memory)
+    needs = [pages_needed(scenario, request) for request in requests]
+    prefills = sum(len(request.prompt) // memory.page_size + 1 for request in requests)
+    pages = min(prefills + draw(sampled((0, 1, 0, -1))), sum(needs) - 1)
+    return replace(
+        scenario,
+        memory=replace(memory, pages=max(pages, *needs)),
+        schedule=replace(scenario.schedule, preemption=True),
+    )

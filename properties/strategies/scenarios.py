@@ -159,7 +159,8 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_preemption(draw, made)
     if turn.is_sampled:
         made = with_sampling(draw, made)
-    return validate(with_penalties(draw, made) if turn.is_penalized and not made.dynamic else made)
+    is_penalized = turn.is_penalized and not (made.adaptive or made.schedule.draft_batch)
+    return validate(with_penalties(draw, made) if is_penalized else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

@@ -112,8 +112,6 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variant=dealer.deal(f"variant of preemption {len(variants)}", variants, player),
         commit=dealer.deal("commit of preemption", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
-        is_sampled=False,
-        is_penalized=False,
         is_preempted=True,
     )
 

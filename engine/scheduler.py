@@ -93,7 +93,7 @@ class Scheduler:
         return not self._waiting and not self.live
 
     def plan(self, step: int, steps_of: Callable[[int], int]) -> StepPlan:
-        """Preempt, admit, then one chunk for each sequence in prefill and one round for those past it, with their pages.
+        """Preempt and admit, then a chunk of every sequence in prefill and a round of those past it, with their pages.
 
         `steps_of` gives the most drafts that a row may have in a decode batch of so many rows.
         """

@@ -1,4 +1,4 @@
-"""Pages on demand: who gives way when they run out, who comes back, and that neither happens without need (S-SCHED-8)."""
+"""Pages on demand: who gives way when they run out and who comes back, and neither without need (S-SCHED-8)."""
 
 from __future__ import annotations
 
@@ -158,6 +158,7 @@ CONTRACTS = (
         _on_demand,
         ("round.rows", "round.attempt"),
         reads=("round.table", "pool.owners"),
+        partial=("round.rows", "round.attempt"),
         cites="S-SCHED-8",
         minimum="scenarios preemptions resumed_in_chunks",
         concerns=lambda evidence: evidence.scenario.schedule.preemption,

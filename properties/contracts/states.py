@@ -136,7 +136,7 @@ def _reported(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _shared(evidence: Evidence, slots: Mapping[tuple[int, int], int]) -> Iterator[Mismatch]:
-    """Check that the owner of a slot ended in an earlier step than the next one gets it; of each attempt (S-SCHED-6)."""
+    """Check that the owner of a slot ended, or was preempted, in an earlier step than the next one gets it."""
     spans = evidence.schedule.attempt_spans
     by_start = sorted(slots, key=lambda owner: spans[owner])
     for slot in sorted(set(slots.values())):
@@ -209,7 +209,7 @@ CONTRACTS = (
         minimum=_CHECKPOINTS,
     ),
     _computed("commit.final", "commit.unfolded", cites="S-STATE-9", minimum="finals finals_flushed"),
-    contract("state.ownership", _slots, ("round.state", "pool.states"), **_POOL),
+    contract("state.ownership", _slots, ("round.state", "pool.states"), also=("round.attempt", "pool.owners"), **_POOL),
     contract("state.balance", _balance, ("pool.states",), **_POOL),
     contract(
         "state.bounds",

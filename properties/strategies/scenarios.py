@@ -155,7 +155,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     # Drawn last: what a seed makes of the others does not change with it.
     if turn.is_tree and kind_of(made.draft).trees and not made.dynamic:
         made = with_tree(draw, made)
-    if turn.is_preempted and not made.dynamic:
+    if turn.is_preempted and not (made.dynamic or made.tree):
         made = with_preemption(draw, made)
     if turn.is_sampled:
         made = with_sampling(draw, made)

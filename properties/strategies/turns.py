@@ -47,7 +47,7 @@ TREES = (True, False, False, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
 dealt."""
 PREEMPTED = (True, False, False)
-"""Whether pages are taken on demand, and too few for all, where nothing else hangs on the schedule and sizes are small."""
+"""Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
 _BLOCK = sum(size.share for size in SIZES)

@@ -37,12 +37,11 @@ class Limits(Value, frozen=True, kw_only=True):
     `penalties`: whether requests may have some (S-PENALTY). `first_drafts`: the first
     drafts are verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
     they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own.
-    `preempts`: whether it may take a request's pages and prefill it again by a rule of its own, `preemption`: whether it
-    does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens of a prompt
-    may be served from the entries of other requests. `persistent`: one run leaves something (free
-    pages in another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is
-    what the round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load,
-    which a first scenario may take besides.
+    `preempts`: whether it may take a request's pages and prefill it again by a rule of its own, `preemption`: whether
+    it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens of a prompt may be served from
+    the entries of other requests. `persistent`: one run leaves something (free pages in another order, a cache) to the
+    next. `variants` are the metamorphic changes that it can run; `finish` is what the round that ends a request commits
+    (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a first scenario may take besides.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")

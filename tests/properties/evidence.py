@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
+from draftproof.engine.subject import EngineSubject
 from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
@@ -170,6 +171,21 @@ CHANGING = msgspec.structs.replace(
 )
 """Steps that change, and among the rounds some that nothing is forced in."""
 SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE)
+
+
+PREEMPTED = validate(
+    msgspec.structs.replace(
+        STATIC,
+        memory=msgspec.structs.replace(STATIC.memory, pages=8),
+        schedule=msgspec.structs.replace(STATIC.schedule, preemption=True),
+    )
+)
+
+
+@lru_cache
+def preempted() -> Evidence:
+    """A run of the engine in which requests give way to each other."""
+    return lockstep(EngineSubject(), PREEMPTED)
 
 
 @lru_cache

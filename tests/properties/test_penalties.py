@@ -132,9 +132,10 @@ def test_a_smaller_vocabulary_keeps_biases_of_tokens_that_it_has():
 def test_a_share_of_requests_has_penalties_greedy_and_sampled_and_of_trees():
     drawn = [*DRAWN, *generate(seed_=5, count=60, drafts=("eagle",))]
     some = [one for one in drawn if one.is_penalized]
-    fixed = [one for one in drawn if not one.dynamic]
+    fixed = [one for one in drawn if not (one.adaptive or one.schedule.draft_batch)]
     assert len(fixed) / 4 < len(some) < len(fixed) / 2
-    assert not any(one.dynamic for one in some)
+    assert all(one in fixed for one in some)
+    assert any(one.schedule.preemption for one in some)
     kinds = Counter(bool(request.sampling) for one in some for request in one.requests if request.penalties)
     assert min(kinds[False], kinds[True]) > 5
     assert any(one.tree for one in some)
@@ -144,7 +145,7 @@ def test_a_share_of_requests_has_penalties_greedy_and_sampled_and_of_trees():
 
 def test_generated_penalties_reach_every_count_of_them():
     found = Counter[str]()
-    for scenario in [one for one in DRAWN if one.is_penalized]:
+    for scenario in [one for one in DRAWN if one.is_penalized and not one.schedule.preemption]:
         of = evidence(IdealSubject(), scenario)
         assert judge(of).passed
         found.update(counts(of))

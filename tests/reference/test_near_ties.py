@@ -129,7 +129,7 @@ def test_no_near_tie_is_called_wrong(tmp_path: Path) -> None:
 
 
 def test_a_wrong_token_among_near_ties_is(tmp_path: Path) -> None:
-    told = outcomes(twins(tmp_path / "twins"), 1, 2, wrong=True)
+    told = outcomes(twins(tmp_path / "twins"), 3, 2, wrong=True)
     assert told["wrong"] == 2
 
 
@@ -179,7 +179,7 @@ def test_everything_is_judged_on_the_way_that_a_text_went(tmp_path: Path) -> Non
 
 
 def test_of_a_tied_choice_only_tokens_near_the_best_are_right(tmp_path: Path) -> None:
-    (scenario,) = small(twins(tmp_path / "twins"), 1, 1, "eagle")
+    (scenario,) = small(twins(tmp_path / "twins"), 3, 1, "eagle")
     one = evidence(EngineSubject(), scenario)
     for place, said in enumerate(one.subject.observations):
         near = dict(one.reference.near.get(("draft.step.proposal", said.key), ()))

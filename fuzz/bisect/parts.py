@@ -61,7 +61,7 @@ def _dense(scenario: Scenario) -> Scenario:
 
 
 def _without_drafts(scenario: Scenario) -> Scenario:
-    none = RoundPlan(num_drafts=0, num_correct=0)
+    none = RoundPlan(num_drafts=0, num_correct=-1)
     requests = tuple(replace(request, rounds=(none,) * len(request.rounds)) for request in scenario.requests)
     return replace(scenario, requests=requests)
 

@@ -123,16 +123,21 @@ def _admitted(evidence: Evidence) -> Iterator[Mismatch]:
 
 
 def _waiting(evidence: Evidence) -> Iterator[Mismatch]:
-    """Check that no decode batch has a row in the place of one that was admitted earlier, and waits."""
+    """Check that no decode batch has a row in the place of one that was admitted earlier, and waits.
+
+    Who was preempted is admitted again.
+    """
     schedule, requests = evidence.schedule, evidence.scenario.requests
-    order = {one: (first, requests[one].arrival, one) for one, (first, _) in schedule.spans.items()}
-    prefilled = {row.request: row.step for row in schedule.rows if not row.phase}
+    spans = schedule.attempt_spans
+    order = {one: (first, requests[one[0]].arrival, one[0]) for one, (first, _) in spans.items()}
+    prefilled = {(row.request, schedule.attempt(row)): row.step for row in schedule.rows if not row.phase}
     for (step, phase), rows in schedule.batches.items():
-        running = {row.request for row in rows}
+        running = {(row.request, schedule.attempt(row)) for row in rows}
         for waits in sorted(order.keys() - running) if phase else ():
-            ready = prefilled.get(waits, step) < step < schedule.spans[waits][1]
-            for row in (row for row in rows if ready and order[waits] < order[row.request]):
-                yield _place(row, f"request {waits} first", f"request {row.request}", OutOfOrder())
+            ready = prefilled.get(waits, step) < step < spans[waits][1]
+            for row in rows:
+                if ready and order[waits] < order[row.request, schedule.attempt(row)]:
+                    yield _place(row, f"request {waits[0]} first", f"request {row.request}", OutOfOrder())
 
 
 def _resting(evidence: Evidence) -> Iterator[Mismatch]:

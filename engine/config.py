@@ -19,7 +19,8 @@ class EngineConfig:
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are
     taken on demand (scheduler.py). `commit` is how rounds commit
     recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
-    request is greedy, and launches have nothing else in them; so without `penalized`. With a `tree` drafts are one, of
+    request is greedy, and launches have nothing else in them; so without `drafts_sampled` every draft, and without
+    `penalized`. With a `tree` drafts are one, of
     `steps` levels.
     """
 
@@ -41,6 +42,7 @@ class EngineConfig:
     commit: Literal["snapshot", "replay"] = "replay"
     checkpoint: int = 0
     sampled: bool = False
+    drafts_sampled: bool = False
     penalized: bool = False
     tree: TreeConfig | None = None
 

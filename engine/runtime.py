@@ -38,6 +38,8 @@ class Runtime:
         inputs = {**ints, "draft_tokens": ((self.width - 1,), torch.int64), **draft.round_inputs()}
         if config.tree:
             inputs["parents"] = ((self.width - 1,), torch.int64)
+        if config.drafts_sampled:
+            inputs["draft_weights"] = ((self.width - 1, verifier.target.vocab), torch.int64)
         if config.sampled:
             inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
         if config.penalized:
@@ -75,6 +77,10 @@ class Runtime:
         nothing = torch.zeros((count, self.width - 1), dtype=torch.int64, device=values["req_rows"].device)
         own = self._draft.round_values(values["req_rows"])
         empty = {"draft_tokens": nothing, "parents": nothing} if self._config.tree else {"draft_tokens": nothing}
+        if self._config.drafts_sampled:
+            empty["draft_weights"] = self._round.view(count)["draft_weights"].new_zeros(
+                self._round.view(count)["draft_weights"].shape
+            )
         self._round.fill({**values, **own, **empty}, count, self._verify.size_for(count))
 
     def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
@@ -83,7 +89,7 @@ class Runtime:
             return Proposal(*self._draft.propose(batch, self.steps))
         num_drafts = tuple(self._config.num_drafts(row.num_drafts) for row in batch)
         proposed = self._propose.launch(len(batch)) if self._propose else self._round.view(len(batch))
-        return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"))
+        return Proposal(proposed["draft_tokens"], num_drafts, proposed.get("parents"), proposed.get("draft_weights"))
 
     def verify(self, proposal: Proposal, count: int) -> Acceptance:
         """Verify the proposal in the buffers that `begin` filled."""
@@ -91,6 +97,8 @@ class Runtime:
         drafts = {"draft_tokens": proposal.draft_tokens, "num_drafts": num_drafts}
         if proposal.parents is not None:
             drafts["parents"] = proposal.parents
+        if proposal.weights is not None:
+            drafts["draft_weights"] = proposal.weights
         self._round.fill(drafts, count, count)
         out = self._verify.launch(count)
         correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    draft: Literal["greedy", "sampled"] = "greedy"
 
 
 INPUTS = {
@@ -38,8 +39,9 @@ INPUTS = {
     "top_ps": torch.int64,
     "min_ps": torch.int64,
     "seeds": torch.int64,
+    "draft_temperatures": torch.float64,
 }
-"""The buffers of a round that say how each row [B] draws; temperature 0: it does not; top_k 0: of all."""
+"""The buffers of a round that say how each row [B] draws; temperature 0: it (its draft) does not; top_k 0: of all."""
 
 
 def sampling_inputs(params: Sequence[SamplingParams | None], device: torch.device) -> dict[str, Tensor]:
@@ -50,18 +52,51 @@ def sampling_inputs(params: Sequence[SamplingParams | None], device: torch.devic
         "top_ps": [int(one.top_p * SHARE) if one else SHARE for one in params],
         "min_ps": [int(one.min_p * SHARE) if one else 0 for one in params],
         "seeds": [one.seed if one else 0 for one in params],
+        "draft_temperatures": [one.temperature if one and one.draft == "sampled" else 0.0 for one in params],
     }
     return {name: torch.tensor(columns[name], dtype=dtype, device=device) for name, dtype in INPUTS.items()}
 
 
-def sample(target: Target, token_ids: Tensor, logits: Tensor, drafts: Tensor, positions: Tensor, on: Sampled) -> None:
+def sample(
+    target: Target,
+    token_ids: Tensor,
+    logits: Tensor,
+    drafts: Tensor,
+    positions: Tensor,
+    on: Sampled,
+    draft_weights: Tensor | None = None,
+) -> None:
     """Draw token_ids [T] of sampled tokens from logits [T, V], given drafts [T, K] (-1: none); greedy ones stay.
 
-    `positions` [T] are those of the tokens to be chosen.
+    `positions` [T] are those of the tokens to be chosen. The one draft of a token was drawn by draft_weights [T, V], if
+    it has any.
     """
     weights = cast("SampledTarget", target).token_weights(logits, on.temperatures)
     weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
     kernels.sampled_choice(token_ids, weights, drafts, on.seeds, positions)
+    if draft_weights is not None:
+        kernels.rejection_choice(token_ids, weights, draft_weights, drafts[:, 0], on.seeds, positions)
+
+
+OF_DRAFTS = -1 << 63
+"""The bit of a seed with which drafts are drawn: no request's own has it."""
+
+
+def sample_draft(
+    target: Target, token_ids: Tensor, logits: Tensor, positions: Tensor, on: Sampled, target_ids: Tensor | None
+) -> Tensor:
+    """Draw token_ids [T] of drafts from logits [T, V'], and return the weights [T, V]; greedy ones stay, with none.
+
+    `target_ids` [V'] are the tokens that ids of the logits stand for, if they are not these.
+    """
+    weights = cast("SampledTarget", target).token_weights(logits, on.draft_temperatures)
+    if target_ids is not None:
+        placed = weights.new_zeros((weights.shape[0], target.vocab))
+        weights = placed.index_copy_(1, target_ids, weights)
+    weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
+    none = torch.full_like(token_ids, -1)[:, None]
+    kernels.sampled_choice(token_ids, weights, none, on.seeds | OF_DRAFTS, positions)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -73,6 +108,7 @@ class Sampled:
     top_ps: Tensor
     min_ps: Tensor
     seeds: Tensor
+    draft_temperatures: Tensor
 
     @classmethod
     def of(cls, inputs: Mapping[str, Tensor], width: int = 1) -> Sampled:

@@ -118,11 +118,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Proposal:
-    """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns; `parents` of a tree's, as verify rows."""
+    """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns; `parents` of a tree's, as verify rows.
+
+    `weights` [R, W - 1, V] that they were drawn by, 0 where they were not.
+    """
 
     draft_tokens: Tensor
     num_drafts: tuple[int, ...]
     parents: Tensor | None = None
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -115,13 +115,20 @@ class Verifier:
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:
             drafts = self._below(ids, views).flatten(0, 1)
-            sample(self.target, target_tokens, logits, drafts, positions + 1, Sampled.of(views, ids.shape[1]))
+            on = Sampled.of(views, ids.shape[1])
+            sample(self.target, target_tokens, logits, drafts, positions + 1, on, self._drawn_by(views))
         self._taps.record_margin("verify.margin", logits)
         return target_tokens
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
         """Return the row above each row of ids [B, W], -1 of row 0: that of a chain is the row before."""
         return torch.arange(-1, ids.shape[1] - 1, device=ids.device).expand_as(ids)
+
+    def _drawn_by(self, views: Views) -> Tensor | None:
+        """Return the weights [T, V] that the draft behind each row was drawn by, if any was; none behind the last."""
+        if not self._config.drafts_sampled:
+            return None
+        return torch.nn.functional.pad(views["draft_weights"], (0, 0, 0, 1)).flatten(0, 1)
 
     def _below(self, ids: Tensor, views: Views) -> Tensor:
         """Return the drafts [B, W, K] after each row of ids [B, W], -1 for none: of a chain the row behind it."""

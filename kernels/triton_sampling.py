@@ -28,8 +28,11 @@ def _coin(seed, position, draw, most):
         d = first & low
         k0 = (k0 + 0x9E3779B9) & low
         k1 = (k1 + 0xBB67AE85) & low
-    limit = most.to(tl.uint64)
-    return ((a * limit + ((b * limit) >> 32)) >> 32).to(tl.int64)
+    # The high word of (a 2^32 + b) times most, which is below 2^62.
+    below = most.to(tl.uint64) & low
+    above = most.to(tl.uint64) >> 32
+    middle = ((b * below) >> 32) + ((a * below) & low) + ((b * above) & low)
+    return (a * above + ((a * below) >> 32) + ((b * above) >> 32) + (middle >> 32)).to(tl.int64)
 
 
 @triton.jit(do_not_specialize=["vocabulary", "columns", "s_i", "s_t", "s_dt", "s_dk", "s_s", "s_p"])
@@ -76,4 +79,59 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
         token_ids, weights, drafts, seeds, positions, vocabulary, drafts.shape[1],
         *strides(token_ids, weights, drafts, seeds, positions),
         BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), BLOCK_K=power_of_two(drafts.shape[1]), num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["vocabulary", "s_i", "s_t", "s_qt", "s_d", "s_s", "s_p"])
+def _rejection_choice_kernel(
+    p_token_ids, p_weights, p_draft_weights, p_drafts, p_seeds, p_positions, vocabulary,
+    s_i, s_t, s_v, s_qt, s_qv, s_d, s_s, s_p,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One token a program: token_ids [T] of weights and draft_weights [T,V], drafts, seeds and positions [T]."""
+    i_t = tl.program_id(0).to(tl.int64)
+    seed, position = tl.load(p_seeds + i_t * s_s), tl.load(p_positions + i_t * s_p)
+    draft = tl.load(p_drafts + i_t * s_d)
+    has_draft = (draft >= 0) & (draft < vocabulary)
+    p = tl.load(p_weights + i_t * s_t + draft * s_v, mask=has_draft, other=0)
+    q = tl.load(p_draft_weights + i_t * s_qt + draft * s_qv, mask=has_draft, other=0)
+    o_v = tl.arange(0, BLOCK).to(tl.int64)
+    total, own, rest = p * 0, p * 0, p * 0
+    for start in range(0, vocabulary, BLOCK):
+        mask = start + o_v < vocabulary
+        total += tl.sum(tl.load(p_weights + i_t * s_t + (start + o_v) * s_v, mask=mask, other=0), 0)
+        own += tl.sum(tl.load(p_draft_weights + i_t * s_qt + (start + o_v) * s_qv, mask=mask, other=0), 0)
+    for start in range(0, vocabulary, BLOCK):
+        mask = start + o_v < vocabulary
+        b_p = tl.load(p_weights + i_t * s_t + (start + o_v) * s_v, mask=mask, other=0)
+        b_q = tl.load(p_draft_weights + i_t * s_qt + (start + o_v) * s_qv, mask=mask, other=0)
+        rest += tl.sum(tl.maximum(b_p * own - b_q * total, 0), 0)
+    accepted = _coin(seed, position, 0, q * total) < p * own
+    number = _coin(seed, position, 1, rest)
+    below = p * 0
+    drawn = p * 0 + vocabulary
+    for start in range(0, vocabulary, BLOCK):
+        b_id = start + o_v
+        mask = b_id < vocabulary
+        b_p = tl.load(p_weights + i_t * s_t + b_id * s_v, mask=mask, other=0)
+        b_q = tl.load(p_draft_weights + i_t * s_qt + b_id * s_qv, mask=mask, other=0)
+        b_rest = tl.maximum(b_p * own - b_q * total, 0)
+        b_sum = below + tl.cumsum(b_rest, 0)
+        drawn = tl.minimum(drawn, tl.min(tl.where((b_sum > number) & mask, b_id, vocabulary), 0))
+        below += tl.sum(b_rest, 0)
+    is_one = has_draft & (total > 0) & (q > 0)
+    tl.store(p_token_ids + i_t * s_i, tl.where(accepted, draft, drawn), mask=is_one)
+
+
+def rejection_choice(
+    token_ids: Tensor, weights: Tensor, draft_weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor
+) -> None:
+    """Launch one program a token; see the eager function."""
+    tokens, vocabulary = weights.shape
+    if tokens == 0:
+        return
+    _rejection_choice_kernel[(tokens,)](
+        token_ids, weights, draft_weights, drafts, seeds, positions, vocabulary,
+        *strides(token_ids, weights, draft_weights, drafts, seeds, positions),
+        BLOCK=min(_BLOCK_V, power_of_two(vocabulary)), num_warps=4,
     )  # fmt: skip

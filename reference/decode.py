@@ -12,7 +12,7 @@ from draftproof.properties.values.scenario import Request
 from draftproof.reference.choose import Choice, best, choose_rows, instead
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
-from draftproof.reference.sampling import ACCEPT, coins, probe_weights, sampled
+from draftproof.reference.sampling import ACCEPT, coins, probe_weights, rejected_or_not, sampled
 
 
 class Greedy:
@@ -125,13 +125,20 @@ def verify(
     drafts: tuple[int, ...],
     followed: tuple[int, ...] = (),
     sampling: Sampling | None = None,
+    drawn_by: tuple[tuple[int, ...], ...] = (),
 ) -> Verification:
     """tokens t_0 .. t_n, of which t_n is pending; drafts d_1 .. d_K of a chain; the others as in `choices_along`.
 
+    `drawn_by` are the weights that each draft was drawn by, if it was (S-SAMPLE-10).
     `whole` is the pass over all of them, and row i is at position n + i.
     """
     whole, n = target.forward(tokens + drafts), len(tokens) - 1
     choices = choices_along(whole.logits[n:], tokens + drafts, followed, sampling)
+    for row, (draft, weights) in enumerate(zip(drafts, drawn_by, strict=False)):
+        if sampling is not None and weights and weights[draft]:
+            own = probe_weights(whole.logits[n + row], sampling)
+            token = rejected_or_not(own, list(weights), draft, coins(sampling.seed, len(tokens) + row))
+            choices = (*choices[:row], Choice(token, choices[row].margin), *choices[row + 1 :])
     correct_len = accept(drafts, tuple(choice.token for choice in choices))
     rows = tuple((whole, position) for position in range(n, n + len(drafts) + 1))
     return Verification(whole, choices, rows, tuple(range(correct_len + 1)))

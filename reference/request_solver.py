@@ -22,9 +22,10 @@ from draftproof.properties.values.scenario import (
 from draftproof.properties.values.script import RequestScript, RoundScript, forced
 from draftproof.reference.choose import best
 from draftproof.reference.decode import Greedy, RequestLimits, likeliest, verify
-from draftproof.reference.drafts.base import ReferenceDraft, propose
+from draftproof.reference.drafts.base import ReferenceDraft, ReferenceProposal, propose
 from draftproof.reference.protocols import ReferenceTarget
 
+NOTHING = ReferenceProposal((), ())
 Chains = tuple[tuple[tuple[int, ...] | None, ...], ...]
 
 
@@ -154,9 +155,10 @@ class RequestSolver:
         self, number: int, emitted: TokenIds, count: int, chain: TokenIds | None, reported: TokenIds | None = None
     ) -> RoundScript:
         tokens = self._request.prompt + emitted
-        asked = self._own(tokens, count) if chain is None else chain
+        own = propose(self._draft, self._target, tokens, count) if chain is None else NOTHING
+        asked = own.tokens if chain is None else chain
         drafts = asked if reported is None or not self._can_run(tokens, reported, len(reported)) else reported
-        verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling)
+        verified = verify(self._target, tokens, drafts, self._followed, self._request.sampling, own.weights)
         return RoundScript(
             context=len(tokens) - 1,
             drafts=len(asked),
@@ -170,9 +172,6 @@ class RequestSolver:
         """Whether the target has a row for each of these drafts: known tokens, within the longest sequence."""
         fits = len(tokens) + depth <= self._limits.max_len
         return fits and all(0 <= token < self._scenario.model.vocab for token in drafts)
-
-    def _own(self, tokens: tuple[int, ...], count: int) -> tuple[int, ...]:
-        return propose(self._draft, self._target, tokens, count).tokens
 
     def _chain(self, emitted: int, count: int, plan: RoundPlan) -> tuple[int, ...] | None:
         """`count` drafts after `emitted` tokens of which those that are to be right are accepted and no more, though

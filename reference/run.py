@@ -17,7 +17,7 @@ from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
 from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
-from draftproof.reference.drafts.base import ReferenceDraft, Said, propose, said_choice, vector
+from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, propose, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.penalties import others, with_penalties
 from draftproof.reference.protocols import ReferenceTarget
@@ -28,7 +28,7 @@ _ALWAYS = frozenset(
     {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
     | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
     | {f"commit.{name}" for name in ("length", "kv")}
-    | {"config.routing", "config.draft", "propose.tokens", "round.drafts"}
+    | {"config.routing", "config.draft", "propose.tokens", "propose.weights", "round.drafts"}
 )
 _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
 _SNAPSHOT = frozenset({"commit.intermediate"})
@@ -91,7 +91,8 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
     known = Known(Gaps(), Near(), Penalized())
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
-        one = _RequestTrace(index, request, limits, models, out)
+        own = models._replace(draft=drawing(models.draft, scenario, request))
+        one = _RequestTrace(index, request, limits, own, out)
         one.run(solved)
         known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
         known.near.update(one.near)
@@ -205,16 +206,16 @@ class _RequestTrace:
     def _round(self, number: int, round_: RoundScript, emitted: tuple[int, ...], before: int) -> tuple[int, ...]:
         """A round before which `before` tokens were committed, in round 0 none; returns what it emits."""
         tokens = self._request.prompt + emitted
-        drafts = self._drafts(number, round_, tokens)
+        drafts, drawn_by = self._drafts(number, round_, tokens)
         if self._tree:
             self._say("round.parents", number, round_.parents)
             for row, parent in enumerate(round_.parents, start=1):
                 self._say("verify.parents", number, parent, row=row)
-        verified = self._verify(self._target, tokens, drafts, round_)
+        verified = self._verify(self._target, tokens, drafts, round_, drawn_by)
         self.penalized[number] = frozenset(
             name
             for name, other in others(self._plain, self._request, len(tokens))
-            if self._verify(other, tokens, drafts, round_).tokens != verified.tokens
+            if self._verify(other, tokens, drafts, round_, drawn_by).tokens != verified.tokens
         )
         self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
@@ -229,21 +230,31 @@ class _RequestTrace:
         return new
 
     def _verify(
-        self, target: ReferenceTarget, tokens: tuple[int, ...], drafts: tuple[int, ...], round_: RoundScript
+        self,
+        target: ReferenceTarget,
+        tokens: tuple[int, ...],
+        drafts: tuple[int, ...],
+        round_: RoundScript,
+        drawn_by: tuple[tuple[int, ...], ...],
     ) -> Verification:
         if self._tree:
             return verify_tree(target, tokens, drafts, round_.parents, self._request.sampling)
-        return verify(target, tokens, drafts, self._followed, self._request.sampling)
+        return verify(target, tokens, drafts, self._followed, self._request.sampling, drawn_by)
 
-    def _drafts(self, number: int, round_: RoundScript, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Reports what the draft itself proposes, and what is verified; returns that."""
+    def _drafts(
+        self, number: int, round_: RoundScript, tokens: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """Reports what the draft itself proposes, and what is verified; returns that, and what it was drawn by."""
         own = propose(self._draft, self._target, tokens, self._depth(number, round_))
         self._report(number, own.said)
         self._say("propose.tokens", number, own.tokens)
+        for row, weights in enumerate(own.weights, start=1):
+            if weights:
+                self._say("propose.weights", number, weights, row=row)
         asked = own.tokens if round_.forced is None else round_.forced
         drafts = asked if round_.verified is None else round_.verified
         self._say("round.drafts", number, drafts)
-        return drafts
+        return drafts, own.weights if round_.forced is None else ()
 
     def _depth(self, number: int, round_: RoundScript) -> int:
         """How many drafts a round's own proposal has, or levels where it is a tree."""

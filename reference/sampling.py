@@ -59,11 +59,29 @@ def sampled(weights: list[int], drafts: Sequence[int], coin: Coin) -> int:
     raise AssertionError("a coin is below the sum that it is drawn for")
 
 
+def draft_coins(seed: int, position: int) -> Coin:
+    """The coins of the draft's own token at a position (S-SAMPLE-9)."""
+    return coins(seed | 1 << 63, position)
+
+
+def rejected_or_not(weights: list[int], drawn_by: list[int], draft: int, coin: Coin) -> int:
+    """The choice y of a row, given a draft that was drawn by its own weights (S-SAMPLE-10)."""
+    total, own = sum(weights), sum(drawn_by)
+    if coin(ACCEPT, drawn_by[draft] * total) < weights[draft] * own:
+        return draft
+    return sampled([max(0, p * own - q * total) for p, q in zip(weights, drawn_by, strict=True)], (), coin)
+
+
 def probe_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
     """The weights of one row of a probe's logits [V] (S-SAMPLE-5), filtered (S-SAMPLE-6)."""
+    return filtered(grid_weights(logits, sampling), sampling)
+
+
+def grid_weights(logits: np.ndarray, sampling: Sampling) -> list[int]:
+    """The same before filters."""
     below = (logits.max() - logits).astype(np.int64)
     drops = below * _LEVELS * 16 // ((1 << 24) * int(sampling.temperature * 16))
-    return filtered([(1 << _TOP) >> drop for drop in drops.tolist()], sampling)
+    return [(1 << _TOP) >> drop for drop in drops.tolist()]
 
 
 def filtered(weights: list[int], sampling: Sampling) -> list[int]:

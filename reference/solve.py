@@ -17,7 +17,7 @@ from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Request, Scenario
 from draftproof.properties.values.script import Script
 from draftproof.reference.build import build
-from draftproof.reference.drafts.base import ReferenceDraft
+from draftproof.reference.drafts.base import ReferenceDraft, drawing
 from draftproof.reference.memo import Memo
 from draftproof.reference.penalties import with_penalties
 from draftproof.reference.protocols import ReferenceTarget
@@ -88,4 +88,4 @@ def _solver(
     target = with_penalties(target, request)
     if scenario.tree:
         return TreeSolver(scenario, request, target, draft, parents)
-    return RequestSolver(scenario, request, target, draft)
+    return RequestSolver(scenario, request, target, drawing(draft, scenario, request))

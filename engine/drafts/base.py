@@ -28,6 +28,7 @@ from draftproof.engine.models.base import (
 )
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Outputs, Views
+from draftproof.engine.sampling import Sampled, sample_draft
 from draftproof.engine.stages import DecodeRow, PrefillRow
 
 M = TypeVar("M")
@@ -211,6 +212,36 @@ class ModelDraft(Draft[N]):
         """Return the model's."""
         return self.model.weights()
 
+    def drafted(self, views: Views) -> Outputs:
+        """Return the drafts that were filled in, and what they were drawn by if any can be."""
+        names = ("draft_tokens", "draft_weights") if self.context.config.drafts_sampled else ("draft_tokens",)
+        return {name: views[name] for name in names}
+
+    def drawn(
+        self,
+        views: Views,
+        logits: Tensor,
+        positions: Tensor,
+        token: Tensor,
+        *,
+        place: int,
+        width: int = 1,
+        target_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return the drafts from number `place` on, `width` a row: `token` [T], the best of logits [T, V'], or drawn.
+
+        `positions` [T] are those where they stand. What they are drawn by is kept in draft_weights [B, W-1, V]; -1 is
+        no place there.
+        """
+        if not self.context.config.drafts_sampled:
+            return token
+        token = token.clone()
+        weights = sample_draft(self.context.target, token, logits, positions, Sampled.of(views, width), target_ids)
+        first = max(0, -place)
+        kept = views["draft_weights"][:, place + first : place + width]
+        kept.copy_(weights.view(len(kept), width, -1)[:, first:])
+        return token
+
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions and correct_len [B]."""
         return dict.fromkeys(("req_rows", "positions", "correct_len"), ((), torch.int64))
@@ -258,15 +289,24 @@ class Tapping:
         if hidden_states is not None:
             self._taps.record(f"{name}.hidden", hidden_states, step)
 
-    def choose(self, name: str, logits: Tensor, step: int = -1, target_ids: Tensor | None = None) -> Tensor:
+    def choose(
+        self,
+        name: str,
+        logits: Tensor,
+        step: int = -1,
+        target_ids: Tensor | None = None,
+        draw: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """Return the token of the highest logit of each row [T], the lowest id of equals, and record it.
 
-        `target_ids` [V'] are the tokens that ids of the logits stand for, if they are not these.
+        `target_ids` [V'] are the tokens that ids of the logits stand for, if they are not these. With `draw` the token
+        is what that makes of it.
         """
         token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
         kernels.greedy_choice(token, logits)
         if target_ids is not None:
             token = target_ids.index_select(0, token)
+        token = draw(token) if draw else token
         self._taps.record(f"{name}.proposal", token, step)
         self._taps.record_margin(f"{name}.margin", logits, step)
         return token

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -58,9 +59,11 @@ class DFlashDraft(ModelDraft[Block]):
         metadata = replace(metadata, last_visible=last[:, None].expand(size, width).reshape(-1))
         self.tapping.inputs("block", metadata, ids.view(-1), None)
         states = self.model.forward(ids, metadata, self.cache)
-        tokens = self.tapping.choose("block", self.model.logits(states))
+        logits = self.model.logits(states)
+        draw = partial(self.drawn, views, logits, metadata.positions, place=-1, width=width)
+        tokens = self.tapping.choose("block", logits, draw=draw)
         draft_tokens.copy_(tokens.view(size, width)[:, 1:])
-        return {"draft_tokens": draft_tokens}
+        return self.drafted(views)
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows [B], positions [B], correct_len [B] and hidden_states [B, W, Df]."""

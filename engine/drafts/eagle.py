@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,10 +45,18 @@ class EagleDraft(ModelDraft[Head]):
     @classmethod
     def memory(cls, model: Head, target: Target, config: EngineConfig) -> Shapes:
         """Return next_draft_token, the first of the next round, and next_hidden_states, which the head makes for it."""
-        return {
+        shapes: Shapes = {
             "next_draft_token": ((config.num_rows,), torch.int64),
             "next_hidden_states": ((config.num_rows, cls.handed(model, target)), target.hidden_dtype),
         }
+        if config.drafts_sampled:
+            shapes["next_logits"] = ((config.num_rows, cls.num_logits(model, target)), torch.float64)
+        return shapes
+
+    @staticmethod
+    def num_logits(model: Head, target: Target) -> int:
+        """Return how many tokens the head can propose."""
+        return target.vocab if model.target_ids is None else len(model.target_ids)
 
     @classmethod
     def handed(cls, model: Head, target: Target) -> int:
@@ -58,14 +67,21 @@ class EagleDraft(ModelDraft[Head]):
         """Return next_draft_token [B] and hidden_states [B, D], as wide as what the head hands on."""
         target = self.context.target
         hidden_states = ((self.handed(self.model, target),), target.hidden_dtype)
-        return {"next_draft_token": ((), torch.int64), "hidden_states": hidden_states}
+        shapes: Shapes = {"next_draft_token": ((), torch.int64), "hidden_states": hidden_states}
+        if self.context.config.drafts_sampled:
+            shapes["next_logits"] = ((self.num_logits(self.model, target),), torch.float64)
+        return shapes
 
     def round_values(self, req_rows: Tensor) -> Mapping[str, Tensor]:
         """Return them as the last extend left them."""
-        return {
-            "next_draft_token": self.context.arena["next_draft_token"][req_rows],
-            "hidden_states": self.context.arena["next_hidden_states"][req_rows],
+        arena = self.context.arena
+        values = {
+            "next_draft_token": arena["next_draft_token"][req_rows],
+            "hidden_states": arena["next_hidden_states"][req_rows],
         }
+        if self.context.config.drafts_sampled:
+            values["next_logits"] = arena["next_logits"][req_rows]
+        return values
 
     def steps(self, views: Views) -> Outputs:
         """Fill draft_tokens [B, W-1]: the first is known from the last extend, each further one takes a forward."""
@@ -73,6 +89,9 @@ class EagleDraft(ModelDraft[Head]):
         # is how engines do it: it is the system under test, and forgetting a part of it is sgl-project/sglang#25015.
         draft_tokens, positions, req_rows = views["draft_tokens"], views["positions"], views["req_rows"]
         token, hidden_states = views["next_draft_token"], views["hidden_states"]
+        target_ids = self.model.target_ids
+        if self.context.config.drafts_sampled:
+            token = self.drawn(views, views["next_logits"], positions + 1, token, place=0, target_ids=target_ids)
         draft_tokens[:, 0].copy_(token)
         steps = draft_tokens.shape[1]
         for step in range(1, steps):
@@ -81,11 +100,13 @@ class EagleDraft(ModelDraft[Head]):
             metadata = metadata_of_rows(self.context, req_rows, positions, taking_part)
             self.tapping.inputs("draft", metadata, token, hidden_states, step)
             states, hidden_states = self.model.forward(token, hidden_states, metadata, self.cache)
-            token = self._choose("draft", states, step)
+            logits = self.model.logits(states)
+            draw = partial(self.drawn, views, logits, positions + 2, place=step, target_ids=target_ids)
+            token = self.tapping.choose("draft", logits, step, target_ids, draw)
             draft_tokens[:, step].copy_(token)
             positions.add_(1)
         positions.sub_(steps - 1)
-        return {"draft_tokens": draft_tokens}
+        return self.drafted(views)
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions and correct_len [B], target_tokens [B, W] and hidden_states [B, W, D]."""
@@ -144,7 +165,9 @@ class EagleDraft(ModelDraft[Head]):
 
     def _first(self, name: str, states: Tensor) -> dict[str, Tensor]:
         """Return what a round begins with, of the states of last entries."""
-        return {"next_draft_token": self._choose(name, states)}
+        logits = self.model.logits(states)
+        first = {"next_draft_token": self.tapping.choose(name, logits, target_ids=self.model.target_ids)}
+        return first | ({"next_logits": logits.double()} if self.context.config.drafts_sampled else {})
 
     def _choose(self, name: str, states: Tensor, step: int = -1) -> Tensor:
         return self.tapping.choose(name, self.model.logits(states), step, self.model.target_ids)

@@ -10,6 +10,7 @@ Decoding" (2023); docs/semantics.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,11 +48,13 @@ class StandaloneDraft(ModelDraft[Target]):
             )
             self.tapping.inputs("draft", metadata, token, None, step)
             hidden_states = self.model.forward(token, metadata, self.cache)
-            token = self.tapping.choose("draft", self.model.logits(hidden_states), step)
+            logits = self.model.logits(hidden_states)
+            draw = partial(self.drawn, views, logits, positions + 1, place=step - 1)
+            token = self.tapping.choose("draft", logits, step, draw=draw)
             draft_tokens[:, step - 1].copy_(token)
             positions.add_(1)
         positions.sub_(steps)
-        return {"draft_tokens": draft_tokens}
+        return self.drafted(views)
 
     def extend_inputs(self, width: int) -> Shapes:
         """Return req_rows, positions and correct_len [B], and ids [B, W]."""

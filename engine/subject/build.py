@@ -129,6 +129,7 @@ def config(scenario: Scenario) -> EngineConfig:
         commit=scenario.states.commit,
         checkpoint=scenario.states.checkpoint,
         sampled=scenario.is_sampled,
+        drafts_sampled=scenario.drafts_sampled,
         penalized=scenario.is_penalized,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
     )

@@ -74,6 +74,7 @@ class TraceRecorder(Probes):
         quiet = Probes()
         self._proposed = self._verified = _report_nothing  # type: ignore[method-assign]
         self._shaped = _report_no_shape  # type: ignore[method-assign]
+        self._weighed = _report_no_weights  # type: ignore[method-assign]
         for name in vars(Probes):
             if name.startswith(("on_", "before_")):
                 setattr(self, name, getattr(quiet, name))
@@ -134,9 +135,12 @@ class TraceRecorder(Probes):
     def steer(self, batch: tuple[DecodeRow, ...], proposal: Proposal) -> Proposal:
         """Return the script's drafts in place of the proposals, which are reported as they were."""
         draft_tokens, num_drafts = proposal.draft_tokens.clone(), list(proposal.num_drafts)
+        weights = None if proposal.weights is None else proposal.weights.clone()
         own = proposal.draft_tokens.tolist()
         for index, row in enumerate(batch):
             self._proposed(row, tuple(own[index][: num_drafts[index]]))
+            if weights is not None and row.sampling and row.sampling.draft == "sampled":
+                self._weighed(row, tuple(map(tuple, weights[index].tolist()[: num_drafts[index]])))
             # A second service goes on counting requests.
             number = row.request % len(self._scenario.requests)
             emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
@@ -146,10 +150,13 @@ class TraceRecorder(Probes):
                 tokens = tokens[: draft_tokens.shape[1]]
                 draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
                 num_drafts[index] = len(tokens)
+                if weights is not None:
+                    # Nobody drew what is forced.
+                    weights[index] = 0
             self._verified(row, tuple(draft_tokens[index].tolist()[: num_drafts[index]]))
         verified = tuple(replace(row, num_drafts=count) for row, count in zip(batch, num_drafts, strict=True))
         self._plan = replace(self._plan, decode=verified)
-        return Proposal(draft_tokens, tuple(num_drafts), self._steered(batch, proposal, num_drafts))
+        return Proposal(draft_tokens, tuple(num_drafts), self._steered(batch, proposal, num_drafts), weights)
 
     def _steered(self, batch: tuple[DecodeRow, ...], proposal: Proposal, num_drafts: list[int]) -> Tensor | None:
         """Return the parents of a tree's drafts, those of shapes that are forced in place of others."""
@@ -176,6 +183,10 @@ class TraceRecorder(Probes):
         self._log.add("propose.tokens", key, tokens)
         for name, values in self._engine.draft.origin(row.request).items():
             self._log.add(f"propose.{name}", key, msgspec.convert(values, CHANNELS[f"propose.{name}"].value))
+
+    def _weighed(self, row: DecodeRow, weights: tuple[TokenIds, ...]) -> None:
+        for place, drawn_by in enumerate(weights, start=1):
+            self._log.add("propose.weights", Key(row.request, row.round, row=place), drawn_by)
 
     def _verified(self, row: DecodeRow, tokens: TokenIds) -> None:
         self._log.add("round.drafts", Key(row.request, row.round), tokens)
@@ -270,4 +281,8 @@ def _report_nothing(row: DecodeRow, tokens: TokenIds) -> None:
 
 
 def _report_no_shape(row: DecodeRow, proposed: TokenIds, verified: TokenIds) -> None:
+    """Do nothing."""
+
+
+def _report_no_weights(row: DecodeRow, weights: tuple[TokenIds, ...]) -> None:
     """Do nothing."""

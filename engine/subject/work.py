@@ -14,7 +14,15 @@ _PARTS = (
     ("paged_attention",),
     ("conv_update", "gdn_update", "conv_verify", "gdn_verify", "gdn_replay", "gdn_flush", "gdn_checkpoint"),
     ("state_scatter", "replay_commit", "replay_rewind"),
-    ("greedy_choice", "best_choices", "sampled_choice", "apply_penalties", "greedy_accept", "accept_tree"),
+    (
+        "greedy_choice",
+        "best_choices",
+        "sampled_choice",
+        "rejection_choice",
+        "apply_penalties",
+        "greedy_accept",
+        "accept_tree",
+    ),
 )
 """The kernels of each field of a LaunchWork."""
 

@@ -162,7 +162,12 @@ def plainer_sampling(request: Request) -> Iterator[Request]:
     if request.sampling is None:
         return
     yield replace(request, sampling=None)
-    for changes in ({"top_k": None, "top_p": 1.0, "min_p": 0.0}, {"temperature": 1.0}, {"seed": 0}):
+    for changes in (
+        {"top_k": None, "top_p": 1.0, "min_p": 0.0},
+        {"temperature": 1.0},
+        {"seed": 0},
+        {"draft": "greedy"},
+    ):
         plainer = replace(request.sampling, **changes)
         if plainer != request.sampling:
             yield replace(request, sampling=plainer)

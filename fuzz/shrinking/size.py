@@ -94,7 +94,7 @@ def _drawn(request: Request) -> int:
     if request.sampling is None:
         return 0
     plain = Sampling()
-    names = ("temperature", "top_k", "top_p", "min_p", "seed")
+    names = ("temperature", "top_k", "top_p", "min_p", "seed", "draft")
     return 1 + sum(getattr(request.sampling, name) != getattr(plain, name) for name in names)
 
 

@@ -35,27 +35,28 @@ def parts(evidence: Evidence, launch: StepLaunch) -> WorkParts:
     kinds = list(evidence.reference.channel("config.routing").values())
     full, linear = kinds.count(LayerKind.FULL_ATTENTION), kinds.count(LayerKind.LINEAR_ATTENTION)
     states, replay = evidence.scenario.states, evidence.scenario.states.commit == "replay"
-    chosen = evidence.scenario.is_sampled + evidence.scenario.is_penalized
+    chosen, drawn = evidence.scenario.is_sampled + evidence.scenario.is_penalized, evidence.scenario.drafts_sampled
     if launch.kind == LaunchKind.PREFILL:
         return WorkParts(full, full, 2 * linear, 0, 1 + chosen)
     if launch.kind == LaunchKind.VERIFY:
         # What a tree accepts is written once more, where a chain has it.
         writes = 2 * full if evidence.form.tree else full
-        return WorkParts(writes, full, linear if replay else 2 * linear, 0, 2 + chosen)
+        return WorkParts(writes, full, linear if replay else 2 * linear, 0, 2 + chosen + drawn)
     if launch.kind == LaunchKind.COMMIT and replay:
         return WorkParts(recurrences=linear if states.checkpoint else 0, commits=1)
     if launch.kind == LaunchKind.COMMIT:
         return WorkParts(commits=4 if states.checkpoint else 2)
     if launch.kind == LaunchKind.FINISH:
         return WorkParts(recurrences=linear, commits=1) if replay else WorkParts()
-    return _of_draft(evidence.form, launch)
+    return _of_draft(evidence.form, launch, drawn=drawn)
 
 
-def _of_draft(form: Form, launch: StepLaunch) -> WorkParts:
-    """Return the work of a draft, an extend or an extend of a prompt."""
+def _of_draft(form: Form, launch: StepLaunch, *, drawn: bool) -> WorkParts:
+    """Return the work of a draft, an extend or an extend of a prompt; of drafts that are drawn each once more."""
     if launch.kind == LaunchKind.DRAFT:
         forwards = 1 if form.proposes == "block" else form.launched(launch.width)
-        return WorkParts(forwards * form.layers, forwards * form.layers, decisions=forwards)
+        draws = (forwards + form.kind.proposes_at_extend) * drawn
+        return WorkParts(forwards * form.layers, forwards * form.layers, decisions=forwards + draws)
     # A chain extends by a prompt in one launch, else layer by layer.
     layers = 1 if form.proposes == "chain" and launch.kind == LaunchKind.EXTEND else form.layers
     attentions = 0 if form.proposes == "block" else layers

@@ -182,6 +182,10 @@ _ROUNDS: Table[RoundSample] = {
     "sampled_accepted": lambda round_: round_.is_sampled * round_.correct_len,
     "sampled_residuals": lambda round_: round_.is_sampled and round_.correct_len < round_.drafts,
     "sampled_after_all": lambda round_: round_.is_sampled and round_.accept == "all",
+    "drafts_drawn": lambda round_: round_.is_drawn * round_.drafts,
+    "drawn_accepted": lambda round_: round_.is_drawn * round_.correct_len,
+    "drawn_residuals": lambda round_: round_.is_drawn and round_.correct_len < round_.drafts,
+    "drawn_after_all": lambda round_: round_.is_drawn and round_.accept == "all",
     "sampled_dynamic_rounds": lambda round_: (
         round_.is_sampled and round_.drafts > 0 and round_.request.run.control != "fixed"
     ),
@@ -257,9 +261,12 @@ OF_TWO = frozenset(
 )
 TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES})
 """Counts of rounds whose drafts are trees."""
+OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
+"""Counts of drafts that are drawn."""
 SAMPLED = frozenset(
     {"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled", *SAMPLED_TREES}
     | {"sampled_dynamic_rounds", "sampled_stops"}
+    | OF_DRAWN
 )
 """Counts of requests that draw their tokens."""
 HYBRID = frozenset(
@@ -325,6 +332,8 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names.add("out_of_vocabulary")
     if real or not form.kind.trees:
         names |= TREES
+    if not form.kind.draws:
+        names |= OF_DRAWN
     if real:
         names |= SAMPLED | set(OF_PENALTIES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.

@@ -83,7 +83,8 @@ def _rounds(
     walks = evidence.reference.typed("accept.index", tuple)
     for index, request in enumerate(requests):
         before, rounds = "first round", evidence.script.requests[index].rounds
-        is_sampled = evidence.scenario.requests[index].sampling is not None
+        sampling = evidence.scenario.requests[index].sampling
+        is_sampled, has_drawn_drafts = sampling is not None, sampling is not None and sampling.draft == "sampled"
         for number, solved in enumerate(rounds, start=1):
             key, row, n, drafts = Key(index, number), rows.get((index, number)), solved.context, solved.num_verified
             allowed = 0 if row is None else evidence.plans.drafts_allowed(row, n)
@@ -122,6 +123,7 @@ def _rounds(
                 if tree
                 else _asked(evidence.scenario.requests[index], number, drafts),
                 is_sampled=is_sampled,
+                is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
                 depth=allowed if tree else drafts,
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
                 if tree

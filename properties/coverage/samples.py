@@ -122,9 +122,10 @@ class RoundSample(NamedTuple):
     `found` is the number of tokens that a lookup could propose (None for other drafts); `is_fewer_found`: fewer than
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
-    alone, as in `accept`; "own" if none are forced, "drawn" if coins decide. `is_sampled`: its request draws its
-    tokens. `depth`: as many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are the counts
-    of trees that it adds to, `penalties` those of choices that penalties change.
+    alone, as in `accept`; "own" if none are forced, "drawn" if coins decide.
+    `is_sampled`: its request draws its tokens; `is_drawn`: its draft drew those that were verified. `depth`: as
+    many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are the counts of trees that it
+    adds to, `penalties` those of choices that penalties change.
     """
 
     request: RequestSample
@@ -154,6 +155,7 @@ class RoundSample(NamedTuple):
     lacks: bool
     asked: str
     is_sampled: bool
+    is_drawn: bool
     depth: int
     tree: frozenset[str]
     penalties: frozenset[str]

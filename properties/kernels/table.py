@@ -172,6 +172,8 @@ _ROWS = (
     Op("accept_tree", ("correct_len", "bonus", "accept_index")),
     # A draft is accepted by its weight, or another token drawn by theirs; a row without weights keeps its token.
     Op("sampled_choice", ("token_ids",), has_large=True),
+    # A drawn draft is accepted by both weights, or another token drawn by their difference; any other row stays.
+    Op("rejection_choice", ("token_ids",), has_large=True),
     # Every row is penalised for its request's text and its own path; a row without a repetition penalty stays.
     Op("apply_penalties", ("logits",), has_large=True),
     # Every element is mixed to the bit, whatever the strides.

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.some_requests import with_some
+from draftproof.properties.values.drafts import kind_of
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import Request, Scenario
 
@@ -18,10 +19,11 @@ _WORDS = 5
 
 def with_sampling(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     """Draw which requests are sampled, and how; the first is, and in a dynamic scenario the last alone."""
+    draws = kind_of(scenario.draft).draws and scenario.tree is None
     if scenario.dynamic:
         *others, last = scenario.requests
-        return replace(scenario, requests=(*others, replace(unplanned(last), sampling=_sampling(draw))))
-    return with_some(draw, scenario, lambda request: replace(request, sampling=_sampling(draw)))
+        return replace(scenario, requests=(*others, replace(unplanned(last), sampling=_sampling(draw, draws))))
+    return with_some(draw, scenario, lambda request: _own(replace(request, sampling=_sampling(draw, draws))))
 
 
 def unplanned(request: Request) -> Request:
@@ -37,7 +39,16 @@ def greedy(scenario: Scenario) -> Scenario:
     return replace(scenario, requests=tuple(replace(request, sampling=None) for request in scenario.requests))
 
 
-def _sampling(draw: st.DrawFn) -> Sampling:
+def _own(request: Request) -> Request:
+    """Return the request, of drawn drafts with a second round that verifies what is proposed: others are forced."""
+    drawn = request.sampling is not None and request.sampling.draft == "sampled"
+    if not drawn or any(plan.num_correct < 0 for plan in request.rounds[:2]):
+        return request
+    first = request.rounds[0]
+    return replace(request, rounds=(first, replace(first, num_correct=-1), *request.rounds[1:]))
+
+
+def _sampling(draw: st.DrawFn, draws: bool) -> Sampling:
     """Draw a seed with both words, and filters for a part of requests; integers are below 100 as everywhere."""
     seed = 0
     for _ in range(_WORDS):
@@ -48,4 +59,5 @@ def _sampling(draw: st.DrawFn) -> Sampling:
         top_p=draw(sampled((1.0, 1.0, 0.75, 0.5))),
         min_p=draw(sampled((0.0, 0.0, 0.25, 0.0625))),
         seed=seed,
+        draft=draw(sampled(("greedy", "sampled"))) if draws else "greedy",
     )

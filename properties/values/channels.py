@@ -34,6 +34,7 @@ _TABLE = (
     Channel("draft.beam.candidates", "draft", 5, ("step", "row"), observed.TokenIds, "id"),
     Channel("draft.discarded", "draft", 6, ("step",), observed.DiscardedRows, "slots", scope="engine"),
     Channel("propose.tokens", "propose", 2, (), observed.TokenIds, "id"),
+    Channel("propose.weights", "propose", 2, ("row",), tuple[int, ...], "weight"),
     Channel("propose.parents", "propose", 2, (), tuple[int, ...], "row"),
     Channel("round.drafts", "propose", 3, (), observed.TokenIds, "id"),
     Channel("round.parents", "propose", 3, (), tuple[int, ...], "row"),

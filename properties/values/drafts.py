@@ -168,7 +168,8 @@ class DraftKind(NamedTuple):
     `extends`: it keeps entries of what was committed. `proposes_at_extend`: the extend gives the first proposal of the
     next round. `layer_a_draft`: it needs as many layers as a round has drafts.
     `checkpoint` is where the draft of a real model is read: in a directory of its own, there or else made from a seed,
-    in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `minimum` are the
+    in the target's directory; a draft without weights needs none. `trees`: its drafts may be a tree. `draws`: it
+    may draw its tokens (S-SAMPLE-9). `minimum` are the
     counts (coverage/counts.py) of its own scenarios without which a check of it proves nothing, beside those that every
     draft needs.
     """
@@ -184,6 +185,7 @@ class DraftKind(NamedTuple):
     layer_a_draft: bool = False
     checkpoint: CheckpointSource = "unsupported"
     trees: bool = False
+    draws: bool = False
 
 
 KINDS: tuple[DraftKind, ...] = (
@@ -196,6 +198,7 @@ KINDS: tuple[DraftKind, ...] = (
         proposes_at_extend=True,
         checkpoint="directory or seed",
         trees=True,
+        draws=True,
     ),
     DraftKind(
         "mtp",
@@ -214,6 +217,7 @@ KINDS: tuple[DraftKind, ...] = (
         _BLOCK | _ENTRIES | {"extend.hidden_in"},
         ("blocks", "blocks_cut", "all_accepted_then_draft"),
         checkpoint="directory",
+        draws=True,
     ),
     DraftKind(
         "ngram",
@@ -232,6 +236,7 @@ KINDS: tuple[DraftKind, ...] = (
         _STEPS | _ENTRIES | {"extend.ids"},
         ("second_draft_steps", "all_accepted_then_draft"),
         checkpoint="directory",
+        draws=True,
     ),
     DraftKind(
         "eagle3",
@@ -241,6 +246,7 @@ KINDS: tuple[DraftKind, ...] = (
         ("second_draft_steps", "all_accepted_then_draft", "zero_tails", "out_of_vocabulary"),
         proposes_at_extend=True,
         checkpoint="directory",
+        draws=True,
     ),
 )
 OF_DRAFTS = frozenset(OF_TREES).union(*(kind.tapped for kind in KINDS))

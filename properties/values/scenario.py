@@ -263,6 +263,11 @@ class Scenario(Value, frozen=True, kw_only=True):
         return any(request.sampling for request in self.requests)
 
     @property
+    def drafts_sampled(self) -> bool:
+        """Return whether any request has drafts that are drawn."""
+        return any(request.sampling and request.sampling.draft == "sampled" for request in self.requests)
+
+    @property
     def is_penalized(self) -> bool:
         """Return whether any request has logits that its text changes."""
         return any(request.penalties for request in self.requests)

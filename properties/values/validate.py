@@ -161,6 +161,10 @@ def _request(scenario: Scenario, index: int) -> None:
     beyond = max(request.stops, default=0)
     _require(beyond < scenario.model.vocab, f"{at}.stops", beyond, f"below model.vocab = {scenario.model.vocab}")
     _sampling(scenario, f"{at}.sampling", request.sampling)
+    if request.sampling and request.sampling.draft == "sampled":
+        takers = ", ".join(one.name for one in KINDS if one.draws)
+        draws = kind_of(scenario.draft).draws and scenario.tree is None
+        _require(draws, f"{at}.sampling.draft", "sampled", f"greedy, or chains and blocks of {takers}")
     if request.sampling and scenario.dynamic:
         free = "-1, as its rounds depend on the schedule and it is sampled"
         _require(request.stop_at < 0, f"{at}.stop_at", request.stop_at, free)

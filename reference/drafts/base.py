@@ -7,14 +7,18 @@ both, with weights of its own or others in their place. What only the subject ca
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from draftproof.properties.values.observed import Datum
-from draftproof.reference.choose import Choice
+from draftproof.properties.values.sampling import Sampling
+from draftproof.properties.values.scenario import Request, Scenario
+from draftproof.reference.choose import Choice, choose
 from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.sampling import draft_coins, filtered, grid_weights, sampled
 
 
 class Said(NamedTuple):
@@ -36,12 +40,39 @@ def said_choice(channel: str, choice: Choice, *, step: int = -1, layer: int = -1
 class ReferenceProposal(NamedTuple):
     """The tokens d_1 .. d_K that a draft itself proposes, and what there is to say of how it came by them.
 
-    `parents` are the rows that the tokens of a tree follow (S-TREE-1).
+    `parents` are the rows that the tokens of a tree follow (S-TREE-1), `weights` those that each token was drawn by.
     """
 
     tokens: tuple[int, ...]
     said: tuple[Said, ...]
     parents: tuple[int, ...] = ()
+    weights: tuple[tuple[int, ...], ...] = ()
+
+
+class Picked(NamedTuple):
+    """A draft's token as a choice, and the weights of the whole vocabulary that it was drawn by; none if it was not."""
+
+    choice: Choice
+    weights: tuple[int, ...] = ()
+
+
+class Pick:
+    """How a draft picks a token: the best of a row of logits [V], or one drawn for its position (S-SAMPLE-9)."""
+
+    def __init__(self, sampling: Sampling | None = None, vocab: int = 0) -> None:
+        self._sampling, self._vocab = sampling, vocab
+
+    def __call__(self, logits: np.ndarray, position: int, ids: tuple[int, ...] | None = None) -> Picked:
+        """`ids` are the tokens that the places of the logits stand for, if they are not these."""
+        best = choose(logits, ids)
+        if self._sampling is None:
+            return Picked(best)
+        tokens, weights = ids or range(len(logits)), [0] * self._vocab
+        for token, weight in zip(tokens, grid_weights(logits, self._sampling), strict=True):
+            weights[token] = weight
+        weights = filtered(weights, self._sampling)
+        token = sampled(weights, (), draft_coins(self._sampling.seed, position))
+        return Picked(Choice(token, best.margin), tuple(weights))
 
 
 class ReferenceDraft(Protocol):
@@ -61,6 +92,15 @@ class ReferenceDraft(Protocol):
 def propose(draft: ReferenceDraft, target: ReferenceTarget, tokens: tuple[int, ...], count: int) -> ReferenceProposal:
     """What a draft proposes after t_0 .. t_n; before a prompt of one token has run there is no pass to look at."""
     return draft.propose(tokens, target.forward(tokens[:-1] or tokens), count)
+
+
+def drawing(draft: ReferenceDraft, scenario: Scenario, request: Request) -> ReferenceDraft:
+    """The draft of a request: the one given, or one like it that draws its tokens."""
+    if request.sampling is None or request.sampling.draft == "greedy":
+        return draft
+    drawn = copy(draft)
+    drawn.pick = Pick(request.sampling, scenario.model.vocab)  # type: ignore[attr-defined]  # `DraftKind.draws`
+    return drawn
 
 
 def vector(row: np.ndarray) -> bytes | np.ndarray:

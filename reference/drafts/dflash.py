@@ -13,8 +13,7 @@ import numpy as np
 from draftproof.properties.values.drafts import DFlash
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
-from draftproof.reference.choose import choose_rows
-from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
+from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.block import ReferenceProbeBlock
 from draftproof.reference.protocols import ReferenceBlock
@@ -28,6 +27,8 @@ def probe(spec: DFlash, target: ProbeModel, memo: Memo, weights: Weights | None 
 class ReferenceDFlash:
     """A draft that runs one block a round."""
 
+    pick = Pick()
+
     def __init__(self, block: ReferenceBlock) -> None:
         self._block = block
 
@@ -40,14 +41,17 @@ class ReferenceDFlash:
         if not count:
             return ReferenceProposal((), ())
         n, ids = len(tokens) - 1, (tokens[-1], *(self._block.mask,) * count)
-        choices = choose_rows(self._block.forward(ids, self._features(whole)).logits)
+        logits = self._block.forward(ids, self._features(whole)).logits
+        picked = [self.pick(one, n + row) for row, one in enumerate(logits)]
+        choices = [one.choice for one in picked]
         said: list[Said] = []
         for row, (token, choice) in enumerate(zip(ids, choices, strict=True)):
             said.append(Said("draft.block.ids", token, row=row))
             said.append(Said("draft.block.positions", n + row, row=row))
             said.append(Said("draft.block.visible", n + count, row=row))
             said.append(said_choice("draft.block.proposal", choice, row=row))
-        return ReferenceProposal(tuple(choice.token for choice in choices[1:]), tuple(said))
+        drawn_by = tuple(one.weights for one in picked[1:])
+        return ReferenceProposal(tuple(choice.token for choice in choices[1:]), tuple(said), weights=drawn_by)
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`."""

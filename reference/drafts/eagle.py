@@ -13,7 +13,7 @@ from draftproof.properties.values.drafts import Eagle
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
 from draftproof.reference.choose import choose
-from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
+from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import ProbeEagleHead
 from draftproof.reference.protocols import ReferenceHead, taken
@@ -26,6 +26,8 @@ def probe(spec: Eagle, target: ProbeModel, memo: Memo, weights: Weights | None =
 
 class ReferenceEagle:
     """A draft that runs one head again and again."""
+
+    pick = Pick()
 
     def __init__(self, head: ReferenceHead) -> None:
         self.head = head
@@ -40,18 +42,18 @@ class ReferenceEagle:
             return ReferenceProposal((), ())
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
         entries = self.head.forward(ids, hidden)
-        proposals = [choose(entries.logits[-1], self.head.ids).token]
+        picked = [self.pick(entries.logits[-1], len(tokens), self.head.ids)]
         for k in range(1, count):
-            ids, stand_in = (*ids, proposals[-1]), entries.hidden[-1]
+            ids, stand_in = (*ids, picked[-1].choice.token), entries.hidden[-1]
             hidden = np.concatenate((hidden, stand_in[None]))
             entries = self.head.forward(ids, hidden)
-            choice = choose(entries.logits[-1], self.head.ids)
+            picked.append(self.pick(entries.logits[-1], len(tokens) + k, self.head.ids))
             said.append(Said("draft.step.ids", ids[-1], step=k))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
             said.append(Said("draft.step.hidden_in", vector(stand_in), step=k))
-            said.append(said_choice("draft.step.proposal", choice, step=k))
-            proposals.append(choice.token)
-        return ReferenceProposal(tuple(proposals), tuple(said))
+            said.append(said_choice("draft.step.proposal", picked[-1].choice, step=k))
+        drafts, drawn_by = tuple(one.choice.token for one in picked), tuple(one.weights for one in picked)
+        return ReferenceProposal(drafts, tuple(said), weights=drawn_by)
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`. All true entries are 0 .. n-1, made of t_0 .. t_n and h [n, L]."""

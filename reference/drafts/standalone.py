@@ -11,8 +11,7 @@ from __future__ import annotations
 from draftproof.properties.values.drafts import Standalone
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel
-from draftproof.reference.choose import choose
-from draftproof.reference.drafts.base import ReferenceProposal, Said, said_choice, vector
+from draftproof.reference.drafts.base import Pick, ReferenceProposal, Said, said_choice, vector
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.probe.drafts import standalone
 from draftproof.reference.protocols import ReferenceTarget
@@ -26,6 +25,8 @@ def probe(spec: Standalone, target: ProbeModel, memo: Memo, weights: Weights | N
 class ReferenceStandalone:
     """A draft that decodes with a smaller model."""
 
+    pick = Pick()
+
     def __init__(self, model: ReferenceTarget) -> None:
         self._model = model
 
@@ -35,14 +36,14 @@ class ReferenceStandalone:
 
     def propose(self, tokens: tuple[int, ...], whole: Pass, count: int) -> ReferenceProposal:
         """See `ReferenceDraft`."""
-        ids, said = tokens, list[Said]()
+        ids, said, weights = tokens, list[Said](), tuple[tuple[int, ...], ...]()
         for k in range(1, count + 1):
-            choice = choose(self._model.forward(ids).logits[-1])
+            choice, drawn_by = self.pick(self._model.forward(ids).logits[-1], len(ids))
             said.append(Said("draft.step.ids", ids[-1], step=k))
             said.append(Said("draft.step.positions", len(ids) - 1, step=k))
             said.append(said_choice("draft.step.proposal", choice, step=k))
-            ids = (*ids, choice.token)
-        return ReferenceProposal(ids[len(tokens) :], tuple(said))
+            ids, weights = (*ids, choice.token), (*weights, drawn_by)
+        return ReferenceProposal(ids[len(tokens) :], tuple(said), weights=weights)
 
     def extend(self, tokens: tuple[int, ...], whole: Pass, first: int) -> tuple[Said, ...]:
         """See `ReferenceDraft`."""

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from draftproof.reference.sampling import coins, sampled
+from draftproof.reference.sampling import coins, rejected_or_not, sampled
 
 
 def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor) -> None:
@@ -15,3 +15,16 @@ def sampled_choice(token_ids: Tensor, weights: Tensor, drafts: Tensor, seeds: Te
         if sum(row):
             known = [draft for draft in siblings if 0 <= draft < len(row)]
             token_ids[t] = sampled(row, known, coins(seed, position))
+
+
+def rejection_choice(
+    token_ids: Tensor, weights: Tensor, draft_weights: Tensor, drafts: Tensor, seeds: Tensor, positions: Tensor
+) -> None:
+    """Set token_ids[t] to the choice of a row with weights[t,V] and a draft that draft_weights[t,V] drew (S-SAMPLE-10).
+
+    Without weights, or a draft that has a draft weight, it stays.
+    """
+    for t, draft in enumerate(drafts.tolist()):
+        row, drawn_by = weights[t].tolist(), draft_weights[t].tolist()
+        if 0 <= draft < len(row) and sum(row) and drawn_by[draft]:
+            token_ids[t] = rejected_or_not(row, drawn_by, draft, coins(int(seeds[t]), int(positions[t])))

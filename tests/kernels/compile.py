@@ -146,6 +146,7 @@ def launch_integers() -> None:
             for siblings in (matrix, matrix[:, :1]):
                 weights = values(torch.int64, rows, vocabulary)
                 triton_sampling.sampled_choice(vector, weights, siblings, vector, vector)
+                triton_sampling.rejection_choice(vector, weights, weights, *[vector] * 3)
         for salt in (0, 1, -1):
             triton_ring.ring_mix(matrix, matrix, salt)
         triton_ring.ring_linear(matrix, values(torch.int64, rows, 7), values(torch.int64, width, 7))

@@ -52,6 +52,7 @@ def test_empty_batches_do_nothing():
     kernels.paged_attention(pool[:0], pool[:0], pool, pool, pool[0], none, none, 2, 1.0)
     kernels.greedy_choice(none, torch.empty(0, 5))
     kernels.sampled_choice(none, pool[:0, 0], pool[:0, 0], none, none)
+    kernels.rejection_choice(none, pool[:0, 0], pool[:0, 0], none, none, none)
     kernels.greedy_accept(none, none, *[pool[:0, 0]] * 3, none)
     kernels.best_choices(pool[:0, 0], torch.empty(0, 2, dtype=torch.float64), torch.empty(0, 5))
     kernels.accept_tree(none, none, pool[:0, 0], pool[:0, 0], pool[:0, 0], pool[:0, 0, 1:], none)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from draftproof.reference import ops
-from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, sampled
+from draftproof.reference.sampling import ACCEPT, DRAW, Coin, coins, rejected_or_not, sampled
 from tests.kernels.wrong import packed, wrong
 
 _BLOCK = 8
@@ -288,3 +288,86 @@ def weights_are_used_up(token_ids, weights, drafts, seeds, positions):
     ops.sampled_choice(token_ids, weights, drafts, seeds, positions)
     rows, columns = ((drafts >= 0) & (drafts < weights.shape[1])).nonzero().T
     weights[rows, drafts[rows, columns]] = 0
+
+
+def by_both(choose: Callable[[list[int], list[int], int, Coin], int | None], coins_of=coins):
+    """Return the op that makes this choice of a row with weights of both kinds and a draft; None: nothing is set."""
+
+    def op(token_ids, weights, draft_weights, drafts, seeds, positions):
+        columns = (weights, draft_weights, drafts, seeds, positions)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for t, (row, drawn_by, draft, seed, position) in enumerate(rows):
+            if 0 <= draft < len(row) and sum(row) and drawn_by[draft]:
+                token = choose(row, drawn_by, draft, coins_of(seed, position))
+                token_ids[t] = token_ids[t] if token is None else token
+
+    return op
+
+
+def more(row: list[int], drawn_by: list[int]) -> list[int]:
+    """Return what the target has more than the draft."""
+    return [max(0, p * sum(drawn_by) - q * sum(row)) for p, q in zip(row, drawn_by, strict=True)]
+
+
+@wrong("rejection_choice")
+def ratio_inverted(*arguments):
+    def choose(row, drawn_by, draft, coin):
+        if coin(ACCEPT, row[draft] * sum(drawn_by)) < drawn_by[draft] * sum(row):
+            return draft
+        return drawn(more(row, drawn_by), coin(DRAW, sum(more(row, drawn_by))))
+
+    by_both(choose)(*arguments)
+
+
+@wrong("rejection_choice")
+def recovered_from_all(*arguments):
+    def choose(row, drawn_by, draft, coin):
+        accepts = coin(ACCEPT, drawn_by[draft] * sum(row)) < row[draft] * sum(drawn_by)
+        return draft if accepts else drawn(row, coin(DRAW, sum(row)))
+
+    by_both(choose)(*arguments)
+
+
+@wrong("rejection_choice")
+def coin_of_acceptance_recovers(*arguments):
+    def reused(seed, position):
+        return lambda _draw, most: coins(seed, position)(ACCEPT, most)
+
+    by_both(rejected_or_not, reused)(*arguments)
+
+
+@wrong("rejection_choice")
+def coin_of_the_draft_recovers(*arguments):
+    def reused(seed, position):
+        return lambda draw, most: coins(seed | (draw == DRAW) << 63, position)(draw, most)
+
+    by_both(rejected_or_not, reused)(*arguments)
+
+
+@wrong("rejection_choice")
+def weights_not_normalised(*arguments):
+    """The draft's weights are taken for the target's, whatever their sums are."""
+
+    def choose(row, drawn_by, draft, coin):
+        rest = [max(0, p - q) for p, q in zip(row, drawn_by, strict=True)]
+        if coin(ACCEPT, drawn_by[draft]) < row[draft]:
+            return draft
+        return drawn(rest, coin(DRAW, sum(rest)))
+
+    by_both(choose)(*arguments)
+
+
+@wrong("rejection_choice")
+def only_the_draft_is_left_out(*arguments):
+    def choose(row, drawn_by, draft, coin):
+        rest = without(row, [draft])
+        accepts = coin(ACCEPT, drawn_by[draft] * sum(row)) < row[draft] * sum(drawn_by)
+        return draft if accepts else drawn(rest, coin(DRAW, sum(rest)))
+
+    by_both(choose)(*arguments)
+
+
+@wrong("rejection_choice")
+def rows_without_draft_weights_are_set(token_ids, weights, draft_weights, drafts, seeds, positions):
+    ops.rejection_choice(token_ids, weights, draft_weights, drafts, seeds, positions)
+    token_ids[draft_weights.sum(1) == 0] = 0

@@ -17,6 +17,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
+from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import (
     Adaptive,
     Graphs,
@@ -170,7 +171,15 @@ CHANGING = msgspec.structs.replace(
     ),
 )
 """Steps that change, and among the rounds some that nothing is forced in."""
-SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE)
+DRAWN = msgspec.structs.replace(
+    STANDALONE,
+    requests=tuple(
+        msgspec.structs.replace(one, sampling=Sampling(temperature=2.0, seed=seed, draft="sampled"))
+        for seed, one in enumerate(STANDALONE.requests)
+    ),
+)
+"""Tokens that are drawn, by the draft as well."""
+SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE, DRAWN)
 
 
 PREEMPTED = validate(

@@ -49,6 +49,36 @@ def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
     }
 
 
+@calls()
+def rejection_choice(draw: Draw, large: bool = False) -> Arguments:
+    """Draw rows whose drafts have more or less weight than the target gives them, or none, and rows without any.
+
+    Sums are small, so that a coin that is off by one shows, or the largest.
+    """
+    tokens, vocabulary = bf.distinct(draw, 2, 12)
+    tokens += draw(st.sampled_from((_MANY, _MANY, 0)))
+    kinds = st.sampled_from((_few, _few, _small, _none))
+    rows, drawn = ([draw(kinds)(draw, vocabulary, 1) for _ in range(tokens)] for _ in range(2))
+    drawn = [row._replace(drafts=own.drafts) for row, own in zip(drawn, rows, strict=True)]
+    if large:
+        rows = [_spread(draw, row) for row in rows]
+        drawn = [_spread(draw, row, like) for row, like in zip(drawn, rows, strict=True)]
+    return {
+        "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
+        "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
+        "draft_weights": bf.place(draw, torch.tensor([row.weights for row in drawn])),
+        "drafts": bf.index(draw, [row.drafts[0] for row in rows]),
+        "seeds": bf.index(draw, [row.seed for row in rows]),
+        "positions": bf.index(draw, [row.position for row in rows]),
+    }
+
+
+def _small(draw: Draw, vocabulary: int, _columns: int) -> _Row:
+    """Return weights of which the largest is three, and any draft."""
+    weights = [draw(st.integers(0, 3)) for _ in range(vocabulary)]
+    return _Row(weights, [draw(st.integers(0, vocabulary - 1))], *_place(draw))
+
+
 def _place(draw: Draw) -> tuple[int, int]:
     """Return a seed and a position."""
     return draw(st.integers(0, (1 << 63) - 1)), draw(st.integers(0, 1 << 20))
@@ -126,8 +156,11 @@ def _coin(seed: int, position: int, draw: int, most: int) -> int:
     return (words[0] << 32 | words[1]) * most >> 64
 
 
-def _spread(draw: Draw, row: _Row) -> _Row:
-    """Return the weights and the draft in the same order in a vocabulary of three thousand, many at blocks' borders."""
+def _spread(draw: Draw, row: _Row, like: _Row | None = None) -> _Row:
+    """Return the weights and the drafts in the same order in a vocabulary of three thousand, many at blocks' borders.
+
+    With a row `like` it, its draft.
+    """
     border = st.builds(int.__add__, st.sampled_from((10, 1024, 2048, _LARGE - 20)), st.integers(-10, 19))
     place = st.one_of(border, border, st.integers(0, _LARGE - 1))
     count = len(row.weights)
@@ -135,4 +168,6 @@ def _spread(draw: Draw, row: _Row) -> _Row:
     weights = [0] * _LARGE
     for at, weight in zip(places, row.weights, strict=False):
         weights[at] = weight
+    if like:
+        return row._replace(weights=weights, drafts=like.drafts)
     return row._replace(weights=weights, drafts=[draft if draft < 0 else places[draft] for draft in row.drafts])

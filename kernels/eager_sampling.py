@@ -42,8 +42,8 @@ def rejection_choice(
     """Set token_ids[t] to drafts[t], drawn by draft_weights[t,V], if weights[t,V] accept it, or to what is drawn of it.
 
     A draft is accepted by how much likelier it is by weights; another token is drawn by the positive part of what it
-    is likelier. A token without weights, or a draft of draft weight, keeps its id. The random numbers are those of seeds[t]
-    and positions[t]; a sum of weights, or of draft weights, is at most 2^30 + 2^17.
+    is likelier. A token without weights, or a draft of draft weight, keeps its id. The random numbers are those of
+    seeds[t] and positions[t]; a sum of weights, or of draft weights, is at most 2^30 + 2^17.
     """
     given, by, drafted = weights.numpy(), draft_weights.numpy(), drafts.numpy()
     rows = np.arange(len(given))

@@ -25,7 +25,7 @@ def with_preemption(draw: st.DrawFn, scenario: Scenario) -> Scenario:
     scenario = replace(scenario, requests=requests, memory=memory)
     needs = [pages_needed(scenario, request) for request in requests]
     prefills = sum(len(request.prompt) // memory.page_size + 1 for request in requests)
-    pages = min(prefills + draw(sampled((0, 1, 0, -1))), sum(needs) - 1)
+    pages = min(prefills + draw(sampled((0, -1, 1, -2))), sum(needs) - 1)
     return replace(
         scenario,
         memory=replace(memory, pages=max(pages, *needs)),

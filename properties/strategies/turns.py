@@ -42,11 +42,12 @@ PENALIZED = (True, False, False, True, False)
 """Whether requests have penalties, greedy ones and sampled ones, where the rounds do not hang on the schedule."""
 PENALIZED_TREES = (True, False)
 SAMPLED_TREES = (True, False)
-"""Whether requests of trees have penalties, and whether they draw their tokens: of trees there are few."""
+"""Whether requests of trees have penalties (and those that are preempted), and whether they draw their tokens: of
+trees there are few."""
 TREES = (True, False, False, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
 dealt."""
-PREEMPTED = (True, False, False)
+PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
 _OF_TREES = tuple(one for one in CARDS if not (one.hybrid or one.adaptive or one.draft_batch))
@@ -112,6 +113,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         variant=dealer.deal(f"variant of preemption {len(variants)}", variants, player),
         commit=dealer.deal("commit of preemption", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
+        is_penalized=dealer.deal("penalties of preemption", PENALIZED_TREES, player),
         is_preempted=True,
     )
 

@@ -92,8 +92,8 @@ def test_half_are_hybrid_or_adaptive_and_both_ways_to_commit_take_turns() -> Non
     hybrid = [scenario for scenario in drawn if scenario.model.linear]
     assert 0.4 < len(hybrid) / len(drawn) < 0.6
     commits = Counter(scenario.states.commit for scenario in hybrid)
-    # A tree, of a dense target, may take the place of either.
-    assert abs(commits["snapshot"] - commits["replay"]) <= 2
+    # A tree, of a dense target, may take the place of either, and those that are preempted have a deck of their own.
+    assert abs(commits["snapshot"] - commits["replay"]) <= 4
     assert {scenario.states.checkpoint for scenario in hybrid} >= {0, 1, 2, 3, 4, 7}
     assert {scenario.model.linear.start for scenario in hybrid} == {True, False}
     assert all(scenario.model.linear for scenario in drawn if scenario.variant == "other_commit")

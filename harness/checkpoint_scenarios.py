@@ -185,7 +185,7 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
-    scenario = msgspec.structs.replace(scenario, draft=draft)
+    scenario = msgspec.structs.replace(without_tree(scenario), draft=draft)
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs

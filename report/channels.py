@@ -33,6 +33,7 @@ WHAT = {
     "propose.match": "the n-gram match: (tokens, place of the token that follows it)",
     "propose.tokens": "the draft tokens of a round",
     "propose.parents": "the parent rows of the draft tokens of a round",
+    "propose.weights": "the weights that the draft tokens of a round are drawn with",
     "round.drafts": "the draft tokens that a round verified",
     "round.parents": "the parent rows of the draft tokens that a round verified",
     "verify.ids": "the input token of a verify row",

@@ -108,6 +108,10 @@ def _verified(evidence: Evidence) -> Differences:
     yield first_divergence("draft.verified", "round.drafts", expected, got, order=evidence.order)
 
 
+def _draws(evidence: Evidence) -> bool:
+    return evidence.form.kind.draws
+
+
 _BLOCKS, _PARTIAL = "blocks blocks_cut", "decode_rounds accept_partial"
 _MATCHES = "matches no_matches matches_after_partial matches_of_fewer"
 _PROPOSED = "rounds_with_drafts rounds_without_drafts unsteered_rounds"
@@ -131,7 +135,7 @@ CONTRACTS = (
     equals("block.proposal", "draft.block.proposal", cites="S-DFLASH-2", minimum="blocks all_accepted_then_draft"),
     equals("draft.match", "propose.match", cites="S-NGRAM-1", minimum=_MATCHES, explain=_mismatch),
     equals("draft.proposed", "propose.tokens", cites="S-ROUND-2, S-PLAN-5", minimum=_PROPOSED),
-    equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn"),
+    equals("draft.weights", "propose.weights", cites="S-SAMPLE-9", minimum="drafts_drawn", concerns=_draws),
     contract(
         "draft.verified",
         _verified,

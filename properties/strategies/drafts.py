@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from draftproof.properties.strategies.requests import endless
+from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import with_nodes, without_tree
 from draftproof.properties.values.drafts import BY_NAME, SPECS, Algorithm, DraftKind, Eagle, algorithm
 from draftproof.properties.values.paths import put_in
@@ -48,6 +49,8 @@ def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
     if name == algorithm(draft):
         return scenario
     scenario = without_tree(scenario)
+    if not kind.draws:
+        scenario = with_greedy_drafts(scenario)
     if kind.proposes == "lookup":
         scenario = _of_few_tokens(scenario, turn)
     elif turn % _ONE_STEP == 5 and scenario.steps < _WIDE:

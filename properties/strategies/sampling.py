@@ -32,6 +32,17 @@ def unplanned(request: Request) -> Request:
     return replace(request, rounds=rounds, stop_at=-1)
 
 
+def with_greedy_drafts(scenario: Scenario) -> Scenario:
+    """Return the scenario with drafts that are argmaxes, for a draft that has no distribution to draw from."""
+    if not any(request.sampling and request.sampling.draft == "sampled" for request in scenario.requests):
+        return scenario
+    return replace(scenario, requests=tuple(map(_with_greedy_drafts, scenario.requests)))
+
+
+def _with_greedy_drafts(request: Request) -> Request:
+    return replace(request, sampling=replace(request.sampling, draft="greedy")) if request.sampling else request
+
+
 def greedy(scenario: Scenario) -> Scenario:
     """Return the scenario with requests that take the best token."""
     if not scenario.is_sampled:

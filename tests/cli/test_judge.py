@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.checkpoints import tiny_head, tiny_llama
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Any]
+# Of the two requests: whether it has stop tokens, and its budget.
+_ASKED = [(True, 9), (False, 9)]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,14 @@ def log_of(scenario: Scenario, *, own: bool) -> Rows:
 
 @pytest.fixture(scope="module")
 def forced(llama: Path) -> Rows:
-    return log_of(checkpoint_scenarios(llama, draft="ngram", seed=3, count=4)[2], own=False)
+    """A log of two requests of nine tokens, of which one has stop tokens and the other has none."""
+    drawn = (one for seed in range(3, 9) for one in checkpoint_scenarios(llama, draft="ngram", seed=seed, count=4))
+    logs = (log_of(one, own=False) for one in drawn)
+    return next(rows for rows in logs if [(bool(one["stop"]), one["max_tokens"]) for one in asked(rows)] == _ASKED)
+
+
+def asked(rows: Rows) -> Rows:
+    return [row for row in rows if "prompt" in row]
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +174,11 @@ def other_token(rows: Rows) -> None:
 def one_too_few(rows: Rows) -> None:
     """A right text, cut otherwise."""
     one = a_round(rows)
-    after = rows[rows.index(one) + 1]
-    after["emitted"].insert(0, one["emitted"].pop())
-    after["drafts"] = [*after["drafts"], 0, 0][:3]
+    after = next(row for row in rows[rows.index(one) + 1 :] if len(row["emitted"]) < 4)
+    between = rows[rows.index(one) : rows.index(after) + 1]
+    for giving, taking in itertools.pairwise(between):
+        taking["emitted"].insert(0, giving["emitted"].pop())
+    after["drafts"] = [*after["drafts"], 0, 0, 0][:3]
 
 
 def last_round_lost(rows: Rows) -> None:

@@ -73,8 +73,8 @@ def test_a_whole_extend_equals_one_of_naive_layers(chain: bool, handed: str) -> 
         assert told["extend.proposal", -1, layer, -1] == (own[-1], margin)
         first = states if chain else target_states
     assert len(told) == 3 * (4 * last + 1)
-    assert mtp_draft.probe(made, MODEL, without()).propose(*known(last), 3) == (tuple(own), (), ())
-    assert mtp_draft.probe(made, MODEL, without()).propose(*known(last), 2) == (tuple(own[:2]), (), ())
+    assert mtp_draft.probe(made, MODEL, without()).propose(*known(last), 3) == (tuple(own), (), (), ())
+    assert mtp_draft.probe(made, MODEL, without()).propose(*known(last), 2) == (tuple(own[:2]), (), (), ())
 
 
 def known(last: int) -> tuple:

@@ -91,11 +91,12 @@ QWEN3_NEXT: dict[str, Any] = {
     "norm_topk_prob": False,
     "moe_intermediate_size": 20,
     "shared_expert_intermediate_size": 24,
+    "mlp_only_layers": [1],
 }
 # M-RoPE, which positions of text cannot tell from RoPE.
 MROPE = {**ROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 QWEN3_5_MOE = {**QWEN3_NEXT, "rope_parameters": MROPE}
-del QWEN3_5_MOE["intermediate_size"]
+del QWEN3_5_MOE["intermediate_size"], QWEN3_5_MOE["mlp_only_layers"]
 # Wavelengths of the eight pairs run from 6 to 7e3 tokens: with these limits some are short, some long, some between.
 LLAMA3_ROPE = {**ROPE, "rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 128}
 LLAMA3_ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -342,6 +342,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
             "unfound_beside_found",
             "by_batch_scenarios",
             "batches_without_steps",
+            "batches_too_large_for_drafts",
             "admitted_before_others",
             "steps_after_none",
         }

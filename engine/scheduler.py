@@ -102,8 +102,7 @@ class Scheduler:
             self._admit(step, steps_of)
         prefill = tuple(self._chunk(sequence) for sequence in self.live if sequence.in_prefill)
         decode = list(self._decode(steps_of))
-        if self._config.row_seed:
-            random.Random(self._config.row_seed * 1000003 + step).shuffle(decode)
+        self._permute(decode, step)
         wanted = [(row.req_row, self._pages_to(row.end)) for row in prefill]
         wanted += [(row.req_row, self._pages_of(row)) for row in decode]
         self.page_table.grow(wanted, self.pool)
@@ -226,6 +225,14 @@ class Scheduler:
         limit = self._config.draft_batch
         allowed = 0 if limit and len(ready) > limit else steps_of(len(ready))
         return (self._round(sequence, allowed) for sequence in ready)
+
+    def _permute(self, decode: list[DecodeRow], step: int) -> None:
+        """Shuffle the rows of a step by the row seed; an odd one gives the reverse of the seed below it."""
+        shuffling, reverses = divmod(self._config.row_seed, 2)
+        if shuffling:
+            random.Random(shuffling * 1000003 + step).shuffle(decode)
+        if reverses:
+            decode.reverse()
 
     def _round(self, sequence: Sequence, steps: int) -> DecodeRow:
         return DecodeRow(

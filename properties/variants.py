@@ -17,7 +17,8 @@ _OTHER = {"snapshot": "replay", "replay": "snapshot"}
 _VARIED: dict[str, Callable[[Scenario], Scenario]] = {
     "graph_vs_eager": lambda s: put_in(s, "graphs", capture=False),
     "padded_vs_exact": lambda s: put_in(s, "graphs", sizes=()),
-    "rows_permuted": lambda s: put_in(s, "schedule", row_seed=s.schedule.row_seed + 1),
+    # Every other row seed reverses the order of the one below it.
+    "rows_permuted": lambda s: put_in(s, "schedule", row_seed=s.schedule.row_seed ^ 1),
     "pages_permuted": lambda s: put_in(s, "memory", page_seed=s.memory.page_seed + 1),
     "other_poison": lambda s: put_in(s, "memory", poison=1 - s.memory.poison),
     # Every batch that fitted one size runs in another, with more padding.

@@ -17,10 +17,9 @@ class EngineConfig:
     `pages` and `request_slots` are without the reserved ones; `page_order` and `state_order` say in which order pages
     and state slots are handed out. `sizes` are batch sizes that launches are padded to; `capture` says whether they are
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are
-    taken on demand (scheduler.py). `commit` is how rounds commit
-    recurrent states, of which a checkpoint is kept every `checkpoint` tokens (0: never). Without `sampled` every
-    request is greedy, and launches have nothing else in them; so without `drafts_sampled` every draft, and without
-    `penalized`. With a `tree` drafts are one, of
+    taken on demand (scheduler.py). `commit` is how rounds commit recurrent states, of which a checkpoint is kept every
+    `checkpoint` tokens (0: never). Without `sampled` every request is greedy, and launches have nothing else in them;
+    so without `drafts_sampled` every draft, and without `penalized` and `constrained`. With a `tree` drafts are one, of
     `steps` levels.
     """
 
@@ -44,6 +43,7 @@ class EngineConfig:
     sampled: bool = False
     drafts_sampled: bool = False
     penalized: bool = False
+    constrained: bool = False
     tree: TreeConfig | None = None
 
     @property

@@ -19,6 +19,7 @@ from draftproof.engine.controller import controller
 from draftproof.engine.draft_counters import DraftCounters
 from draftproof.engine.drafts import algorithm
 from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, PromptChunks, Shapes, metadata_of_rows
+from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
@@ -90,6 +91,7 @@ class Engine:
         own = PagedCache(*self._pools("draft", entries), page_table, page) if entries else None
         self._context = DraftContext(self.arena, own, page_table, config, self.probes, target)
         self._penalties = PenaltyTables(self.arena) if config.penalized else None
+        self.grammars = GrammarStates(target.vocab, device) if config.constrained else None
         self.draft = kind(draft.model, self._context)
         verifier = TreeVerifier if config.tree else Verifier
         self.verifier = verifier(target, cache, config, self.probes, self.draft.needs, self._penalties)
@@ -157,6 +159,8 @@ class Engine:
 
     def _release(self, released: Released) -> None:
         self.draft.release(released.request)
+        if self.grammars:
+            self.grammars.release(released.request)
         self.probes.on_release(released.req_row, released.pages, released.state_slot)
 
     def _steps(self, num_rows: int) -> int:
@@ -170,10 +174,15 @@ class Engine:
         ids = self._tensor([token for row in batch for token in row.ids])
         if self._penalties:
             self._penalties.begin([row for row in batch if not row.start])
+        if self.grammars:
+            self.grammars.begin([row for row in batch if not row.start])
         self.probes.before_launch("prefill")
         if self.states and isinstance(metadata.states, PrefillStates):
             self.states.begin(metadata.states)
-        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends, self._choosing(batch))
+        choosing = self._choosing(batch)
+        if self.grammars:
+            choosing["excluded"] = self.grammars.prompt_masks(batch)
+        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
         done = [
@@ -181,8 +190,7 @@ class Engine:
             for row, token in zip(batch, next_tokens, strict=True)
         ]
         commits = tuple(commit for commit in done if commit is not None)
-        if self._penalties:
-            self._penalties.advance(commits)
+        self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
         self.probes.on_target_hidden_states(hidden_states)
@@ -226,14 +234,15 @@ class Engine:
             runtime.begin(inputs, len(batch))
             proposal = Proposal(proposal.draft_tokens[:, :0], proposal.num_drafts)
         batch = tuple(replace(row, num_drafts=count) for row, count in zip(batch, proposal.num_drafts, strict=True))
+        if self.grammars:
+            proposal = replace(proposal, excluded=self.grammars.masks(batch, proposal, runtime.width))
         acceptance = runtime.verify(proposal, len(batch))
         self.probes.on_target_hidden_states(acceptance.hidden_states)
         self.probes.on_accept(batch, acceptance)
         self._control(batch, acceptance)
         commits = tuple(self.scheduler.commit(row, acceptance.tokens[i]) for i, row in enumerate(batch))
         self._commit_states(commits)
-        if self._penalties:
-            self._penalties.advance(commits)
+        self._advance(commits)
         self.probes.on_commit(commits)
         self._finish(commits)
         unfinished = [i for i, commit in enumerate(commits) if not commit.finished]
@@ -258,6 +267,13 @@ class Engine:
         sampling = sampling_inputs([row.sampling for row in batch], self.device) if self.config.sampled else {}
         penalties = penalty_inputs([row.penalties for row in batch], self.device) if self.config.penalized else {}
         return {**sampling, **penalties}
+
+    def _advance(self, commits: tuple[Commit, ...]) -> None:
+        """Follow what requests gained where their next choices depend on it."""
+        if self._penalties:
+            self._penalties.advance(commits)
+        if self.grammars:
+            self.grammars.advance(commits)
 
     def _control(self, batch: tuple[DecodeRow, ...], acceptance: Acceptance) -> None:
         """Advance the step-count controller by a verify; what it chooses holds from the next step on."""

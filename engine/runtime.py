@@ -44,6 +44,8 @@ class Runtime:
             inputs |= {name: ((), dtype) for name, dtype in INPUTS.items()}
         if config.penalized:
             inputs |= dict.fromkeys(PENALTIES, ((), torch.int64))
+        if config.constrained:
+            inputs["excluded"] = ((self.width, verifier.target.vocab), torch.bool)
         self._round = _buffers(inputs, rows, device)
         self._accepted = _buffers(draft.extend_inputs(self.width), rows, device)
         self._propose = None
@@ -81,6 +83,8 @@ class Runtime:
             empty["draft_weights"] = self._round.view(count)["draft_weights"].new_zeros(
                 self._round.view(count)["draft_weights"].shape
             )
+        if self._config.constrained:
+            empty["excluded"] = torch.zeros_like(self._round.view(count)["excluded"])
         self._round.fill({**values, **own, **empty}, count, self._verify.size_for(count))
 
     def propose(self, batch: tuple[DecodeRow, ...]) -> Proposal:
@@ -99,6 +103,8 @@ class Runtime:
             drafts["parents"] = proposal.parents
         if proposal.weights is not None:
             drafts["draft_weights"] = proposal.weights
+        if proposal.excluded is not None:
+            drafts["excluded"] = proposal.excluded
         self._round.fill(drafts, count, count)
         out = self._verify.launch(count)
         correct_len, target_tokens = out["correct_len"].tolist(), out["target_tokens"].tolist()

@@ -215,6 +215,7 @@ class Scheduler:
             sequence.state_slot,
             waited.request.sampling,
             waited.request.penalties,
+            waited.request.grammar,
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
         )
@@ -245,4 +246,5 @@ class Scheduler:
             sequence.state_slot,
             sequence.request.sampling,
             sequence.request.penalties,
+            sequence.request.grammar,
         )

@@ -14,6 +14,15 @@ from draftproof.engine.sampling import SamplingParams
 
 
 @dataclass(frozen=True)
+class GrammarParams:
+    """A regular expression, what each token spells, and the token that comes after a word of it."""
+
+    pattern: str
+    token_texts: tuple[str, ...]
+    end_token: int
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
     """A request of a user; `num_drafts_wanted` in decode rounds 1, 2, .., repeated cyclically.
 
@@ -28,6 +37,7 @@ class GenerationRequest:
     num_drafts_wanted: tuple[int, ...]
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
+    grammar: GrammarParams | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class PrefillRow:
     state_slot: int = 0
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
+    grammar: GrammarParams | None = None
     round: int = 0
     emitted: tuple[int, ...] = ()
 
@@ -78,6 +89,7 @@ class DecodeRow:
     state_slot: int = 0
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
+    grammar: GrammarParams | None = None
 
 
 @dataclass(frozen=True)
@@ -120,13 +132,15 @@ class Launch:
 class Proposal:
     """draft_tokens [R, W - 1], row r meaning its first num_drafts[r] columns; `parents` of a tree's, as verify rows.
 
-    `weights` [R, W - 1, V] that they were drawn by, 0 where they were not.
+    `weights` [R, W - 1, V] that they were drawn by, 0 where they were not; `excluded` [R, W, V] are tokens that must
+    not follow the rows of the verify.
     """
 
     draft_tokens: Tensor
     num_drafts: tuple[int, ...]
     parents: Tensor | None = None
     weights: Tensor | None = None
+    excluded: Tensor | None = None
 
 
 @dataclass(frozen=True)

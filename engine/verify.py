@@ -14,6 +14,7 @@ from draftproof import kernels
 from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Needs
+from draftproof.engine.grammar import masked
 from draftproof.engine.models.base import AttentionMetadata, Target, VerifyStates
 from draftproof.engine.penalties import PenaltyTables
 from draftproof.engine.probes import Probes
@@ -88,7 +89,7 @@ class Verifier:
     ) -> tuple[Tensor | None, Tensor]:
         """Return hidden_states [T, D] of prompt tokens if needed, and the target_tokens [R] after tokens `last` [R].
 
-        `inputs` [R] are those of how they are drawn and penalised, if any are.
+        `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded [R, V].
         """
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids, metadata, self.cache, layer_outputs)
@@ -96,6 +97,9 @@ class Verifier:
         if self._penalties:
             rows, above = metadata.req_rows.index_select(0, last), torch.full_like(last, -1)[:, None]
             logits = self._penalties.apply(logits, above, above, rows, inputs)
+        if self._config.constrained:
+            logits = masked(logits, inputs["excluded"])
+            self._taps.record("prefill.excluded", inputs["excluded"])
         target_tokens = torch.empty(last.shape[0], dtype=torch.int64, device=ids.device)
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:
@@ -111,6 +115,9 @@ class Verifier:
         logits = self.target.logits(hidden_states)
         if self._penalties:
             logits = self._penalties.apply(logits, ids, self._above(ids, views), views["req_rows"], views)
+        if self._config.constrained:
+            logits = masked(logits, views["excluded"].flatten(0, 1))
+            self._taps.record("verify.excluded", views["excluded"])
         target_tokens = torch.empty(hidden_states.shape[0], dtype=torch.int64, device=hidden_states.device)
         kernels.greedy_choice(target_tokens, logits)
         if self._config.sampled:

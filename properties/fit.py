@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
+from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
@@ -119,6 +120,10 @@ def _sampling(scenario: Scenario, limits: Limits) -> Scenario:
 
 def _penalties(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.penalties else without_penalties(scenario)
+
+
+def _grammars(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.grammars else without_grammars(scenario)
 
 
 def _tree(scenario: Scenario, limits: Limits) -> Scenario:
@@ -234,6 +239,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _preemption,
     _sampling,
     _penalties,
+    _grammars,
     _tree,
     _steering,
     _rows,

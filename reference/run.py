@@ -15,19 +15,21 @@ from draftproof.properties.values.scenario import LayerType, Request, Scenario, 
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace
+from draftproof.properties.values.tree import lineage
 from draftproof.reference.build import build
 from draftproof.reference.decode import RequestLimits, Verification, choices_along, verify
 from draftproof.reference.drafts.base import ReferenceDraft, Said, drawing, propose, said_choice, vector
+from draftproof.reference.grammar import allowed, counted, state_of
 from draftproof.reference.memo import Memo, Pass
-from draftproof.reference.penalties import others, with_penalties
 from draftproof.reference.protocols import ReferenceTarget
+from draftproof.reference.request_target import others, target_of
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.trees import verify_tree
 
 _ALWAYS = frozenset(
-    {f"verify.{name}" for name in ("ids", "positions", "hidden", "choice")}
+    {f"verify.{name}" for name in ("ids", "positions", "hidden", "allowed", "choice")}
     | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
-    | {f"commit.{name}" for name in ("length", "kv")}
+    | {f"commit.{name}" for name in ("length", "allowed", "kv")}
     | {"config.routing", "config.draft", "propose.tokens", "propose.weights", "round.drafts"}
 )
 _STATES = frozenset({"commit.step_index", "commit.state", "commit.final"})
@@ -39,7 +41,7 @@ _UNSEEN |= {"draft.discarded", "extend.discarded"}
 _DRAFTS = OF_DRAFTS - _UNSEEN
 Gaps = dict[tuple[int, int], float]
 Near = dict[tuple[str, Key], tuple[tuple[int, float], ...]]
-Penalized = dict[tuple[int, int], frozenset[str]]
+Told = dict[tuple[int, int], frozenset[str]]
 Out = Callable[[Observation], None]
 CHANNELS = _ALWAYS | _DRAFTS | _STATES | _SNAPSHOT | _REPLAY | _CHECKPOINT
 
@@ -80,7 +82,7 @@ class Known(NamedTuple):
 
     gaps: Gaps
     near: Near
-    penalized: Penalized
+    told: Told
 
 
 def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Known:
@@ -88,15 +90,15 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
     out(Observation("config.draft", Key(-1, 0), DraftNeeds(*models.draft.config())))
     for layer, kind in enumerate(models.target.layer_types):
         out(Observation("config.routing", Key(-1, 0, layer=layer), LayerKind[kind.upper()]))
-    known = Known(Gaps(), Near(), Penalized())
+    known = Known(Gaps(), Near(), Told())
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
         own = models._replace(draft=drawing(models.draft, scenario, request))
-        one = _RequestTrace(index, request, limits, own, out)
+        one = _RequestTrace(index, request, limits, own, out, scenario.model.vocab)
         one.run(solved)
         known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
         known.near.update(one.near)
-        known.penalized.update({(index, number): names for number, names in one.penalized.items()})
+        known.told.update({(index, number): names for number, names in one.told.items()})
     return known
 
 
@@ -141,14 +143,17 @@ class Models(NamedTuple):
 
 
 class _RequestTrace:
-    def __init__(self, index: int, request: Request, limits: RequestLimits, models: Models, out: Out) -> None:
+    def __init__(
+        self, index: int, request: Request, limits: RequestLimits, models: Models, out: Out, vocab: int
+    ) -> None:
+        self._vocab = vocab
         self._index, self._request, self._limits, self._out = index, request, limits, out
         self._plain, self._draft, self._states, self._finish, self._memo, self._tree = models
-        self._target = with_penalties(self._plain, request)
+        self._target = target_of(self._plain, request)
         self.gaps: list[float] = []
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         self.near = Near()
-        self.penalized: dict[int, frozenset[str]] = {}
+        self.told: dict[int, frozenset[str]] = {}
         self._followed: tuple[int, ...] = ()
         kinds = list(enumerate(self._target.layer_types))
         self._full = tuple(layer for layer, kind in kinds if kind == "full_attention")
@@ -186,6 +191,8 @@ class _RequestTrace:
         (choice,) = choices_along(whole.logits[-1:], tokens, self._followed, self._request.sampling)
         new = (choice.token,)
         ended = self._limits.ended(emitted + new)
+        self._allowed(number, emitted, ((),))
+        self._allowed_next(number, emitted + new, ended)
         self._report(number, (said_choice("verify.choice", choice, row=0),))
         self._say("accept.emitted", number, new)
         if number:
@@ -212,15 +219,20 @@ class _RequestTrace:
             for row, parent in enumerate(round_.parents, start=1):
                 self._say("verify.parents", number, parent, row=row)
         verified = self._verify(self._target, tokens, drafts, round_, drawn_by)
-        self.penalized[number] = frozenset(
-            name
+        tried = {
+            name: self._verify(other, tokens, drafts, round_, drawn_by)
             for name, other in others(self._plain, self._request, len(tokens))
-            if self._verify(other, tokens, drafts, round_, drawn_by).tokens != verified.tokens
-        )
+        }
+        changed = frozenset(name for name, other in tried.items() if other.tokens != verified.tokens)
+        paths = self._paths(drafts, round_)
+        free = tried.get("grammar_changed_choice", verified).correct_len
+        self.told[number] = changed.union(counted(self._request, self._vocab, emitted, paths, verified, free))
+        self._allowed(number, emitted, paths)
         self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
         ended = self._limits.ended(emitted + new)
+        self._allowed_next(number, emitted + new, ended)
         end = len(tokens) - 1 + len(verified.emitted if self._finish == "uncut" else new)
         self._commit(number, verified.whole, range(before, end))
         self._commit_states(number, verified.whole, Span(before, end - before, len(drafts) + 1 if number else 0), ended)
@@ -228,6 +240,25 @@ class _RequestTrace:
             whole = verified.whole.first(len(tokens) + len(new) - 1)
             self._report(number, self._draft.extend(tokens + new, whole, first=before))
         return new
+
+    def _paths(self, drafts: tuple[int, ...], round_: RoundScript) -> tuple[tuple[int, ...], ...]:
+        """The drafts on the way to each row."""
+        if not self._tree:
+            return tuple(drafts[:row] for row in range(len(drafts) + 1))
+        rows = (lineage(round_.parents, row) for row in range(len(drafts) + 1))
+        return tuple(tuple(drafts[row - 1] for row in path) for path in rows)
+
+    def _allowed(self, number: int, emitted: tuple[int, ...], paths: tuple[tuple[int, ...], ...]) -> None:
+        """What may follow each row (S-GRAMMAR-4)."""
+        if (grammar := self._request.grammar) is not None:
+            for row, path in enumerate(paths):
+                state = state_of(grammar, emitted + path, self._vocab)
+                self._say("verify.allowed", number, allowed(state, self._vocab), row=row)
+
+    def _allowed_next(self, number: int, emitted: tuple[int, ...], ended: bool) -> None:
+        """What may follow the tokens that were emitted (S-GRAMMAR-5)."""
+        if (grammar := self._request.grammar) is not None and not ended:
+            self._say("commit.allowed", number, allowed(state_of(grammar, emitted, self._vocab), self._vocab))
 
     def _verify(
         self,

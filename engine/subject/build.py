@@ -21,10 +21,11 @@ from draftproof.engine.models.config_fields import fingerprint
 from draftproof.engine.models.probe import NO_HEADS, ProbeParts, ProbeShape, ProbeTarget
 from draftproof.engine.penalty_params import PenaltyParams
 from draftproof.engine.sampling import SamplingParams
-from draftproof.engine.stages import GenerationRequest
+from draftproof.engine.stages import GenerationRequest, GrammarParams
 from draftproof.engine.subject.pair import Pair
 from draftproof.engine.tree import TreeConfig
 from draftproof.properties.values.drafts import CheckpointDraft, Draft, Ngram, ProbeDraft, algorithm
+from draftproof.properties.values.grammar import end_token, token_texts
 from draftproof.properties.values.probe import draft_weights, target_weights
 from draftproof.properties.values.scenario import (
     Adaptive,
@@ -131,6 +132,7 @@ def config(scenario: Scenario) -> EngineConfig:
         sampled=scenario.is_sampled,
         drafts_sampled=scenario.drafts_sampled,
         penalized=scenario.is_penalized,
+        constrained=scenario.is_constrained,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
     )
 
@@ -141,6 +143,11 @@ def _penalties(request: Request) -> PenaltyParams | None:
         return None
     biases = tuple((one.token, one.amount) for one in asked.bias)
     return PenaltyParams(biases, asked.repetition, asked.frequency, asked.presence)
+
+
+def _grammar(request: Request, vocab: int) -> GrammarParams | None:
+    asked = request.grammar
+    return GrammarParams(asked.pattern, token_texts(vocab), end_token(vocab)) if asked else None
 
 
 def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: int = 0) -> list[GenerationRequest]:
@@ -158,6 +165,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             num_drafts_wanted=tuple(plan.num_drafts for plan in request.rounds),
             sampling=SamplingParams(**msgspec.structs.asdict(request.sampling)) if request.sampling else None,
             penalties=_penalties(request),
+            grammar=_grammar(request, scenario.model.vocab),
         )
         for number, request in enumerate(scenario.requests)
     ]

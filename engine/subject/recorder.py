@@ -215,9 +215,16 @@ class TraceRecorder(Probes):
             self.paged.report_entries(
                 "commit.kv", cache, self._full_layers, commit, commit.seq_len_before, commit.seq_len
             )
+        self._report_grammars(commits)
         if self._states and commits:
             with self._work.aside():
                 self._states.report_committed(commits)
+
+    def _report_grammars(self, commits: tuple[Commit, ...]) -> None:
+        grammars = self._engine.grammars
+        for commit in commits:
+            if grammars and commit.request in grammars and not commit.finished:
+                self._log.add("commit.allowed", Key(commit.request, commit.round), grammars.allowed(commit.request))
 
     def _without_drafts(self, commit: Commit) -> None:
         """Report a round that ran the whole text again, and whose one token its last row chose (S-SCHED-6)."""

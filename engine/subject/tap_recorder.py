@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from torch import Tensor
 
 from draftproof.engine.stages import Commit, DecodeRow, PrefillRow
 from draftproof.engine.subject.observations import ObservationLog, vectors
@@ -36,9 +37,11 @@ class TapRecorder:
     def report_prefill(self, batch: tuple[PrefillRow, ...], tapped: Tapped) -> None:
         """Report the choice after each prompt that ends here."""
         if tapped:
-            for row, choice in zip(batch, _choices("prefill", "choice", tapped), strict=True):
+            for place, (row, choice) in enumerate(zip(batch, _choices("prefill", "choice", tapped), strict=True)):
                 if row.tail < 0:
                     self._log.add("verify.choice", Key(row.request, row.round, row=0), choice)
+                    if row.grammar:
+                        self._add_allowed(Key(row.request, row.round), tapped["prefill.excluded", -1][place][None])
 
     def report_draft(self, key: Key, batch: tuple[DecodeRow, ...], tapped: Tapped, width: int) -> None:
         """Report the steps or the block of a proposal, and what of them is surplus or padding."""
@@ -98,6 +101,9 @@ class TapRecorder:
                 self._log.add("verify.parents", Key(row.request, row.round, row=place), parent)
             for place in range(row.num_drafts + 1):
                 self._add_row("verify", Key(row.request, row.round, row=place), columns, index * width + place)
+            if row.grammar:
+                excluded = tapped["verify.excluded", -1][index][: row.num_drafts + 1]
+                self._add_allowed(Key(row.request, row.round), excluded)
         live = [row.num_drafts + 1 for row in batch]
         self._add_discarded("verify", key, _discarded("verify", tapped, live, width))
 
@@ -144,6 +150,11 @@ class TapRecorder:
     def _add_discarded(self, stage: str, key: Key, rows: Iterable[DiscardedRow]) -> None:
         if found := tuple(sorted(rows)):
             self._log.add(f"{stage}.discarded", key, found)
+
+    def _add_allowed(self, key: Key, excluded: Tensor) -> None:
+        """Report of each row the tokens that excluded [rows, V] leaves."""
+        for place, row in enumerate(excluded.logical_not().cpu()):
+            self._log.add("verify.allowed", key._replace(row=place), tuple(row.nonzero().flatten().tolist()))
 
     def _add_row(self, stage: str, key: Key, columns: Columns, at: int) -> None:
         for channel, values in columns.items():

@@ -10,12 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from draftproof.fuzz.shrinking.size import rounds, tokens_of
+from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.paths import get, lower, put, without
 from draftproof.properties.values.penalties import PENALTIES, Penalties
 from draftproof.properties.values.scenario import Request, RoundPlan, Scenario
 from draftproof.properties.values.tree import TreeShape
 
 T = TypeVar("T", bound=Struct)
+_PLAIN_PATTERNS = ("a*", "[ab]*", "(ab)*", "ab")
 
 
 def fewer(value: T, path: str) -> Iterator[T]:
@@ -187,6 +189,17 @@ def fewer_penalties(request: Request) -> Iterator[Request]:
         yield replace(request, penalties=replace(own, bias=own.bias[:place] + own.bias[place + 1 :]))
 
 
+def plainer_grammar(request: Request) -> Iterator[Request]:
+    """Yield a request without a grammar; ones with a short pattern."""
+    own = request.grammar
+    if own is None:
+        return
+    yield replace(request, grammar=None)
+    for pattern in _PLAIN_PATTERNS:
+        if len(pattern) < len(own.pattern):
+            yield replace(request, grammar=Grammar(pattern=pattern))
+
+
 def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
     """Token 0 throughout, counted up, or in one place; a smaller vocabulary."""
     yield all_requests(scenario, lambda request: replace(request, prompt=(0,) * len(request.prompt)))
@@ -203,4 +216,6 @@ def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
 def _below(request: Request, vocab: int) -> Request:
     prompt, stops = (tuple(token % vocab for token in tokens) for tokens in (request.prompt, request.stops))
     penalties = request.penalties and request.penalties.below(vocab)
+    if request.grammar:
+        stops = tuple(dict.fromkeys((*stops, end_token(vocab))))
     return replace(request, prompt=prompt, stops=stops, penalties=penalties)

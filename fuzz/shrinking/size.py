@@ -86,6 +86,7 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(map(_drawn, requests)),
         sum(len(plan.shape.parents) for plan in plans if plan.shape),
         sum(map(_penalized, requests)),
+        sum(len(one.grammar.pattern) for one in requests if one.grammar),
     )
 
 

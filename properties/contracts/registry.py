@@ -7,6 +7,7 @@ from draftproof.properties.contracts import (
     control,
     discarded,
     drafts,
+    grammars,
     launches,
     memory,
     pools,
@@ -24,7 +25,7 @@ from draftproof.properties.contracts import (
 from draftproof.properties.contracts.base import Contract
 from draftproof.properties.values.names import did_you_mean
 
-_OF_REQUESTS = (drafts, trees, rounds, steering, states, slots)
+_OF_REQUESTS = (drafts, trees, rounds, grammars, steering, states, slots)
 _OF_ENGINE = (pools, memory, schedule, preemption, launches, discarded, work, control, totals, configuration, variants)
 ALL: tuple[Contract, ...] = tuple(contract for room in _OF_REQUESTS + _OF_ENGINE for contract in room.CONTRACTS)
 BY_NAME = {contract.name: contract for contract in ALL}

@@ -104,7 +104,7 @@ CONTRACTS = (
     equals("verify.hidden", cites="S-ROUND-3", minimum=_PARTIAL),
     equals(
         "verify.choice",
-        cites="S-ROUND-3, S-SAMPLE-2, S-SAMPLE-10, S-TREE-11, S-PENALTY-2, S-PENALTY-3, S-PENALTY-4",
+        cites="S-ROUND-3, S-SAMPLE-2, S-SAMPLE-10, S-TREE-11, S-PENALTY-2, S-PENALTY-3, S-PENALTY-4, S-GRAMMAR-4",
         minimum="decode_rounds sampled_accepted sampled_residuals sampled_after_all greedy_beside_sampled "
         "drawn_accepted drawn_residuals drawn_after_all "
         "penalty_changed_choice penalty_by_draft_in_window bias_changed_choice repetition_changed_choice "

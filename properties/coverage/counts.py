@@ -28,6 +28,18 @@ OF_PENALTIES = (
 )
 """Rounds in which a choice would be another one without penalties, without the drafts of the round in the text that
 they go by, or without one of them."""
+OF_GRAMMARS = (
+    "grammar_changed_choice",
+    "grammar_by_draft_in_window",
+    "grammar_forces_token",
+    "grammar_rejects_draft",
+    "grammar_after_partial",
+    "grammar_ends",
+    "grammar_sampled_rounds",
+)
+"""Rounds of requests with a grammar: in which a choice would be another one without it, or with the mask of row 0 for
+all rows; in which a row that is accepted has one token to choose, a draft would be accepted without the grammar, a
+draft that was rejected would have led to another state, or a word ends; and those that are sampled."""
 # Generated scenarios have at most five drafts a round, but for a few wide ones.
 _WIDTHS = range(1, 7)
 
@@ -133,8 +145,8 @@ def _is_of_tree(name: str) -> Callable[[RoundSample], bool]:
     return lambda round_: name in round_.tree
 
 
-def _is_penalized(name: str) -> Callable[[RoundSample], bool]:
-    return lambda round_: name in round_.penalties
+def _is_told(name: str) -> Callable[[RoundSample], bool]:
+    return lambda round_: name in round_.told
 
 
 def _is_padded(round_: RoundSample) -> bool:
@@ -225,7 +237,8 @@ _ROUNDS: Table[RoundSample] = {
     "out_of_vocabulary": lambda round_: round_.lacks,
     "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
     **{name: _is_of_tree(name) for name in (*OF_TREES, *SAMPLED_TREES)},
-    **{name: _is_penalized(name) for name in OF_PENALTIES},
+    **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS)},
+    "free_beside_grammar": lambda round_: round_.request.run.is_constrained and not round_.is_constrained,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
 OF_ROUNDS, OF_BATCHES, OF_LAUNCHES = (frozenset(table) - {"rounds"} for table in (_ROUNDS, _BATCHES, _LAUNCHES))
@@ -269,6 +282,8 @@ SAMPLED = frozenset(
     | OF_DRAWN
 )
 """Counts of requests that draw their tokens."""
+CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
+"""Counts of requests with a grammar, and of those beside them."""
 HYBRID = frozenset(
     {"hybrid_scenarios", "hybrid_padded_replays", "hybrid_oversized_batches", "variant_other_commit"}
     | {"state_slot_reuses", "states_started", "states_alternating", "snapshot_rounds", "replays_folded"}
@@ -335,7 +350,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
-        names |= SAMPLED | set(OF_PENALTIES)
+        names |= SAMPLED | CONSTRAINED | set(OF_PENALTIES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {
             "zero_tails",

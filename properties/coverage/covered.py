@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from draftproof.properties.coverage.counts import (
+    CONSTRAINED,
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
@@ -120,6 +121,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its requests draw no tokens", set(SAMPLED)
     if not limits.penalties:
         yield "its requests have no penalties", set(OF_PENALTIES)
+    if not limits.grammars:
+        yield "its requests have no grammar", set(CONSTRAINED)
     if not limits.trees:
         yield "its drafts are no trees", set(TREES)
     if not limits.unchained:

@@ -58,6 +58,7 @@ def read_run(evidence: Evidence) -> RunSample:
         has_text=bool(evidence.subject.channel("accept.emitted")),
         drafts_seen=drafts_seen(evidence.subject),
         is_sampled=evidence.scenario.is_sampled,
+        is_constrained=evidence.scenario.is_constrained,
     )
 
 

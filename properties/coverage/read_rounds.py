@@ -123,12 +123,13 @@ def _rounds(
                 if tree
                 else _asked(evidence.scenario.requests[index], number, drafts),
                 is_sampled=is_sampled,
+                is_constrained=evidence.scenario.requests[index].grammar is not None,
                 is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
                 depth=allowed if tree else drafts,
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)
                 if tree
                 else frozenset(),
-                penalties=evidence.reference.penalized.get((index, number), frozenset()),
+                told=evidence.reference.told.get((index, number), frozenset()),
             )
             before = accept
 

@@ -15,7 +15,7 @@ from draftproof.properties.evidence.schedule import StepLaunch
 class RunSample(NamedTuple):
     """One scenario. `changed` is its variant if the variant run was another run, else "none".
 
-    `is_sampled`: some of its requests draw their tokens.
+    `is_sampled`: some of its requests draw their tokens; `is_constrained`: some have a grammar.
     """
 
     draft: str
@@ -54,6 +54,7 @@ class RunSample(NamedTuple):
     has_text: bool
     drafts_seen: int
     is_sampled: bool
+    is_constrained: bool
 
     @property
     def is_hybrid(self) -> bool:
@@ -123,9 +124,9 @@ class RoundSample(NamedTuple):
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
     alone, as in `accept`; "own" if none are forced, "drawn" if coins decide.
-    `is_sampled`: its request draws its tokens; `is_drawn`: its draft drew those that were verified. `depth`: as
-    many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are the counts of trees that it
-    adds to, `penalties` those of choices that penalties change.
+    `is_sampled`: its request draws its tokens, `is_constrained`: it has a grammar; `is_drawn`: its draft drew those
+    that were verified. `depth`: as many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are
+    the counts of trees that it adds to, `told` those that only the reference can tell: of penalties, and of grammars.
     """
 
     request: RequestSample
@@ -155,10 +156,11 @@ class RoundSample(NamedTuple):
     lacks: bool
     asked: str
     is_sampled: bool
+    is_constrained: bool
     is_drawn: bool
     depth: int
     tree: frozenset[str]
-    penalties: frozenset[str]
+    told: frozenset[str]
 
 
 class Samples(NamedTuple):

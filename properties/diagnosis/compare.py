@@ -22,6 +22,8 @@ Order = Callable[[str, Key], tuple[int, ...]]
 """What comes first: order(channel, key)."""
 # Pools are poisoned with the first two, the private memory of graphs with the third.
 POISON_WORDS = frozenset({b"\xff" * 8, b"\x5a" * 8, b"\xa5" * 8})
+# Of a longer tuple so many elements are shown, from a few before the first that differs on.
+_LONG, _BESIDE = 24, 4
 
 
 def in_table(channel: str, key: Key) -> tuple[int, ...]:
@@ -141,6 +143,10 @@ def shown(value: object, index: int) -> str:
         return f"{value[0]} (margin {value[1]:g})"
     if isinstance(value, tuple) and value and isinstance(value[0], Observed):
         return ", ".join(map(str, value))
+    if isinstance(value, tuple) and len(value) > _LONG:
+        first = max(0, min(index - _BESIDE, len(value) - _LONG))
+        some = ", ".join(map(str, value[first : first + _LONG]))
+        return f"({'..., ' if first else ''}{some}{', ...' if first + _LONG < len(value) else ''}), {len(value)} in all"
     return str(value)
 
 

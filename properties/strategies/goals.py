@@ -15,6 +15,7 @@ from draftproof.properties.strategies.examples import integers, sampled
 from draftproof.properties.strategies.goals_batches import BATCHES, aim_batches
 from draftproof.properties.strategies.goals_models import MODELS, aim_model, fitted, implied
 from draftproof.properties.strategies.goals_rounds import ROUNDS, aim_rounds
+from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.mutations import mutated
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.profiles import CARDS, LONG, SMALL, WIDE, Profile, Size
@@ -40,8 +41,9 @@ def aim(draw: Draw, scenario: Scenario, wanted: Wanted) -> Scenario:
     if unknown:
         raise ValueError(f"invalid point {unknown[0]!r}: expected one of {', '.join(sorted(AIMED))}")
     # What is accepted of a sampled request's drafts, nobody can aim at; of a tree's, plans have shapes. Proposals that
-    # know of no penalties are seldom right.
-    scenario = without_penalties(without_tree(greedy(scenario))) if ROUNDS & set(wanted) else scenario
+    # know of no penalties, and of no grammar, are seldom right.
+    if ROUNDS & set(wanted):
+        scenario = without_grammars(without_penalties(without_tree(greedy(scenario))))
     try:
         edited = aim_rounds(draw, aim_batches(draw, aim_model(draw, scenario, wanted), wanted), wanted)
         if edited.variant == "taps_off" and not ROUNDS & set(wanted):

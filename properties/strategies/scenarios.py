@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
+from draftproof.properties.strategies.grammars import with_grammars
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -29,6 +30,7 @@ from draftproof.properties.strategies.turns import (
     ALIKE,
     BY_BATCH,
     COMMITS,
+    CONSTRAINED,
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
     PENALIZED,
@@ -118,6 +120,7 @@ def _drawn(
         is_tree=not profile.hybrid and draw(sampled(TREES)),
         is_penalized=draw(sampled(PENALIZED)),
         is_preempted=draw(sampled(PREEMPTED)),
+        is_constrained=draw(sampled(CONSTRAINED)),
     )
     return draw(_scenario(turn))
 
@@ -159,8 +162,10 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
         made = with_preemption(draw, made)
     if turn.is_sampled:
         made = with_sampling(draw, made)
-    is_penalized = turn.is_penalized and not (made.adaptive or made.schedule.draft_batch)
-    return validate(with_penalties(draw, made) if is_penalized else made)
+    if not (made.adaptive or made.schedule.draft_batch):
+        made = with_penalties(draw, made) if turn.is_penalized else made
+        made = with_grammars(draw, made) if turn.is_constrained else made
+    return validate(made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

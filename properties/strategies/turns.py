@@ -47,6 +47,10 @@ trees there are few."""
 TREES = (True, False, False, False, False)
 """Whether drafts are trees, where the draft can propose one and sizes are small: of dense targets, whatever else was
 dealt."""
+CONSTRAINED = (False, True, False)
+CONSTRAINED_TREES = (False, True)
+CONSTRAINED_PREEMPTED = (True, True, True, False)
+"""Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -71,6 +75,7 @@ class Turn(NamedTuple):
     is_tree: bool = False
     is_penalized: bool = False
     is_preempted: bool = False
+    is_constrained: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -95,6 +100,8 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             if profile.adaptive or profile.draft_batch
             else dealer.deal("sampled", SAMPLED, player),
             is_penalized=not (profile.adaptive or profile.draft_batch) and dealer.deal("penalized", PENALIZED, player),
+            is_constrained=not (profile.adaptive or profile.draft_batch)
+            and dealer.deal("constrained", CONSTRAINED, player),
         )
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
             yield _of_tree(turn, dealer, player)
@@ -114,6 +121,7 @@ def _preempted(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         commit=dealer.deal("commit of preemption", COMMITS, player) if profile.hybrid else COMMITS[0],
         is_by_batch=False,
         is_penalized=dealer.deal("penalties of preemption", PENALIZED_TREES, player),
+        is_constrained=dealer.deal("grammars of preemption", CONSTRAINED_PREEMPTED, player),
         is_preempted=True,
     )
 
@@ -128,6 +136,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_sampled=dealer.deal("sampled trees", SAMPLED_TREES, player),
         is_tree=True,
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
+        is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
     )
 
 

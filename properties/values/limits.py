@@ -34,8 +34,8 @@ class Limits(Value, frozen=True, kw_only=True):
     where an n-gram draft finds its suffix, which it can take.
     `controllers`: whether step counts may change from round to round as a scenario asks. `sampling`: whether requests
     may draw their tokens, with the random numbers of S-SAMPLE-4. `trees`: whether drafts may be trees (S-TREE).
-    `penalties`: whether requests may have some (S-PENALTY). `first_drafts`: the first
-    drafts are verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
+    `penalties`, `grammars`: whether requests may have some (S-PENALTY, S-GRAMMAR). `first_drafts`: the first drafts are
+    verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
     they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own.
     `preempts`: whether it may take a request's pages and prefill it again by a rule of its own, `preemption`: whether
     it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens of a prompt may be served from
@@ -57,6 +57,7 @@ class Limits(Value, frozen=True, kw_only=True):
     sampling: bool = True
     trees: bool = True
     penalties: bool = True
+    grammars: bool = True
     unchained: bool = True
     matches: tuple[Match, ...] = ("earliest", "latest")
     first_drafts: FirstDrafts = "own round"

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from draftproof.properties.values.base import Value
 from draftproof.properties.values.drafts import Draft, Lanes, Seed, Small
+from draftproof.properties.values.grammar import Grammar
 from draftproof.properties.values.penalties import Penalties
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import Tree, TreeShape
@@ -209,7 +210,8 @@ class Request(Value, frozen=True, kw_only=True):
     """`arrival` in engine steps; `budget` tokens at most; `stop_at`: which emitted token is a stop token (-1: none).
 
     The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
-    with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits.
+    with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
+    a `grammar` from those of tokens that it allows.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -220,6 +222,7 @@ class Request(Value, frozen=True, kw_only=True):
     stops: tuple[Token, ...] = ()
     sampling: Sampling | None = None
     penalties: Penalties | None = None
+    grammar: Grammar | None = None
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -271,6 +274,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_penalized(self) -> bool:
         """Return whether any request has logits that its text changes."""
         return any(request.penalties for request in self.requests)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Return whether any request has a grammar."""
+        return any(request.grammar for request in self.requests)
 
     @property
     def is_served_twice(self) -> bool:

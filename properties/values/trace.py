@@ -65,7 +65,8 @@ class Trace:
     chosen somewhere had over one that was not, `rounded` is the same run in float32, `rounded_again` makes some more
     that round otherwise, `token_gaps` are, by request, those of a subject's text that is not the reference's
     (reference/text.py), and `near` are, by (channel, key), the tokens that come near a choice, and how far each is
-    below the best. `penalized` are, by (request, round), the names of what changed a choice there (S-PENALTY-5).
+    below the best. `told` are, by (request, round), the names of counts that only it can tell (S-PENALTY-5,
+    S-GRAMMAR-8).
     """
 
     subject: str
@@ -76,7 +77,7 @@ class Trace:
     rounded_again: Callable[[], tuple[Trace, ...]] = tuple
     token_gaps: Mapping[int, tuple[TokenGap, ...]] = field(default_factory=dict)
     near: Mapping[tuple[str, Key], tuple[tuple[int, float], ...]] = field(default_factory=dict)
-    penalized: Mapping[tuple[int, int], frozenset[str]] = field(default_factory=dict)
+    told: Mapping[tuple[int, int], frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def index(self) -> Mapping[str, Mapping[Key, Datum]]:

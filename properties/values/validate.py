@@ -19,9 +19,19 @@ from draftproof.properties.values.drafts import (
     ProbeDraft,
     kind_of,
 )
+from draftproof.properties.values.grammar import end_token
+from draftproof.properties.values.pattern import NOTHING, SPELLED, PatternError, parse
 from draftproof.properties.values.penalties import REPETITION_UNIT, Penalties
 from draftproof.properties.values.sampling import SHARE_UNIT, TEMPERATURE_UNIT, Sampling
-from draftproof.properties.values.scenario import Adaptive, Checkpoint, ProbeModel, RoundPlan, Scenario, pages_needed
+from draftproof.properties.values.scenario import (
+    Adaptive,
+    Checkpoint,
+    ProbeModel,
+    Request,
+    RoundPlan,
+    Scenario,
+    pages_needed,
+)
 from draftproof.properties.values.tree import depths
 
 
@@ -171,6 +181,7 @@ def _request(scenario: Scenario, index: int) -> None:
         right = max(plan.num_correct for plan in request.rounds)
         _require(right < 0, f"{at}.rounds num_correct", right, free)
     _penalties(scenario, f"{at}.penalties", request.penalties)
+    _grammar(scenario, at, request)
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):
@@ -238,3 +249,23 @@ def _penalties(scenario: Scenario, at: str, penalties: Penalties | None) -> None
     _require(top < vocab, f"token in {at}.bias", top, f"below model.vocab = {vocab}")
     twice = next((token for token, count in Counter(tokens).items() if count > 1), None)
     _require(twice is None, f"token in {at}.bias", f"{twice} twice", "each token once")
+
+
+def _grammar(scenario: Scenario, at: str, request: Request) -> None:
+    grammar = request.grammar
+    if grammar is None:
+        return
+    vocab = scenario.model.vocab
+    of_probe = isinstance(scenario.model, ProbeModel)
+    _require(of_probe, f"{at}.grammar", "of a checkpoint", "none: only tokens of probes have known texts")
+    where, pattern = f"{at}.grammar.pattern", repr(grammar.pattern)
+    try:
+        expression = parse(grammar.pattern)
+    except PatternError as problem:
+        notation = "letters a .. z, (), |, [], *, +, ?, {m} and {m,n}"
+        raise InvalidScenarioError(f"invalid {where} {pattern}: {problem}, in the notation of {notation}") from None
+    spelled = ", ".join(sorted(SPELLED))
+    some_word = f"a pattern with a word of the letters that tokens spell, {spelled}"
+    _require(expression != NOTHING, where, pattern, some_word)
+    ends, end = end_token(vocab) in request.stops, end_token(vocab)
+    _require(ends, f"{at}.stops", list(request.stops), f"the end token {end} among them, as there is a grammar")

@@ -121,7 +121,15 @@ class StateCommit(WorkerSubject):
     """Which states are committed; `worker` is "v2", "v1" or "multi-layer v1"."""
 
     name = "sglang-commit"
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, preemption=False, variants=())
+    limits = Limits(
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        grammars=False,
+        preemption=False,
+        variants=(),
+    )
     own = frozenset({"commit.state", "commit.step_index", "commit.final"})
 
     def __init__(self, wheel: str, worker: str = "v2") -> None:

@@ -44,6 +44,7 @@ class DraftConfig(WorkerSubject):
         sampling=False,
         trees=False,
         penalties=False,
+        grammars=False,
         preemption=False,
         drafts=("eagle",),
         variants=(),

@@ -59,6 +59,7 @@ class BlockAcceptance(WorkerSubject):
         sampling=False,
         trees=False,
         penalties=False,
+        grammars=False,
         preemption=False,
         drafts=("dflash",),
         variants=(),

@@ -264,7 +264,14 @@ class ChainExtend(WorkerSubject):
 
     name = "sglang-mtp"
     limits = Limits(
-        models=("probe",), sampling=False, trees=False, penalties=False, preemption=False, drafts=("mtp",), variants=()
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        grammars=False,
+        preemption=False,
+        drafts=("mtp",),
+        variants=(),
     )
     own = frozenset(f"extend.{name}" for name in ("ids", "positions", "slots", "hidden_in", "kv", "proposal"))
     needs = (WORKER,)

@@ -82,7 +82,15 @@ class AdaptivePolicy(WorkerSubject):
     """The decisions of the adaptive policy; `kind` is "list", "slots" or "slots with none"."""
 
     name = "sglang-adaptive"
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, preemption=False, variants=())
+    limits = Limits(
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        grammars=False,
+        preemption=False,
+        variants=(),
+    )
     own = frozenset({"control.steps", "control.average"})
 
     def __init__(self, wheel: str, kind: str = "slots with none") -> None:

@@ -99,7 +99,15 @@ class PoolSteps(WorkerSubject):
     """The steps that pools of recurrent states are allocated for; `memory` is "plain" or "unified"."""
 
     name = "sglang-pools"
-    limits = Limits(models=("probe",), sampling=False, trees=False, penalties=False, preemption=False, variants=())
+    limits = Limits(
+        models=("probe",),
+        sampling=False,
+        trees=False,
+        penalties=False,
+        grammars=False,
+        preemption=False,
+        variants=(),
+    )
     own = frozenset({"commit.intermediate"})
 
     def __init__(self, wheel: str, memory: str = "plain") -> None:

@@ -34,6 +34,7 @@ class WorkerSubject(EngineSubject):
         sampling=False,
         trees=False,
         penalties=False,
+        grammars=False,
         preemption=False,
         drafts=("eagle",),
         variants=(),

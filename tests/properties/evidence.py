@@ -17,6 +17,7 @@ from draftproof.harness.lockstep import evidence as lockstep
 from draftproof.properties.evidence.evidence import Evidence
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.values.drafts import ALGORITHMS, DFlash, Draft, Eagle, Eagle3, Mtp, Ngram, Standalone
+from draftproof.properties.values.grammar import Grammar, end_token
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.scenario import (
     Adaptive,
@@ -179,7 +180,17 @@ DRAWN = msgspec.structs.replace(
     ),
 )
 """Tokens that are drawn, by the draft as well."""
-SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE, DRAWN)
+CONSTRAINED = validate(
+    msgspec.structs.replace(
+        STATIC,
+        requests=tuple(
+            msgspec.structs.replace(one, grammar=Grammar(pattern="((ab?|cc){3})*"), stops=(end_token(MODEL.vocab),))
+            for one in STATIC.requests
+        ),
+    )
+)
+"""Requests with a grammar."""
+SCENARIOS = (*OF_DRAFTS.values(), ADAPTIVE, UNCHAINED, TWICE, TREE, DRAWN, CONSTRAINED)
 
 
 PREEMPTED = validate(

@@ -173,7 +173,7 @@ def test_what_changed_a_choice_is_known_of_every_round():
     found: Counter[str] = Counter()
     for seed in range(40):
         case = penalised_scenario(seed)
-        for names in run(case, solve(case)).penalized.values():
+        for names in run(case, solve(case)).told.values():
             found.update(names)
     assert set(found) == {
         "penalty_changed_choice",
@@ -182,4 +182,4 @@ def test_what_changed_a_choice_is_known_of_every_round():
     }
     plain = penalised_scenario(0)
     plain = replace(plain, requests=(replace(plain.requests[0], penalties=None),))
-    assert not any(run(plain, solve(plain)).penalized.values())
+    assert not any(run(plain, solve(plain)).told.values())

@@ -20,7 +20,7 @@ from draftproof.reference import decode
 from draftproof.reference.build import build
 from draftproof.reference.decode import verify
 from draftproof.reference.memo import Memo
-from draftproof.reference.penalties import with_penalties
+from draftproof.reference.request_target import target_of as request_target
 from draftproof.reference.sampling import ACCEPT, coins, probe_weights, sampled
 from draftproof.reference.solve import solve
 from draftproof.reference.trees import verify_tree
@@ -150,7 +150,7 @@ def test_a_plan_forces_what_the_coins_accept_along_its_path_and_what_they_reject
             continue
         target, _ = build(scenario, Memo())
         for request, solved in zip(scenario.requests, solve(scenario).requests, strict=True):
-            own, text = with_penalties(target, request), request.prompt + solved.tokens[:1]
+            own, text = request_target(target, request), request.prompt + solved.tokens[:1]
             for number, round_ in enumerate(solved.rounds, start=1):
                 shape = round_plan(request, number).shape
                 if request.sampling and round_.forced and shape:

@@ -1,0 +1,44 @@
+"""Requests with a grammar: patterns that leave many tokens, few or one, and some whose words soon end."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from draftproof.properties.strategies.examples import sampled
+from draftproof.properties.strategies.some_requests import with_some
+from draftproof.properties.values.grammar import Grammar, end_token
+from draftproof.properties.values.scenario import Request, Scenario
+
+# Tokens spell one to six letters. Words of the last three end after a few tokens, where the end token is all that is
+# left.
+_PATTERNS = (
+    "([ab]|cc?[ab])*",
+    "(([ab]|c[ab]){2})*",
+    "[abc]{9,30}",
+    "((a|b|cc){3})*",
+    "(abc)*",
+    "([abc]{5})*",
+    "a*(b|ca)*b",
+    "(a+b|c){2,40}",
+    "([ab]|c[ab]){4,9}",
+    "(a|bc){2,7}c{1,3}",
+    "(b[ac]?){3,8}",
+)
+
+
+def with_grammars(draw: st.DrawFn, scenario: Scenario) -> Scenario:
+    """Draw which requests have a grammar, and which; the first has."""
+    return with_some(draw, scenario, lambda request: _constrained(draw, request, scenario.model.vocab))
+
+
+def without_grammars(scenario: Scenario) -> Scenario:
+    """Return the scenario with requests that may emit any token."""
+    if not scenario.is_constrained:
+        return scenario
+    return replace(scenario, requests=tuple(replace(request, grammar=None) for request in scenario.requests))
+
+
+def _constrained(draw: st.DrawFn, request: Request, vocab: int) -> Request:
+    stops = tuple(dict.fromkeys((*request.stops, end_token(vocab))))
+    return replace(request, grammar=Grammar(pattern=draw(sampled(_PATTERNS))), stops=stops)

@@ -1,0 +1,115 @@
+"""The target of a request with a grammar (docs/semantics.md, S-GRAMMAR): logits of tokens that may not follow are none.
+
+What may follow a text is read off the derivatives of its pattern; no automaton is built, and nothing is followed along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from draftproof.properties.values.grammar import Grammar, end_token, token_texts
+from draftproof.properties.values.observed import TokenIds
+from draftproof.properties.values.pattern import NOTHING, Expression, derivative, has_empty, parse
+from draftproof.properties.values.scenario import Request
+from draftproof.reference.decode import Verification
+from draftproof.reference.memo import Pass
+from draftproof.reference.protocols import ReferenceTarget
+
+EXCLUDED = -(1 << 40)
+"""The logit of a token that the grammar does not allow (S-GRAMMAR-4)."""
+State = Expression | None
+"""What may still come, as an expression; None where there is no grammar any more."""
+
+
+def state_after(state: State, token: int, vocab: int) -> State:
+    """The state after one more token (S-GRAMMAR-3)."""
+    if state is None or token == end_token(vocab):
+        return None
+    for letter in token_texts(vocab)[token]:
+        state = derivative(state, letter)
+    return None if state == NOTHING else state
+
+
+def state_of(grammar: Grammar, text: TokenIds, vocab: int) -> State:
+    """The state after the tokens of a text behind its prompt."""
+    state: State = parse(grammar.pattern)
+    for token in text:
+        state = state_after(state, token, vocab)
+    return state
+
+
+@lru_cache(maxsize=1 << 12)
+def allowed(state: State, vocab: int) -> TokenIds:
+    """The tokens that a state allows."""
+    if state is None:
+        return tuple(range(vocab))
+    some = [token for token in range(vocab - 1) if state_after(state, token, vocab) is not None]
+    return (*some, end_token(vocab)) if has_empty(state) else tuple(some)
+
+
+class ConstrainedTarget:
+    """A target for one request: each row has logits of tokens that may follow the text behind the first `prompt` ones.
+
+    With `known` the text ends for all rows after so many tokens.
+    """
+
+    def __init__(self, target: ReferenceTarget, prompt: int, grammar: Grammar, known: int | None = None) -> None:
+        self._target, self._prompt, self._grammar, self._known = target, prompt, grammar, known
+        self.layer_types = target.layer_types
+
+    def forward(self, tokens: tuple[int, ...]) -> Pass:
+        """As that of the target; rows before the end of the prompt, after which nothing is chosen, stay."""
+        whole = self._target.forward(tokens)
+        logits, vocab = np.full_like(whole.logits, EXCLUDED), whole.logits.shape[1]
+        state: State = parse(self._grammar.pattern)
+        for row in range(len(tokens)):
+            if self._prompt <= row < (self._known or len(tokens)):
+                state = state_after(state, tokens[row], vocab)
+            some = list(allowed(state, vocab)) if row >= self._prompt - 1 else slice(None)
+            logits[row, some] = whole.logits[row, some]
+        return whole._replace(logits=logits)
+
+
+def with_grammar(target: ReferenceTarget, request: Request) -> ReferenceTarget:
+    """The target of a request: the one given, if it has no grammar."""
+    return ConstrainedTarget(target, len(request.prompt), request.grammar) if request.grammar else target
+
+
+def others(target: ReferenceTarget, request: Request, pending: int) -> Iterator[tuple[str, ReferenceTarget]]:
+    """What the target of a request would be with less of its grammar, by the count of choices that this changes.
+
+    Of a round before which `pending` tokens are committed and pending.
+    """
+    if request.grammar:
+        yield "grammar_changed_choice", target
+        yield "grammar_by_draft_in_window", ConstrainedTarget(target, len(request.prompt), request.grammar, pending)
+
+
+def counted(
+    request: Request, vocab: int, before: TokenIds, paths: tuple[TokenIds, ...], verified: Verification, free: int
+) -> Iterator[str]:
+    """The counts of a round of a grammar, after the tokens `before` that the request emitted.
+
+    `paths` are the drafts on the way to each row of the verify; `free` drafts would be accepted without the grammar.
+    """
+    grammar = request.grammar
+    if grammar is None:
+        return
+    states = [state_of(grammar, before + path, vocab) for path in paths]
+    walked = [states[row] for row in verified.accepted]
+    if any(len(allowed(state, vocab)) == 1 for state in walked):
+        yield "grammar_forces_token"
+    if free > verified.correct_len:
+        yield "grammar_rejects_draft"
+    after = state_of(grammar, before + verified.emitted, vocab)
+    if 0 < verified.correct_len < len(paths) - 1 and any(
+        allowed(state, vocab) != allowed(after, vocab) for state in states[verified.correct_len + 1 :]
+    ):
+        yield "grammar_after_partial"
+    if end_token(vocab) in verified.emitted:
+        yield "grammar_ends"
+    if request.sampling:
+        yield "grammar_sampled_rounds"

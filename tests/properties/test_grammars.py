@@ -1,0 +1,183 @@
+"""What a request may ask of a grammar, and what strategies, fitting, aims, contracts and shrinking make of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace as of_trace
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.fuzz.shrinking.of_requests import plainer_grammar, plainer_tokens
+from draftproof.fuzz.shrinking.size import size
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.contracts.registry import BY_NAME
+from draftproof.properties.coverage.counts import CONSTRAINED, counts, unreachable_by_draft
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.grammars import without_grammars
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.grammar import Grammar, end_token, token_texts
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Checkpoint, Scenario
+from draftproof.properties.values.trace import Key, Observation
+from draftproof.properties.values.validate import InvalidScenarioError, is_valid, validate
+from tests.properties.evidence import STATIC, TREE
+from tests.properties.ideal import IdealSubject
+
+DRAWN = list(generate(seed_=4, count=60))
+SCENARIO = next(one for one in DRAWN if one.is_constrained and not (one.is_sampled or one.tree))
+VOCAB = SCENARIO.model.vocab
+
+
+def constrained(pattern: str, scenario: Scenario = SCENARIO) -> Scenario:
+    """Return the scenario, whose first request has a grammar of this pattern."""
+    first, *others = scenario.requests
+    stops = (*first.stops, end_token(scenario.model.vocab))
+    return replace(scenario, requests=(replace(first, grammar=Grammar(pattern=pattern), stops=stops), *others))
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"pattern": ""}, "length >= 1"),
+        ({"pattern": "a" * 65}, "length <= 64"),
+        ({"pattern": 3}, "str"),
+        ({}, "missing required field `pattern`"),
+        ({"pattern": "a", "regex": "a"}, "unknown field `regex`"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named(raw: dict[str, object], expected: str):
+    scenario = msgspec.to_builtins(SCENARIO)
+    scenario["requests"][0]["grammar"] = raw
+    with pytest.raises(msgspec.ValidationError, match=expected):
+        msgspec.convert(scenario, Scenario)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (
+            "d+",
+            r"invalid requests\[0\].grammar.pattern 'd\+': expected a pattern with a word of the letters that tokens "
+            "spell, a, b, c",
+        ),
+        ("(a|b)xyz", "expected a pattern with a word of the letters that tokens spell, a, b, c"),
+        (
+            "(ab",
+            r"invalid requests\[0\].grammar.pattern '\(ab': expected \) at place 3, got the end, in the notation of "
+            r"letters a .. z, \(\), |, \[\], \*, \+, \?, {m} and {m,n}",
+        ),
+    ],
+)
+def test_a_grammar_that_accepts_nothing_or_is_none_is_refused(pattern: str, message: str):
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(constrained(pattern))
+
+
+def test_the_end_token_is_a_stop_token():
+    first, *others = constrained("a*").requests
+    without = replace(SCENARIO, requests=(replace(first, stops=(1,)), *others))
+    message = rf"requests\[0\].stops \[1\]: expected the end token {VOCAB - 1} among them, as there is a grammar"
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(without)
+
+
+def test_checkpoints_have_none():
+    real = replace(SCENARIO, model=Checkpoint(path="none", vocab=VOCAB), draft=Ngram(max_n=2))
+    real = replace(real, requests=tuple(replace(one, penalties=None) for one in real.requests))
+    message = r"requests\[0\].grammar of a checkpoint: expected none: only tokens of probes have known texts"
+    with pytest.raises(InvalidScenarioError, match=message):
+        validate(real)
+
+
+def test_a_subject_without_grammars_gets_requests_without():
+    assert fit(SCENARIO, Limits(grammars=False)) == without_grammars(SCENARIO)
+    assert fit(SCENARIO, Limits()) == SCENARIO
+    assert not without_grammars(SCENARIO).is_constrained
+    lacking = uncovered(Limits(grammars=False), frozenset({"verify.choice"}))
+    assert [one.names for one in lacking if "grammar" in one.because] == [CONSTRAINED]
+    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= CONSTRAINED
+
+
+def test_a_request_is_shrunk_to_one_without_a_grammar_or_with_a_plainer_one():
+    whole = constrained("([ab]|cc?[ab])*")
+    request = whole.requests[0]
+    tried = list(plainer_grammar(request))
+    assert tried[0].grammar is None
+    assert all(one.grammar for one in tried[1:])
+    assert list(plainer_grammar(replace(request, grammar=None))) == []
+    for one in tried:
+        made = replace(whole, requests=(one, *whole.requests[1:]))
+        assert is_valid(made)
+        assert size(made) < size(whole)
+
+
+def test_a_smaller_vocabulary_has_its_own_end_token():
+    whole = constrained("a*", replace(STATIC, draft=Ngram(max_n=2)))
+    changed = [one for one in plainer_tokens(whole) if is_valid(one) and one.model.vocab < whole.model.vocab]
+    assert changed
+    assert all(end_token(one.model.vocab) in one.requests[0].stops for one in changed)
+
+
+def test_a_share_of_requests_has_grammars_greedy_and_sampled_and_of_trees():
+    drawn = [*DRAWN, *generate(seed_=5, count=60, drafts=("eagle",))]
+    some = [one for one in drawn if one.is_constrained]
+    fixed = [one for one in drawn if not (one.adaptive or one.schedule.draft_batch)]
+    assert len(fixed) / 8 < len(some) < len(fixed) / 2
+    assert all(one in fixed for one in some)
+    assert any(one.schedule.preemption for one in some)
+    assert any(one.is_penalized for one in some)
+    kinds = Counter(bool(request.sampling) for one in some for request in one.requests if request.grammar)
+    assert min(kinds[False], kinds[True]) > 5
+    assert any(one.tree for one in some)
+    assert any(not request.grammar for one in some for request in one.requests)
+    assert all(one.requests[0].grammar for one in some)
+
+
+def test_generated_grammars_reach_every_count_of_them():
+    found = Counter[str]()
+    for scenario in [one for one in DRAWN if one.is_constrained and not one.schedule.preemption]:
+        of = evidence(IdealSubject(), scenario)
+        assert judge(of).passed
+        found.update(counts(of))
+    assert not [name for name in CONSTRAINED if not found[name]]
+    plain = counts(evidence(IdealSubject(), without_grammars(SCENARIO)))
+    assert not any(plain[name] for name in CONSTRAINED)
+
+
+def test_trees_may_have_grammars():
+    of = evidence(IdealSubject(), validate(constrained("([ab]|cc?[ab])*", TREE)))
+    assert judge(of).passed
+    assert counts(of)["grammar_changed_choice"]
+
+
+CASE = evidence(IdealSubject(), validate(constrained("(ab|c)*", replace(STATIC, requests=STATIC.requests[:2]))))
+
+
+def emitting(place: int, *tokens: int) -> Evidence:
+    """The evidence, in which the first request's round emits other tokens."""
+    trace = CASE.subject
+    said = [
+        Observation(one.channel, one.key, tokens)
+        if one.channel == "accept.emitted" and one.key == Key(0, place)
+        else one
+        for one in trace.observations
+    ]
+    return of_trace(CASE, subject=of_trace(trace, observations=tuple(said)))
+
+
+def test_a_text_that_disobeys_is_found_without_the_reference():
+    contract, vocab = BY_NAME["output.grammar"], CASE.scenario.model.vocab
+    assert contract.check(CASE) == []
+    spelled = {text: token for token, text in enumerate(token_texts(vocab))}
+    found = contract.check(emitting(0, spelled["b"]))
+    assert [(one.channel, one.round, one.request) for one in found] == [("accept.emitted", 0, 0)]
+    assert "a word of (ab|c)*" in found[0].expected
+    # The end token where no word ends; afterwards anything may come.
+    assert contract.check(emitting(0, spelled["a"], end_token(vocab)))
+    assert not [one for one in contract.check(emitting(0, spelled["ab"], end_token(vocab))) if one.round == 0]

@@ -19,8 +19,8 @@ class EngineConfig:
     graphs. A batch of more than `draft_batch` rows gets no drafts (0: no such limit). With `preemption` pages are
     taken on demand (scheduler.py). `commit` is how rounds commit recurrent states, of which a checkpoint is kept every
     `checkpoint` tokens (0: never). Without `sampled` every request is greedy, and launches have nothing else in them;
-    so without `drafts_sampled` every draft, and without `penalized` and `constrained`. With a `tree` drafts are one, of
-    `steps` levels.
+    so without `drafts_sampled` every draft, and without `penalized`, `constrained` and `most_logprobs`. With a `tree`
+    drafts are one, of `steps` levels.
     """
 
     steps: int
@@ -44,6 +44,7 @@ class EngineConfig:
     drafts_sampled: bool = False
     penalized: bool = False
     constrained: bool = False
+    most_logprobs: int | None = None
     tree: TreeConfig | None = None
 
     @property

@@ -22,6 +22,7 @@ from draftproof.engine.drafts.base import Accepted, DraftContext, DraftModel, Pr
 from draftproof.engine.grammar import GrammarStates
 from draftproof.engine.graphs.backend import Backend
 from draftproof.engine.graphs.capturing import capturing
+from draftproof.engine.logprobs import logprobs
 from draftproof.engine.models.base import AttentionMetadata, CacheShape, PrefillStates, Target
 from draftproof.engine.pages import PagePool, PageTable
 from draftproof.engine.parts import OWN, EngineParts
@@ -182,7 +183,7 @@ class Engine:
         choosing = self._choosing(batch)
         if self.grammars:
             choosing["excluded"] = self.grammars.prompt_masks(batch)
-        hidden_states, target_tokens = self.verifier.prefill(ids, metadata, ends, choosing)
+        hidden_states, target_tokens, weights = self.verifier.prefill(ids, metadata, ends, choosing)
         self.probes.on_launch(Launch("prefill", 0, len(batch), 0))
         next_tokens = target_tokens.tolist()
         done = [
@@ -196,7 +197,10 @@ class Engine:
         self.probes.on_target_hidden_states(hidden_states)
         self.draft.prefill(PromptChunks(batch, metadata, hidden_states, next_tokens))
         self.probes.on_extend(tuple(commit for commit in commits if not commit.finished))
-        return commits
+        ending = [place for place, commit in enumerate(done) if commit]
+        of_ends = {name: value[ending][:, None] for name, value in weights.items()}
+        told = logprobs(of_ends, [(0,)] * len(ending), [batch[place].logprobs for place in ending])
+        return tuple(replace(one, logprobs=of) for one, of in zip(commits, told, strict=True))
 
     def _packed(self, batch: tuple[PrefillRow, ...]) -> AttentionMetadata:
         req_rows = self._tensor([row.req_row for row in batch for _ in row.ids])
@@ -250,7 +254,8 @@ class Engine:
             runtime.extend(self._accepted(batch, acceptance, commits, unfinished))
             self.probes.on_extend(tuple(commits[i] for i in unfinished))
         self.draft_counters.count(proposal.num_drafts, acceptance.correct_len_cpu)
-        return commits
+        told = logprobs(acceptance.weights, acceptance.accept_index, [row.logprobs for row in batch])
+        return tuple(replace(one, logprobs=of[: len(one.emitted)]) for one, of in zip(commits, told, strict=True))
 
     def _inputs(self, batch: tuple[DecodeRow, ...]) -> dict[str, Tensor]:
         return {

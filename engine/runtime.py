@@ -15,6 +15,7 @@ from torch import Tensor
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Accepted, Draft, Shapes
 from draftproof.engine.graphs.backend import Backend
+from draftproof.engine.logprobs import WEIGHTS
 from draftproof.engine.penalty_params import INPUTS as PENALTIES
 from draftproof.engine.probes import Probes
 from draftproof.engine.runner import Buffers, GraphRunner
@@ -116,6 +117,7 @@ class Runtime:
             out.get("hidden_states"),
             out["target_tokens"],
             out["correct_len"],
+            {name: out[name] for name in WEIGHTS if name in out},
             tuple(correct_len),
             tokens,
             tuple(tuple(row for row in rows if row >= 0) for rows in out["accept_index"].tolist()),

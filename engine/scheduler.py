@@ -216,6 +216,7 @@ class Scheduler:
             waited.request.sampling,
             waited.request.penalties,
             waited.request.grammar,
+            waited.request.logprobs,
             round=waited.rounds + 1 if waited.emitted else 0,
             emitted=waited.emitted,
         )
@@ -247,4 +248,5 @@ class Scheduler:
             sequence.request.sampling,
             sequence.request.penalties,
             sequence.request.grammar,
+            sequence.request.logprobs,
         )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -38,6 +39,7 @@ class GenerationRequest:
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
     grammar: GrammarParams | None = None
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class PrefillRow:
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
     grammar: GrammarParams | None = None
+    logprobs: int | None = None
     round: int = 0
     emitted: tuple[int, ...] = ()
 
@@ -90,6 +93,7 @@ class DecodeRow:
     sampling: SamplingParams | None = None
     penalties: PenaltyParams | None = None
     grammar: GrammarParams | None = None
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,13 +152,15 @@ class Acceptance:
     """ids [R, W] verified, target_tokens [R, W] after each, correct_len [R] drafts accepted, also on the host.
 
     hidden_states [R, W, D] are what the draft takes; tokens are those accepted, and the bonus. Rows that are accepted
-    come first in all of these; `accept_index` are their numbers in the verify.
+    come first in all of these; `accept_index` are their numbers in the verify, and `weights` [R, W, ..] by those what
+    the target_tokens were chosen from, if any request asked.
     """
 
     ids: Tensor
     hidden_states: Tensor | None
     target_tokens: Tensor
     correct_len: Tensor
+    weights: Mapping[str, Tensor]
     correct_len_cpu: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]
     accept_index: tuple[tuple[int, ...], ...]
@@ -162,7 +168,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Commit:
-    """Tokens that a request gained (cut at its end), its length after, and whether it is finished."""
+    """Tokens that a request gained (cut at its end), its length after, whether it is finished, and its logprobs."""
 
     request: int
     req_row: int
@@ -172,6 +178,7 @@ class Commit:
     emitted: tuple[int, ...]
     seq_len: int
     finished: bool
+    logprobs: tuple[tuple[int, ...], ...] = ()
 
     @property
     def last_correct_step_index(self) -> int:

@@ -15,6 +15,7 @@ from draftproof.engine.cache import PagedCache
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.drafts.base import Needs
 from draftproof.engine.grammar import masked
+from draftproof.engine.logprobs import chosen_from
 from draftproof.engine.models.base import AttentionMetadata, Target, VerifyStates
 from draftproof.engine.penalties import PenaltyTables
 from draftproof.engine.probes import Probes
@@ -45,9 +46,10 @@ class Verifier:
         metadata = self._metadata(views, ids)
         layer_outputs = self._needs.layer_outputs()
         hidden_states = self.target.forward(ids.view(-1), metadata, self.cache, layer_outputs)
-        target_tokens = self._choose(hidden_states, ids, metadata.positions, views)
+        target_tokens, weights = self._choose(hidden_states, ids, metadata.positions, views)
         self._tap(ids, metadata, hidden_states, target_tokens)
         outputs = self._accept(views, ids, target_tokens.view_as(ids))
+        outputs |= {name: value.unflatten(0, ids.shape) for name, value in weights.items()}
         picked = self._needs.pick(hidden_states, layer_outputs)
         if picked is not None:
             outputs["hidden_states"] = picked.view(*ids.shape, -1)
@@ -86,8 +88,9 @@ class Verifier:
 
     def prefill(
         self, ids: Tensor, metadata: AttentionMetadata, last: Tensor, inputs: Mapping[str, Tensor]
-    ) -> tuple[Tensor | None, Tensor]:
-        """Return hidden_states [T, D] of prompt tokens if needed, and the target_tokens [R] after tokens `last` [R].
+    ) -> tuple[Tensor | None, Tensor, dict[str, Tensor]]:
+        """Return hidden_states [T, D] of prompt tokens if needed, the target_tokens [R] after tokens `last` [R], and
+        what they were chosen from, if any request asks.
 
         `inputs` [R] are those of how they are drawn and penalised, if any are, and the tokens that are excluded [R, V].
         """
@@ -108,10 +111,16 @@ class Verifier:
             sample(self.target, target_tokens, logits, nothing, positions, Sampled.of(inputs))
         self._taps.record("prefill.choice", target_tokens)
         self._taps.record_margin("prefill.margin", logits)
-        return self._needs.pick(hidden_states, layer_outputs), target_tokens
+        weights = self._chosen_from(logits, target_tokens, inputs, 1)
+        return self._needs.pick(hidden_states, layer_outputs), target_tokens, weights
 
-    def _choose(self, hidden_states: Tensor, ids: Tensor, positions: Tensor, views: Views) -> Tensor:
-        """Return the token after each row [T]; of a sampled one it is a draft of ids [B, W], if one is accepted."""
+    def _choose(
+        self, hidden_states: Tensor, ids: Tensor, positions: Tensor, views: Views
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the token after each row [T], and what it was chosen from, if any request asks.
+
+        Of a sampled row it is a draft of ids [B, W], if one is accepted.
+        """
         logits = self.target.logits(hidden_states)
         if self._penalties:
             logits = self._penalties.apply(logits, ids, self._above(ids, views), views["req_rows"], views)
@@ -125,7 +134,16 @@ class Verifier:
             on = Sampled.of(views, ids.shape[1])
             sample(self.target, target_tokens, logits, drafts, positions + 1, on, self._drawn_by(views))
         self._taps.record_margin("verify.margin", logits)
-        return target_tokens
+        return target_tokens, self._chosen_from(logits, target_tokens, views, ids.shape[1])
+
+    def _chosen_from(
+        self, logits: Tensor, target_tokens: Tensor, inputs: Mapping[str, Tensor], width: int
+    ) -> dict[str, Tensor]:
+        most = self._config.most_logprobs
+        if most is None:
+            return {}
+        on = Sampled.of(inputs, width) if self._config.sampled else None
+        return chosen_from(self.target, logits, target_tokens, most, on)
 
     def _above(self, ids: Tensor, views: Views) -> Tensor:
         """Return the row above each row of ids [B, W], -1 of row 0: that of a chain is the row before."""

@@ -197,7 +197,9 @@ def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Vari
 def _spread(request: Request, small: int, large: int) -> Request:
     """Spread tokens of the prompt, and further stop tokens, over the whole vocabulary."""
     prompt, stops = (tuple(token * large // small for token in ids) for ids in (request.prompt, request.stops))
-    return msgspec.structs.replace(request, prompt=prompt, stops=stops, sampling=None, penalties=None, grammar=None)
+    return msgspec.structs.replace(
+        request, prompt=prompt, stops=stops, sampling=None, penalties=None, grammar=None, logprobs=None
+    )
 
 
 def checkpoint_scenarios(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from draftproof.errors import DraftproofError
 from draftproof.properties.strategies.drafts import with_steps
 from draftproof.properties.strategies.grammars import without_grammars
+from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
@@ -126,6 +127,10 @@ def _grammars(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.grammars else without_grammars(scenario)
 
 
+def _logprobs(scenario: Scenario, limits: Limits) -> Scenario:
+    return scenario if limits.logprobs else without_logprobs(scenario)
+
+
 def _tree(scenario: Scenario, limits: Limits) -> Scenario:
     return scenario if limits.trees else without_tree(scenario)
 
@@ -240,6 +245,7 @@ _CHANGES: tuple[Callable[[Scenario, Limits], Scenario], ...] = (
     _sampling,
     _penalties,
     _grammars,
+    _logprobs,
     _tree,
     _steering,
     _rows,

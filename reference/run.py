@@ -6,8 +6,10 @@ token zero, a draft's at its first entry, with true entries first and guesses af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
@@ -23,12 +25,13 @@ from draftproof.reference.grammar import allowed, counted, state_of
 from draftproof.reference.memo import Memo, Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.request_target import others, target_of
+from draftproof.reference.sampling import logprob
 from draftproof.reference.solve import resolve, solve
 from draftproof.reference.trees import verify_tree
 
 _ALWAYS = frozenset(
     {f"verify.{name}" for name in ("ids", "positions", "hidden", "allowed", "choice")}
-    | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted")}
+    | {f"accept.{name}" for name in ("correct_len", "index", "bonus", "emitted", "logprobs")}
     | {f"commit.{name}" for name in ("length", "allowed", "kv")}
     | {"config.routing", "config.draft", "propose.tokens", "propose.weights", "round.drafts"}
 )
@@ -195,6 +198,7 @@ class _RequestTrace:
         self._allowed_next(number, emitted + new, ended)
         self._report(number, (said_choice("verify.choice", choice, row=0),))
         self._say("accept.emitted", number, new)
+        self._logprobs(number, new, [whole.logits[-1]])
         if number:
             self._without_drafts(number, choice.token)
         self._commit(number, whole, range(len(tokens)))
@@ -231,6 +235,8 @@ class _RequestTrace:
         self._verified(number, (tokens[-1], *drafts), verified)
         new = self._limits.cut(emitted, verified.emitted)
         self._say("accept.emitted", number, new)
+        rows = [verified.rows[row] for row in verified.accepted[: len(new)]]
+        self._logprobs(number, new, [whole.logits[position] for whole, position in rows])
         ended = self._limits.ended(emitted + new)
         self._allowed_next(number, emitted + new, ended)
         end = len(tokens) - 1 + len(verified.emitted if self._finish == "uncut" else new)
@@ -254,6 +260,12 @@ class _RequestTrace:
             for row, path in enumerate(paths):
                 state = state_of(grammar, emitted + path, self._vocab)
                 self._say("verify.allowed", number, allowed(state, self._vocab), row=row)
+
+    def _logprobs(self, number: int, emitted: tuple[int, ...], logits: Sequence[np.ndarray]) -> None:
+        """What each token was chosen from, by the logits [V] of its row (S-SAMPLE-12)."""
+        if (top := self._request.logprobs) is not None:
+            for place, (token, row) in enumerate(zip(emitted, logits, strict=True)):
+                self._say("accept.logprobs", number, logprob(row, token, top, self._request.sampling), row=place)
 
     def _allowed_next(self, number: int, emitted: tuple[int, ...], ended: bool) -> None:
         """What may follow the tokens that were emitted (S-GRAMMAR-5)."""

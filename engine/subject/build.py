@@ -133,6 +133,7 @@ def config(scenario: Scenario) -> EngineConfig:
         drafts_sampled=scenario.drafts_sampled,
         penalized=scenario.is_penalized,
         constrained=scenario.is_constrained,
+        most_logprobs=scenario.most_logprobs,
         tree=TreeConfig(scenario.tree.topk, scenario.tree.nodes) if scenario.tree else None,
     )
 
@@ -166,6 +167,7 @@ def requests(scenario: Scenario, script: Script, first_step: int = 0, first_id: 
             sampling=SamplingParams(**msgspec.structs.asdict(request.sampling)) if request.sampling else None,
             penalties=_penalties(request),
             grammar=_grammar(request, scenario.model.vocab),
+            logprobs=request.logprobs,
         )
         for number, request in enumerate(scenario.requests)
     ]

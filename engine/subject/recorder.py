@@ -241,6 +241,8 @@ class TraceRecorder(Probes):
             key = Key(commit.request, commit.round)
             self._log.add("round.attempt", key, self._attempts[commit.request] - 1)
             self._log.add("accept.emitted", key, commit.emitted)
+            for place, logprob in enumerate(commit.logprobs):
+                self._log.add("accept.logprobs", key._replace(row=place), logprob)
             self._log.add("commit.length", key, commit.seq_len)
 
     def report_totals(self) -> None:

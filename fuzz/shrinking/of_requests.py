@@ -200,6 +200,14 @@ def plainer_grammar(request: Request) -> Iterator[Request]:
             yield replace(request, grammar=Grammar(pattern=pattern))
 
 
+def fewer_logprobs(request: Request) -> Iterator[Request]:
+    """Yield a request that asks for no logprobs; ones that ask for fewer tokens."""
+    if request.logprobs is not None:
+        yield replace(request, logprobs=None)
+        for fewer_tokens in lower(request.logprobs, 0):
+            yield replace(request, logprobs=fewer_tokens)
+
+
 def plainer_tokens(scenario: Scenario) -> Iterator[Scenario]:
     """Token 0 throughout, counted up, or in one place; a smaller vocabulary."""
     yield all_requests(scenario, lambda request: replace(request, prompt=(0,) * len(request.prompt)))

@@ -87,6 +87,7 @@ def _wanted(scenario: Scenario) -> tuple[int, ...]:
         sum(len(plan.shape.parents) for plan in plans if plan.shape),
         sum(map(_penalized, requests)),
         sum(len(one.grammar.pattern) for one in requests if one.grammar),
+        sum(1 + one.logprobs for one in requests if one.logprobs is not None),
     )
 
 

@@ -97,6 +97,10 @@ def _bonus(evidence: Evidence, found: Divergence, key: Key) -> ChoiceOf | None:
     return None if nearest is None else ChoiceOf(nearest, nearest - right)
 
 
+def _has_logprobs(evidence: Evidence) -> bool:
+    return evidence.scenario.most_logprobs is not None
+
+
 _PARTIAL = "decode_rounds accept_partial"
 CONTRACTS = (
     equals("verify.positions", cites="S-ROUND-3, S-TREE-7", minimum=_PARTIAL),
@@ -122,6 +126,12 @@ CONTRACTS = (
         reads=("round.drafts",),
         cites="S-ROUND-4, S-LIMIT-8, S-FOLLOW-1",
         minimum="rounds_with_drafts",
+    ),
+    equals(
+        "accept.logprobs",
+        cites="S-SAMPLE-12",
+        minimum="logprobs_of_several logprobs_behind_rejection logprobs_of_sampled",
+        concerns=_has_logprobs,
     ),
     listed(
         "accept.counted",

@@ -238,6 +238,9 @@ _ROUNDS: Table[RoundSample] = {
     "beams": lambda round_: len(round_.tree & {"tree_rounds"}) * (round_.depth > 1),
     **{name: _is_of_tree(name) for name in (*OF_TREES, *SAMPLED_TREES)},
     **{name: _is_told(name) for name in (*OF_PENALTIES, *OF_GRAMMARS)},
+    "logprobs_of_several": lambda round_: round_.has_logprobs and round_.correct_len > 0,
+    "logprobs_behind_rejection": lambda round_: round_.has_logprobs and round_.correct_len < round_.drafts,
+    "logprobs_of_sampled": lambda round_: round_.has_logprobs and round_.is_sampled,
     "free_beside_grammar": lambda round_: round_.request.run.is_constrained and not round_.is_constrained,
 }
 NAMES = tuple(dict.fromkeys((*_RUNS, *_REQUESTS, *_BATCHES, *_LAUNCHES, *_ROUNDS, "narrow_replays")))
@@ -282,6 +285,8 @@ SAMPLED = frozenset(
     | OF_DRAWN
 )
 """Counts of requests that draw their tokens."""
+LOGPROBS = frozenset({"logprobs_of_several", "logprobs_behind_rejection", "logprobs_of_sampled"})
+"""Counts of rounds of requests that ask for logprobs."""
 CONSTRAINED = frozenset({*OF_GRAMMARS, "free_beside_grammar"})
 """Counts of requests with a grammar, and of those beside them."""
 HYBRID = frozenset(
@@ -350,7 +355,7 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
-        names |= SAMPLED | CONSTRAINED | set(OF_PENALTIES)
+        names |= SAMPLED | CONSTRAINED | LOGPROBS | set(OF_PENALTIES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
         names |= {
             "zero_tails",

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from draftproof.properties.coverage.counts import (
     CONSTRAINED,
+    LOGPROBS,
     OF_BATCHES,
     OF_LAUNCHES,
     OF_PENALTIES,
@@ -123,6 +124,8 @@ def _by_limits(limits: Limits) -> Iterator[tuple[str, set[str]]]:
         yield "its requests have no penalties", set(OF_PENALTIES)
     if not limits.grammars:
         yield "its requests have no grammar", set(CONSTRAINED)
+    if not limits.logprobs:
+        yield "its requests have no logprobs", set(LOGPROBS)
     if not limits.trees:
         yield "its drafts are no trees", set(TREES)
     if not limits.unchained:

@@ -124,6 +124,7 @@ def _rounds(
                 else _asked(evidence.scenario.requests[index], number, drafts),
                 is_sampled=is_sampled,
                 is_constrained=evidence.scenario.requests[index].grammar is not None,
+                has_logprobs=evidence.scenario.requests[index].logprobs is not None,
                 is_drawn=drafts > 0 and solved.forced is None and has_drawn_drafts,
                 depth=allowed if tree else drafts,
                 tree=read_tree(evidence.scenario, solved, allowed, walks[key][1:], is_sampled=is_sampled)

@@ -124,9 +124,10 @@ class RoundSample(NamedTuple):
     the round may have. `pending` tokens had not been folded into the state before the round. `lacks`: the right
     token for the first draft is none that the draft can propose. `asked`: what was to come of its drafts by its plan
     alone, as in `accept`; "own" if none are forced, "drawn" if coins decide.
-    `is_sampled`: its request draws its tokens, `is_constrained`: it has a grammar; `is_drawn`: its draft drew those
-    that were verified. `depth`: as many levels of drafts as it may have, of a tree others than its `drafts`; `tree` are
-    the counts of trees that it adds to, `told` those that only the reference can tell: of penalties, and of grammars.
+    `is_sampled`: its request draws its tokens, `is_constrained`: it has a grammar, `has_logprobs`: it asks for them;
+    `is_drawn`: its draft drew those that were verified. `depth`: as many levels of drafts as it may have, of a tree
+    others than its `drafts`; `tree` are the counts of trees that it adds to, `told` those that only the reference can
+    tell: of penalties, and of grammars.
     """
 
     request: RequestSample
@@ -157,6 +158,7 @@ class RoundSample(NamedTuple):
     asked: str
     is_sampled: bool
     is_constrained: bool
+    has_logprobs: bool
     is_drawn: bool
     depth: int
     tree: frozenset[str]

@@ -19,6 +19,7 @@ from draftproof.properties.strategies.controllers import by_batch
 from draftproof.properties.strategies.drafts import with_draft
 from draftproof.properties.strategies.examples import composed, examples, integers, sampled
 from draftproof.properties.strategies.grammars import with_grammars
+from draftproof.properties.strategies.logprobs import with_logprobs
 from draftproof.properties.strategies.models import models
 from draftproof.properties.strategies.penalties import with_penalties
 from draftproof.properties.strategies.preemption import with_preemption
@@ -33,6 +34,7 @@ from draftproof.properties.strategies.turns import (
     CONSTRAINED,
     DENSE_VARIANTS,
     HYBRID_VARIANTS,
+    LOGPROBS,
     PENALIZED,
     PREEMPTED,
     SAMPLED,
@@ -121,6 +123,7 @@ def _drawn(
         is_penalized=draw(sampled(PENALIZED)),
         is_preempted=draw(sampled(PREEMPTED)),
         is_constrained=draw(sampled(CONSTRAINED)),
+        has_logprobs=draw(sampled(LOGPROBS)),
     )
     return draw(_scenario(turn))
 
@@ -165,7 +168,7 @@ def _scenario(draw: Draw, turn: Turn) -> Scenario:
     if not (made.adaptive or made.schedule.draft_batch):
         made = with_penalties(draw, made) if turn.is_penalized else made
         made = with_grammars(draw, made) if turn.is_constrained else made
-    return validate(made)
+    return validate(with_logprobs(draw, made) if turn.has_logprobs else made)
 
 
 def unforced(scenario: Scenario) -> Scenario:

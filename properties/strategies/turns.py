@@ -51,6 +51,8 @@ CONSTRAINED = (False, True, False)
 CONSTRAINED_TREES = (False, True)
 CONSTRAINED_PREEMPTED = (True, True, True, False)
 """Whether requests have grammars, as of penalties, of trees, and of those that are preempted."""
+LOGPROBS = (False, True, False)
+"""Whether requests ask for logprobs; of trees, of which there are few, some always do."""
 PREEMPTED = (True, False)
 """Whether pages are taken on demand and are too few for all, where nothing else hangs on the schedule."""
 _OF_PREEMPTED = tuple(one for one in CARDS if one.requests > 2 and not (one.adaptive or one.draft_batch))
@@ -76,6 +78,7 @@ class Turn(NamedTuple):
     is_penalized: bool = False
     is_preempted: bool = False
     is_constrained: bool = False
+    has_logprobs: bool = False
 
 
 def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Size] = SIZES) -> Iterator[Turn]:
@@ -102,6 +105,7 @@ def turns(seed: int, count: int, drafts: Sequence[Algorithm], sizes: Sequence[Si
             is_penalized=not (profile.adaptive or profile.draft_batch) and dealer.deal("penalized", PENALIZED, player),
             is_constrained=not (profile.adaptive or profile.draft_batch)
             and dealer.deal("constrained", CONSTRAINED, player),
+            has_logprobs=dealer.deal("logprobs", LOGPROBS, player),
         )
         if turn.size.name != WIDE.name and BY_NAME[turn.draft].trees and dealer.deal("tree", TREES, player):
             yield _of_tree(turn, dealer, player)
@@ -137,6 +141,7 @@ def _of_tree(turn: Turn, dealer: _Dealer, player: int) -> Turn:
         is_tree=True,
         is_penalized=dealer.deal("penalties of trees", PENALIZED_TREES, player),
         is_constrained=dealer.deal("grammars of trees", CONSTRAINED_TREES, player),
+        has_logprobs=True,
     )
 
 

@@ -34,14 +34,15 @@ class Limits(Value, frozen=True, kw_only=True):
     where an n-gram draft finds its suffix, which it can take.
     `controllers`: whether step counts may change from round to round as a scenario asks. `sampling`: whether requests
     may draw their tokens, with the random numbers of S-SAMPLE-4. `trees`: whether drafts may be trees (S-TREE).
-    `penalties`, `grammars`: whether requests may have some (S-PENALTY, S-GRAMMAR). `first_drafts`: the first drafts are
-    verified in a round of their own, or with the prompt. `allocation`: whether pages are taken exactly when
-    they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario asks, or by a rule of its own.
-    `preempts`: whether it may take a request's pages and prefill it again by a rule of its own, `preemption`: whether
-    it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens of a prompt may be served from
-    the entries of other requests. `persistent`: one run leaves something (free pages in another order, a cache) to the
-    next. `variants` are the metamorphic changes that it can run; `finish` is what the round that ends a request commits
-    (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a first scenario may take besides.
+    `penalties`, `grammars`, `logprobs`: whether requests may have some (S-PENALTY, S-GRAMMAR, S-SAMPLE-12).
+    `first_drafts`: the first drafts are verified in a round of their own, or with the prompt. `allocation`: whether
+    pages are taken exactly when they are reached, or some ahead; `chunks`: whether a prompt is cut as the scenario
+    asks, or by a rule of its own. `preempts`: whether it may take a request's pages and prefill it again by a rule of
+    its own, `preemption`: whether it does so by that of S-SCHED-8 where a scenario asks; `prefix_cache`: whether tokens
+    of a prompt may be served from the entries of other requests. `persistent`: one run leaves something (free pages in
+    another order, a cache) to the next. `variants` are the metamorphic changes that it can run; `finish` is what the
+    round that ends a request commits (S-LIMIT-11); `start_seconds` is how long a model takes to load, which a first
+    scenario may take besides.
     """
 
     models: tuple[Models, ...] = ("probe", "checkpoint")
@@ -58,6 +59,7 @@ class Limits(Value, frozen=True, kw_only=True):
     trees: bool = True
     penalties: bool = True
     grammars: bool = True
+    logprobs: bool = True
     unchained: bool = True
     matches: tuple[Match, ...] = ("earliest", "latest")
     first_drafts: FirstDrafts = "own round"

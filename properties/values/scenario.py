@@ -211,7 +211,8 @@ class Request(Value, frozen=True, kw_only=True):
 
     The ids `stops` are stop tokens as well. The plans of rounds 1, 2, .. are `rounds`, repeated cyclically. A request
     with `sampling` draws its tokens, any other takes the best. With `penalties` either does so from other logits, with
-    a `grammar` from those of tokens that it allows.
+    a `grammar` from those of tokens that it allows. With `logprobs` it is told what each emitted token was chosen from,
+    and so many of the likeliest tokens.
     """
 
     arrival: Annotated[int, Meta(ge=0, le=1000)]
@@ -223,6 +224,7 @@ class Request(Value, frozen=True, kw_only=True):
     sampling: Sampling | None = None
     penalties: Penalties | None = None
     grammar: Grammar | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
 class Scenario(Value, frozen=True, kw_only=True):
@@ -279,6 +281,11 @@ class Scenario(Value, frozen=True, kw_only=True):
     def is_constrained(self) -> bool:
         """Return whether any request has a grammar."""
         return any(request.grammar for request in self.requests)
+
+    @property
+    def most_logprobs(self) -> int | None:
+        """Return how many likeliest tokens the requests with logprobs ask for at most; None if none has any."""
+        return max((one.logprobs for one in self.requests if one.logprobs is not None), default=None)
 
     @property
     def is_served_twice(self) -> bool:

@@ -182,6 +182,8 @@ def _request(scenario: Scenario, index: int) -> None:
         _require(right < 0, f"{at}.rounds num_correct", right, free)
     _penalties(scenario, f"{at}.penalties", request.penalties)
     _grammar(scenario, at, request)
+    of_probe = isinstance(scenario.model, ProbeModel)
+    _require(of_probe or request.logprobs is None, f"{at}.logprobs", request.logprobs, "none beside a checkpoint")
     pages = pages_needed(scenario, request)
     _require(pages <= memory.pages, at, f"of {pages} pages", f"at most memory.pages = {memory.pages}")
     for number, plan in enumerate(request.rounds):

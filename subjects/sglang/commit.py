@@ -127,6 +127,7 @@ class StateCommit(WorkerSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         variants=(),
     )

@@ -45,6 +45,7 @@ class DraftConfig(WorkerSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         drafts=("eagle",),
         variants=(),

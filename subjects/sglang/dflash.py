@@ -60,6 +60,7 @@ class BlockAcceptance(WorkerSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         drafts=("dflash",),
         variants=(),

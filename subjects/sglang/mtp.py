@@ -269,6 +269,7 @@ class ChainExtend(WorkerSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         drafts=("mtp",),
         variants=(),

@@ -88,6 +88,7 @@ class AdaptivePolicy(WorkerSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         variants=(),
     )

@@ -105,6 +105,7 @@ class PoolSteps(WorkerSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         variants=(),
     )

@@ -35,6 +35,7 @@ class WorkerSubject(EngineSubject):
         trees=False,
         penalties=False,
         grammars=False,
+        logprobs=False,
         preemption=False,
         drafts=("eagle",),
         variants=(),

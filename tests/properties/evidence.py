@@ -175,7 +175,7 @@ CHANGING = msgspec.structs.replace(
 DRAWN = msgspec.structs.replace(
     STANDALONE,
     requests=tuple(
-        msgspec.structs.replace(one, sampling=Sampling(temperature=2.0, seed=seed, draft="sampled"))
+        msgspec.structs.replace(one, sampling=Sampling(temperature=2.0, seed=seed, draft="sampled"), logprobs=2)
         for seed, one in enumerate(STANDALONE.requests)
     ),
 )

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftproof.properties.fit import UnfitError, _require_model, fit, fit_generated, fitted
+from draftproof.properties.strategies.logprobs import without_logprobs
 from draftproof.properties.strategies.penalties import without_penalties
 from draftproof.properties.strategies.sampling import greedy
 from draftproof.properties.strategies.trees import without_tree
@@ -83,7 +84,9 @@ def test_steering_of_counts_keeps_the_counts() -> None:
 def test_a_dtype_is_exchanged() -> None:
     plain = next(one for one in DRAWN if not one.is_constrained and one.model.vocab < 64)
     real = replace(
-        greedy(without_penalties(without_tree(plain))), model=Checkpoint(path="m", vocab=64), draft=next(_ngram())
+        greedy(without_logprobs(without_penalties(without_tree(plain)))),
+        model=Checkpoint(path="m", vocab=64),
+        draft=next(_ngram()),
     )
     made = fit(real, Limits(dtypes=("float64",)))
     assert made.model.dtype == "float64"  # type: ignore[union-attr]

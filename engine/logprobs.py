@@ -1,0 +1,63 @@
+"""What emitted tokens were chosen from: the weights that logprobs are made of.
+
+`B` rows of a launch, `W` verify width, `T` tokens, `V` vocabulary. Temperature and filters are those of the request, as
+with vLLM's `processed_logprobs`; a greedy request has temperature 1 and no filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.models.base import SampledTarget, Target
+from draftproof.engine.sampling import Sampled, filtered
+
+WEIGHTS = ("own_weights", "total_weights", "top_ids", "top_weights")
+"""What a verify returns of each row, if any request asks."""
+TokenLogprob = tuple[int, ...]
+"""The weight of a token, the sum of all, and the likeliest tokens, each with its weight."""
+
+
+def chosen_from(target: Target, logits: Tensor, token_ids: Tensor, most: int, on: Sampled | None) -> dict[str, Tensor]:
+    """Return own_weights and total_weights [T] of token_ids [T], chosen by logits [T, V]; top_ids and top_weights.
+
+    The last two [T, most] are the likeliest tokens, of equals the lowest first.
+    """
+    temperatures = torch.ones_like(token_ids, dtype=torch.float64)
+    if on is not None:
+        temperatures = torch.where(on.temperatures > 0, on.temperatures, temperatures)
+    weights = cast("SampledTarget", target).token_weights(logits, temperatures)
+    if on is not None:
+        weights = filtered(weights, on.top_ks, on.top_ps, on.min_ps)
+    ordered, order = weights.sort(dim=1, descending=True, stable=True)
+    own = weights.gather(1, token_ids[:, None])[:, 0]
+    return dict(zip(WEIGHTS, (own, weights.sum(1), order[:, :most], ordered[:, :most]), strict=True))
+
+
+def logprobs(
+    outputs: Mapping[str, Tensor], rows: Sequence[Sequence[int]], tops: Sequence[int | None]
+) -> tuple[tuple[TokenLogprob, ...], ...]:
+    """Return those of each request: of its `rows` of outputs [B, W, ..], with the `tops` likeliest tokens it asked for.
+
+    A token without weight is none of the likeliest.
+    """
+    if not outputs:
+        return ((),) * len(tops)
+    own, total, ids, weights = (outputs[name].tolist() for name in WEIGHTS)
+    return tuple(
+        tuple(
+            (own[place][row], total[place][row], *_likeliest(ids[place][row][:top], weights[place][row][:top]))
+            for row in rows[place]
+        )
+        if top is not None
+        else ()
+        for place, top in enumerate(tops)
+    )
+
+
+def _likeliest(ids: Sequence[int], weights: Sequence[int]) -> tuple[int, ...]:
+    pairs = zip(ids, weights, strict=True)
+    return tuple(number for token, weight in pairs if weight for number in (token, weight))

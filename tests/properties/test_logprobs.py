@@ -1,0 +1,102 @@
+"""What a request may ask of logprobs, and what strategies, fitting, contracts and shrinking make of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.fuzz.shrinking.of_requests import fewer_logprobs
+from draftproof.fuzz.shrinking.size import size
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.coverage.counts import LOGPROBS, counts, unreachable_by_draft
+from draftproof.properties.coverage.covered import uncovered
+from draftproof.properties.fit import fit
+from draftproof.properties.judge import judge
+from draftproof.properties.strategies.logprobs import without_logprobs
+from draftproof.properties.strategies.scenarios import generate
+from draftproof.properties.values.drafts import Ngram
+from draftproof.properties.values.limits import Limits
+from draftproof.properties.values.scenario import Checkpoint, Graphs, Scenario
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from tests.properties.evidence import ADAPTIVE, STATIC, TREE
+from tests.properties.ideal import IdealSubject
+
+DRAWN = list(generate(seed_=4, count=40))
+SCENARIO = next(one for one in DRAWN if one.most_logprobs is not None and not one.schedule.preemption)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(-1, ">= 0"), (21, "<= 20"), (0.5, "int"), ("all", "int")])
+def test_a_value_that_is_not_allowed_is_named(value: object, expected: str):
+    raw = msgspec.to_builtins(SCENARIO)
+    raw["requests"][0]["logprobs"] = value
+    with pytest.raises(msgspec.ValidationError, match=expected):
+        msgspec.convert(raw, Scenario)
+
+
+def test_checkpoints_have_none():
+    plain = replace(STATIC, requests=(replace(STATIC.requests[0], logprobs=1),))
+    real = replace(plain, model=Checkpoint(path="none", vocab=41), draft=Ngram(max_n=2))
+    with pytest.raises(
+        InvalidScenarioError, match=r"invalid requests\[0\].logprobs 1: expected none beside a checkpoi"
+    ):
+        validate(real)
+
+
+def test_a_subject_without_logprobs_is_asked_for_none():
+    assert fit(SCENARIO, Limits(logprobs=False)) == without_logprobs(SCENARIO)
+    assert fit(SCENARIO, Limits()) == SCENARIO
+    assert without_logprobs(SCENARIO).most_logprobs is None
+    lacking = uncovered(Limits(logprobs=False), frozenset({"verify.choice"}))
+    assert [one.names for one in lacking if "logprobs" in one.because] == [LOGPROBS]
+    assert unreachable_by_draft(evidence(IdealSubject(), SCENARIO).form, real=True) >= LOGPROBS
+
+
+def test_a_request_is_shrunk_to_one_that_asks_for_less():
+    request = replace(SCENARIO.requests[0], logprobs=3)
+    whole = replace(SCENARIO, requests=(request, *SCENARIO.requests[1:]))
+    tried = list(fewer_logprobs(request))
+    assert tried[0].logprobs is None
+    assert {one.logprobs for one in tried[1:]} <= {0, 1, 2}
+    assert list(fewer_logprobs(replace(request, logprobs=None))) == []
+    for one in tried:
+        assert size(replace(whole, requests=(one, *whole.requests[1:]))) < size(whole)
+
+
+def test_a_share_of_requests_asks_and_every_count_is_reached():
+    some = [one for one in DRAWN if one.most_logprobs is not None]
+    assert len(DRAWN) / 5 < len(some) < len(DRAWN) * 3 / 5
+    assert {request.logprobs for one in some for request in one.requests} == {None, 0, 1, 2, 3, 5}
+    found = Counter[str]()
+    for scenario in [one for one in some if not one.schedule.preemption]:
+        of = evidence(IdealSubject(), scenario)
+        assert judge(of).passed
+        found.update(counts(of))
+    assert not [name for name in LOGPROBS if not found[name]]
+    plain = counts(evidence(IdealSubject(), without_logprobs(SCENARIO)))
+    assert not any(plain[name] for name in LOGPROBS)
+
+
+def asking(scenario: Scenario, *tops: int | None, **changes: object) -> Scenario:
+    pairs = zip(scenario.requests, (*tops, *[None] * len(scenario.requests)), strict=False)
+    return validate(replace(scenario, requests=tuple(replace(one, logprobs=top) for one, top in pairs), **changes))
+
+
+SCENARIOS = {
+    "captured": asking(STATIC, 2, 0, 5),
+    "eager": asking(STATIC, None, 1, graphs=Graphs()),
+    "dynamic": asking(ADAPTIVE, 20, 2),
+    "tree": asking(TREE, 3, None, 1),
+    "other sizes": asking(TREE, 3, None, 1, variant="graph_vs_eager"),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_engine_tells_what_the_reference_does(name: str):
+    of = evidence(EngineSubject("cpu"), SCENARIOS[name])
+    judged = judge(of)
+    assert judged.passed, judged.first
+    assert of.subject.channel("accept.logprobs")

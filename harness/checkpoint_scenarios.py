@@ -12,7 +12,7 @@ import msgspec
 
 from draftproof.properties.strategies.drafts import repeating, with_steps
 from draftproof.properties.strategies.profiles import SIZES
-from draftproof.properties.strategies.scenarios import generate, unforced
+from draftproof.properties.strategies.scenarios import generate, generated, unforced
 from draftproof.properties.strategies.trees import without_tree
 from draftproof.properties.values.checkpoint_config import read_config
 from draftproof.properties.values.drafts import (
@@ -23,6 +23,7 @@ from draftproof.properties.values.drafts import (
     Draft,
     Ngram,
     algorithm,
+    kind_of,
     proposing,
     read_from,
 )
@@ -36,6 +37,9 @@ _MOST_STEPS = 64
 _FROM_FOLDER = read_from("directory", "directory or seed")
 _READ = read_from("directory", "directory or seed", "target")
 _LOOKUP_TOKENS = 3
+# Every third scenario of a draft that can be a tree is one, from its second on: of a probe's scenarios every fifth.
+_A_TREE, _MOST_TREES = 3, 8
+_TREED = tuple(name for name in ALGORITHMS if BY_NAME[name].trees)
 _SPARE = 128
 """Positions of a model that are left free: where pages are larger, contexts become longer (properties/fit.py)."""
 
@@ -69,7 +73,7 @@ def one_draft(path: Path, name: Algorithm, folder: Path | None, seed: int, *, bu
         raise ValueError("needs a directory of its own")
     draft, origin = _draft(name, folder, seed, built_in)
     model = Checkpoint(path=str(path), vocab=read_config(path).vocab_size)
-    first = with_steps(generate(seed, 1, sizes=SIZES[:1])[0], 1)
+    first = with_steps(without_tree(generate(seed, 1, sizes=SIZES[:1])[0]), 1)
     _, built = build(_exchange(first, model, draft, "none"), Memo())
     if not BY_NAME[name].layer_a_draft:
         return RealDraft(draft, _MOST_STEPS, origin)
@@ -120,11 +124,15 @@ def real_scenarios(path: Path, drafts: Sequence[RealDraft], seed: int, count: in
     target, scenarios = RealTarget(path, drafts), []
     drawn = generate(seed, count, sizes=SIZES[:1])
     variants = tuple(variant for variant in VARIANTS if target.hybrid or variant != "other_commit")
+    trees = (one for one in generated(seed, _MOST_TREES * count, _TREED, SIZES[:1]) if one.tree)
     for turn, (scenario, variant) in enumerate(zip(drawn, itertools.cycle(variants), strict=False)):
         # Where both turns would come round together, drafts slip by one.
         slip = turn // math.lcm(len(variants), len(drafts))
         chosen = drafts[(turn + slip) % len(drafts)]
-        scenarios.append(target.made(scenario, chosen, turn, turn // len(drafts), variant))
+        of_draft = turn // len(drafts)
+        if BY_NAME[chosen.name].trees and not target.hybrid and of_draft % _A_TREE == 1:
+            scenario = next(trees)
+        scenarios.append(target.made(scenario, chosen, turn, of_draft, variant))
     return scenarios
 
 
@@ -145,7 +153,8 @@ class RealTarget:
 
     def made(self, scenario: Scenario, chosen: RealDraft, turn: int, of_draft: int, variant: Variant) -> Scenario:
         """Return a probe's scenario with the checkpoint; numbers of the turn and of the draft's own turn vary it."""
-        made = with_steps(without_tree(scenario), chosen.steps)
+        takes_tree = BY_NAME[chosen.name].trees and not self.hybrid
+        made = with_steps(scenario if takes_tree else without_tree(scenario), chosen.steps)
         if self._positions is not None:
             made = _within(made, max(self._positions - _SPARE, self._positions // 2))
         if BY_NAME[chosen.name].proposes == "lookup":
@@ -185,7 +194,8 @@ def _with_states(scenario: Scenario, turn: int, commit: int) -> Scenario:
 
 def _exchange(scenario: Scenario, model: Checkpoint, draft: Draft, variant: Variant) -> Scenario:
     """Relations take turns, since a real model's budget is a few scenarios."""
-    scenario = msgspec.structs.replace(without_tree(scenario), draft=draft)
+    scenario = scenario if kind_of(draft).trees else without_tree(scenario)
+    scenario = msgspec.structs.replace(scenario, draft=draft)
     scenario = unforced(scenario) if variant == "taps_off" else scenario
     requests = tuple(_spread(request, scenario.model.vocab, model.vocab) for request in scenario.requests)
     graphs = scenario.graphs

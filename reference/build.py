@@ -8,6 +8,7 @@ from draftproof.properties.values.drafts import algorithm
 from draftproof.properties.values.probe import Weights
 from draftproof.properties.values.scenario import ProbeModel, Scenario
 from draftproof.reference.drafts.base import ReferenceDraft
+from draftproof.reference.drafts.eagle import ReferenceEagle
 from draftproof.reference.drafts.eagle_tree import ReferenceEagleTree
 from draftproof.reference.memo import Memo
 from draftproof.reference.probe.target import Parts, ReferenceProbeTarget
@@ -26,9 +27,15 @@ def build(
         module = import_module(f"draftproof.reference.drafts.{algorithm(draft)}")
         parts = Parts.of(model, of_target, model) if of_target else None
         own = module.probe(draft, model, memo, of_draft)
-        if scenario.tree:
-            own = ReferenceEagleTree(own.head, scenario.tree)
-        return ReferenceProbeTarget(model, memo, parts), own
+        return ReferenceProbeTarget(model, memo, parts), treed(own, scenario)
     from draftproof.reference.checkpoints import load  # probes need no torch
 
-    return load(model, draft, memo)
+    target, made = load(model, draft, memo)
+    if scenario.tree and "linear_attention" in target.layer_types:
+        raise ValueError("invalid tree of a checkpoint with linear layers: expected none, as their states are a chain's")
+    return target, treed(made, scenario)
+
+
+def treed(draft: ReferenceDraft, scenario: Scenario) -> ReferenceDraft:
+    """Return the draft as it proposes in this scenario: a tree, if it has one."""
+    return ReferenceEagleTree(draft.head, scenario.tree) if scenario.tree and isinstance(draft, ReferenceEagle) else draft

@@ -11,6 +11,7 @@ from draftproof.properties.values.observed import TokenIds
 from draftproof.properties.values.scenario import Checkpoint, Scenario
 from draftproof.properties.values.script import Finish, Script
 from draftproof.properties.values.trace import Key, Trace
+from draftproof.reference.build import treed
 from draftproof.reference.memo import Memo
 from draftproof.reference.run import Models, trace
 
@@ -34,8 +35,8 @@ def with_rounded(scenario: Scenario, script: Script, exact: Trace, finish: Finis
 
     def rounded(nudge: int) -> Trace:
         memo = Memo()
-        models = load(model, scenario.draft, memo, torch.float32, nudge)
-        return trace(scenario, given, Models(*models, scenario.states, finish, memo))
+        target, draft = load(model, scenario.draft, memo, torch.float32, nudge)
+        return trace(scenario, given, Models(target, treed(draft, scenario), scenario.states, finish, memo))
 
     again = cache(lambda: tuple(map(rounded, range(1, 1 + _AGAIN))))
     return replace(exact, rounded=rounded(0), rounded_again=again)

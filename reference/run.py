@@ -65,9 +65,7 @@ def run(scenario: Scenario, script: Script, memo: Memo | None = None, finish: Fi
     Raises ValueError for a script that `resolve` lacks.
     """
     memo = memo or Memo()
-    return trace(
-        scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo, scenario.tree is not None)
-    )
+    return trace(scenario, script, Models(*build(scenario, memo), scenario.states, finish, memo))
 
 
 def trace(scenario: Scenario, script: Script, models: Models) -> Trace:
@@ -97,7 +95,7 @@ def observe(scenario: Scenario, script: Script, models: Models, out: Out) -> Kno
     for index, (request, solved) in enumerate(zip(scenario.requests, script.requests, strict=True)):
         limits = RequestLimits.of(request, scenario.memory.max_len, solved.stop)
         own = models._replace(draft=drawing(models.draft, scenario, request))
-        one = _RequestTrace(index, request, limits, own, out, scenario.model.vocab)
+        one = _RequestTrace(index, scenario, limits, own, out)
         one.run(solved)
         known.gaps.update({(index, number): gap for number, gap in enumerate(one.gaps)})
         known.near.update(one.near)
@@ -132,27 +130,21 @@ class Span(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What a request runs on, how states are committed, what the last round commits, and what the models remember.
-
-    `is_tree`: drafts are trees.
-    """
+    """What a request runs on, how states are committed, what the last round commits, and what the models remember."""
 
     target: ReferenceTarget
     draft: ReferenceDraft
     states: States
     finish: Finish
     memo: Memo
-    is_tree: bool = False
 
 
 class _RequestTrace:
-    def __init__(
-        self, index: int, request: Request, limits: RequestLimits, models: Models, out: Out, vocab: int
-    ) -> None:
-        self._vocab = vocab
-        self._index, self._request, self._limits, self._out = index, request, limits, out
-        self._plain, self._draft, self._states, self._finish, self._memo, self._tree = models
-        self._target = target_of(self._plain, request)
+    def __init__(self, index: int, scenario: Scenario, limits: RequestLimits, models: Models, out: Out) -> None:
+        self._vocab, self._tree = scenario.model.vocab, scenario.tree is not None
+        self._index, self._request, self._limits, self._out = index, scenario.requests[index], limits, out
+        self._plain, self._draft, self._states, self._finish, self._memo = models
+        self._target = target_of(self._plain, self._request)
         self.gaps: list[float] = []
         """For each round, how close the closest choice of experts was (`Pass.gap`)."""
         self.near = Near()
@@ -281,7 +273,7 @@ class _RequestTrace:
         drawn_by: tuple[tuple[int, ...], ...],
     ) -> Verification:
         if self._tree:
-            return verify_tree(target, tokens, drafts, round_.parents, self._request.sampling)
+            return verify_tree(target, tokens, drafts, round_.parents, self._followed, self._request.sampling)
         return verify(target, tokens, drafts, self._followed, self._request.sampling, drawn_by)
 
     def _drafts(

@@ -47,7 +47,7 @@ class TreeSolver(RequestSolver):
         drafts, rows = asked, parents
         if reported is not None and self._can_run_tree(tokens, reported, self._parents.get(number, ())):
             drafts, rows = reported, self._parents.get(number, ())
-        verified = verify_tree(self._target, tokens, drafts, rows, self._request.sampling)
+        verified = verify_tree(self._target, tokens, drafts, rows, self._followed, self._request.sampling)
         return RoundScript(
             context=len(tokens) - 1,
             drafts=len(asked),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 
 from draftproof.properties.values.sampling import Sampling
 from draftproof.properties.values.tree import children, lineage
-from draftproof.reference.choose import Choice, choose_rows
+from draftproof.reference.choose import Choice, choose_rows, instead
 from draftproof.reference.decode import Verification, draw
+from draftproof.reference.memo import Pass
 from draftproof.reference.protocols import ReferenceTarget
 from draftproof.reference.sampling import ACCEPT, coins, probe_weights
 
@@ -19,15 +21,20 @@ def verify_tree(
     tokens: tuple[int, ...],
     drafts: tuple[int, ...],
     parents: tuple[int, ...],
+    followed: tuple[int, ...] = (),
     sampling: Sampling | None = None,
 ) -> Verification:
     """tokens t_0 .. t_n, of which t_n is pending; drafts of rows 1, 2, .. with their parent rows.
 
-    With `sampling` a row is drawn, given the drafts below it (S-TREE-11); margins are of the logits.
+    After tokens with which `followed` begins the choice is what follows there (S-FOLLOW-8). With `sampling` a row is
+    drawn, given the drafts below it (S-TREE-11); margins are of the logits.
     """
     paths = [lineage(parents, row) for row in range(len(drafts) + 1)]
-    passes = [target.forward(tokens + tuple(drafts[row - 1] for row in path)) for path in paths]
+    texts = [tokens + tuple(drafts[row - 1] for row in path) for path in paths]
+    passes = [target.forward(text) for text in texts]
     choices = choose_rows(np.stack([one.logits[-1] for one in passes]))
+    if followed:
+        choices = tuple(map(_following, choices, passes, texts, itertools.repeat(followed)))
     if sampling is not None:
         below = [tuple(drafts[child - 1] for child in children(parents, row)) for row in range(len(paths))]
         choices = tuple(
@@ -47,6 +54,12 @@ def verify_tree(
         rows=tuple((one, len(tokens) - 1 + len(path)) for one, path in zip(passes, paths, strict=True)),
         accepted=tuple(walked),
     )
+
+
+def _following(choice: Choice, whole: Pass, text: tuple[int, ...], followed: tuple[int, ...]) -> Choice:
+    """The choice after a text, or what follows it."""
+    follows = len(text) < len(followed) and followed[: len(text)] == text and followed[len(text)] != choice.token
+    return instead(choice, whole.logits[-1], followed[len(text)]) if follows else choice
 
 
 def likeliest_child(

@@ -279,6 +279,7 @@ TREES = frozenset({"tree_scenarios", "beams", *OF_TREES, *SAMPLED_TREES})
 """Counts of rounds whose drafts are trees."""
 OF_DRAWN = frozenset({"drafts_drawn", "drawn_accepted", "drawn_residuals", "drawn_after_all"})
 """Counts of drafts that are drawn."""
+_OF_REAL_TREES = frozenset({"tree_scenarios", "beams", "tree_rounds", "trees_of_their_own"})
 SAMPLED = frozenset(
     {"sampled_accepted", "sampled_residuals", "sampled_after_all", "greedy_beside_sampled", *SAMPLED_TREES}
     | {"sampled_dynamic_rounds", "sampled_stops"}
@@ -334,7 +335,9 @@ def unreachable(evidence: Evidence) -> frozenset[str]:
     Probes are generated, so that each kind of them is there; real models are what they are.
     """
     names = unreachable_by_draft(evidence.form, real=not evidence.exact)
-    return names if evidence.exact or evidence.hybrid else names | HYBRID
+    if evidence.exact:
+        return names
+    return names | (TREES if evidence.hybrid else HYBRID)
 
 
 def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
@@ -350,13 +353,14 @@ def unreachable_by_draft(form: Form, *, real: bool) -> frozenset[str]:
         names.update({"layers_unchained", *OF_TWO} if form.layers == 1 else {*long, "chains_of_one"})
     if real or "out_of_vocabulary" not in form.kind.minimum:
         names.add("out_of_vocabulary")
-    if real or not form.kind.trees:
+    if not form.kind.trees:
         names |= TREES
     if not form.kind.draws:
         names |= OF_DRAWN
     if real:
         names |= SAMPLED | CONSTRAINED | LOGPROBS | set(OF_PENALTIES)
         # They have a prompt's tokens and step counts of their own, and few scenarios.
+        names |= TREES - _OF_REAL_TREES
         names |= {
             "zero_tails",
             "unfound_beside_found",

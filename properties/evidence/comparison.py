@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from draftproof.properties.evidence.forms import Form
@@ -17,6 +18,7 @@ Choices = Mapping[Key, Choice]
 Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
 _OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
+_OF_TREES = ("propose.tokens", "propose.parents")
 MOST_NEAR = 16
 """How many tokens a trace of the reference lists that come near a choice."""
 _CHOICES = (*_OF_DRAFTS, "verify.choice")
@@ -114,6 +116,7 @@ def find_draft_ties(scenario: Scenario, form: Form, reference: Trace, subject: T
         return {}
     tied = [at for channel in _OF_DRAFTS for at in _tied(scenario, reference, subject, channel)]
     tied += _tied_proposals(scenario, form, reference, subject)
+    tied += _tied_trees(scenario, reference, subject)
     ties: dict[int, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]] = {}
     for channel, key in tied:
         verified = key.round + int(channel == "extend.proposal")
@@ -135,6 +138,23 @@ def _tied_proposals(scenario: Scenario, form: Form, reference: Trace, subject: T
         at = Key(key.request, key.round - int(channel == "extend.proposal"), **fields)
         if is_tied(scenario, reference, channel, at, tokens[first]):
             yield channel, at
+
+
+def _tied_trees(scenario: Scenario, reference: Trace, subject: Trace) -> Iterator[tuple[str, Key]]:
+    """Yield the first draft step of the proposals of a tree that are others, where rounding may have ranked otherwise.
+
+    How closely the reference ranked is `near` of its parents; in float32 it may have ranked otherwise itself.
+    """
+    rounded = reference.rounded
+    for key in reference.channel("propose.parents"):
+        if all(reference.channel(one).get(key) == subject.channel(one).get(key) for one in _OF_TREES):
+            continue
+        ((_, closest),) = reference.near.get(("propose.parents", key), ((0, math.inf),))
+        other = rounded is not None and any(
+            rounded.channel(one).get(key) != reference.channel(one).get(key) for one in _OF_TREES
+        )
+        if other or is_near(scenario, closest, None):
+            yield "draft.beam.ids", key._replace(step=1, row=0)
 
 
 def without_draft_ties(channel: str, values: Values, ties: DraftTies) -> Values:

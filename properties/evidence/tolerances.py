@@ -38,6 +38,7 @@ class Bound:
 MODELS = {
     "verify.hidden": Bound(16, 0.5, "each layer rounds a few times its depth; softmax weights average over tokens"),
     "draft.step.hidden_in": Bound(16, 0.5, "as verify.hidden, through the head as often as steps were taken"),
+    "draft.beam.hidden_in": Bound(16, 0.5, "as draft.step.hidden_in"),
     "extend.hidden_in": Bound(16, 0.5, "the target's hidden states, passed on"),
     "commit.kv": Bound(16, 0.5, "a projection of a normed state"),
     "extend.kv": Bound(16, 0.5, "as commit.kv, after the head's own projection"),

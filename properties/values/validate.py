@@ -143,9 +143,8 @@ def _tree(scenario: Scenario) -> None:
     if tree is None:
         return
     kind = draft.__struct_config__.tag
-    fits = isinstance(scenario.model, ProbeModel) and kind_of(draft).trees
     takers = " or ".join(one.name for one in KINDS if one.trees)
-    _require(fits, "tree", f"of draft {kind!r}", f"none, or a draft of a probe that proposes one: {takers}")
+    _require(kind_of(draft).trees, "tree", f"of draft {kind!r}", f"none, or a draft that proposes one: {takers}")
     hybrid = "linear_attention" in getattr(scenario.model, "layer_types", ())
     _require(not hybrid, "tree", "of a model with linear layers", "none, as their states follow one row after another")
     _require(

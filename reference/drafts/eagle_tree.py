@@ -6,6 +6,7 @@ position n + depth - 1, and sees the true entries and its own ancestors. Sources
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,19 @@ class _Candidate(NamedTuple):
     """States that entries from the first guess on consume, [depth, L]: the last is what its parent handed on."""
 
 
+class _Closest:
+    """By how little the closest choice of a proposal was made: the least difference of two that were ranked.
+
+    A score is a sum of differences of logits: `terms` of them are what two scores are made of.
+    """
+
+    gap = float("inf")
+
+    def see(self, ranked: list[float], terms: int) -> None:
+        gaps = (above - below for above, below in itertools.pairwise(ranked))
+        self.gap = min(self.gap, *(gap / terms for gap in gaps), float("inf"))
+
+
 class ReferenceEagleTree(ReferenceEagle):
     """The draft of a scenario with a tree."""
 
@@ -40,17 +54,18 @@ class ReferenceEagleTree(ReferenceEagle):
         if not count:
             return ReferenceProposal((), (Said("propose.parents", ()),))
         ids, hidden, said = tokens[1:], self._states(self._given(whole)), list[Said]()
+        closest = _Closest()
         entries = self.head.forward(ids, hidden)
         candidates = [
             _Candidate(number, score, (token,), None, entries.hidden[-1:])
-            for number, (token, score) in enumerate(self._best_of(entries.logits[-1]))
+            for number, (token, score) in enumerate(self._best_of(entries.logits[-1], closest))
         ]
         beams = list(candidates)
         for step in range(1, count):
             first = len(candidates)
             for row, beam in enumerate(beams):
                 entries = self.head.forward(ids + beam.path, np.concatenate((hidden, beam.stand_ins)))
-                found = self._best_of(entries.logits[-1])
+                found = self._best_of(entries.logits[-1], closest)
                 said.append(Said("draft.beam.ids", beam.path[-1], step=step, row=row))
                 said.append(Said("draft.beam.positions", len(ids) + step - 1, step=step, row=row))
                 said.append(Said("draft.beam.hidden_in", vector(beam.stand_ins[-1]), step=step, row=row))
@@ -60,15 +75,20 @@ class ReferenceEagleTree(ReferenceEagle):
                     number, path = len(candidates), (*beam.path, token)
                     candidates.append(_Candidate(number, beam.score + score, path, beam.number, stand_ins))
             beams = _best(candidates[first:], self._tree.topk)
+            scores = [one.score for one in _best(candidates[first:], self._tree.topk + 1)]
+            closest.see(scores, 2 * (step + 1))
         kept = sorted(_best(candidates, self._tree.nodes), key=lambda one: one.number)
+        closest.see([one.score for one in _best(candidates, self._tree.nodes + 1)[-2:]], 2 * count)
         rows = {one.number: row for row, one in enumerate(kept, start=1)}
         parents = tuple(0 if one.parent is None else rows[one.parent] for one in kept)
-        said.append(Said("propose.parents", parents))
+        said.append(Said("propose.parents", parents, near=((0, closest.gap),)))
         return ReferenceProposal(tuple(one.path[-1] for one in kept), tuple(said), parents)
 
-    def _best_of(self, logits: np.ndarray) -> list[tuple[int, float]]:
+    def _best_of(self, logits: np.ndarray, closest: _Closest) -> list[tuple[int, float]]:
         """The best tokens of a row [V], and how far each is below the best."""
-        order = sorted(range(len(logits)), key=lambda place: (-logits[place], place))[: self._tree.topk]
+        ranked = sorted(range(len(logits)), key=lambda place: (-logits[place], place))[: self._tree.topk + 1]
+        closest.see([float(logits[place]) for place in ranked], 1)
+        order = ranked[: self._tree.topk]
         tokens = order if self.head.ids is None else [self.head.ids[place] for place in order]
         return [(token, float(logits[place] - logits[order[0]])) for token, place in zip(tokens, order, strict=True)]
 

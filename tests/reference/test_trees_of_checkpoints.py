@@ -1,0 +1,75 @@
+"""Draft trees of a real model: what the engine does passes, what is wrong fails, and a tie of the ranking is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from draftproof.engine.subject import EngineSubject
+from draftproof.harness.checkpoint_scenarios import checkpoint_scenarios
+from draftproof.harness.lockstep import evidence
+from draftproof.properties.coverage.counts import counts
+from draftproof.properties.evidence.evidence import Evidence
+from draftproof.properties.judge import judge
+from draftproof.properties.values.trace import Trace
+from draftproof.properties.values.validate import InvalidScenarioError, validate
+from tests.checkpoints import tiny_llama, tiny_qwen3_next
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
+    """A scenario with a tree whose own drafts are verified, on the engine."""
+    path = tiny_llama(tmp_path_factory.mktemp("llama"))
+    drawn = (one for seed in range(9) for one in checkpoint_scenarios(path, draft="eagle", seed=seed, count=9))
+    seen = (evidence(EngineSubject(), one) for one in drawn if one.tree and one.taps and one.steps > 1)
+    return next(one for one in seen if counts(one)["trees_of_their_own"] and counts(one)["beams"])
+
+
+def test_what_the_engine_does_passes(ran: Evidence) -> None:
+    assert not [found for found in judge(ran).results.values() if found]
+    assert not ran.draft_ties
+    assert {"tree.path", "draft.beam_ids", "accept.index"} & judge(ran).results.keys()
+
+
+def changed(trace: Trace, channel: str, change: Any) -> Trace:
+    """The trace with the last value of a channel that can be changed changed."""
+    told = list(trace.observations)
+    place = max(place for place, one in enumerate(told) if one.channel == channel and one.value)
+    told[place] = told[place]._replace(value=change(told[place].value))
+    return replace(trace, observations=tuple(told))
+
+
+@pytest.mark.parametrize("channel", ["propose.tokens", "propose.parents", "draft.beam.candidates"])
+def test_another_tree_is_a_difference(ran: Evidence, channel: str) -> None:
+    wrong = replace(ran, subject=changed(ran.subject, channel, lambda value: (*value[:-1], (value[-1] + 1) % 7)))
+    assert any(judge(wrong).results.values())
+
+
+def test_a_tree_that_rounding_may_have_ranked_otherwise_ends_the_comparison_of_its_drafts(ran: Evidence) -> None:
+    """With the closest ranking of the reference told as none at all, another proposal is a tie."""
+    subject = changed(ran.subject, "draft.beam.candidates", lambda value: (*value[:-1], (value[-1] + 1) % 7))
+    subject = changed(subject, "propose.tokens", lambda value: (*value[:-1], (value[-1] + 1) % 7))
+    places = [one.key for one in subject.observations if one.channel == "propose.tokens" and one.value]
+    last = max(places, key=lambda key: [one.key for one in subject.observations].index(key))
+    near = {**ran.reference.near, ("propose.parents", last): ((0, 0.0),)}
+    tied = replace(ran, subject=subject, reference=replace(ran.reference, near=near))
+    assert last.request in tied.draft_ties
+    kept = tied.comparable("propose.tokens", tied.subject.channel("propose.tokens"))
+    assert last not in kept
+    assert len(kept) == len(tied.subject.channel("propose.tokens")) - 1
+
+
+def test_a_checkpoint_with_linear_layers_has_chains(tmp_path: Path) -> None:
+    path = tiny_qwen3_next(tmp_path / "next")
+    assert not any(one.tree for one in checkpoint_scenarios(path, draft="eagle", seed=0, count=9))
+
+
+def test_other_drafts_have_none(ran: Evidence) -> None:
+    from draftproof.properties.values.drafts import Ngram
+
+    with pytest.raises(InvalidScenarioError, match="invalid tree of draft 'ngram': expected none"):
+        validate(msgspec.structs.replace(ran.scenario, draft=Ngram(max_n=2)))

@@ -141,11 +141,7 @@ class TraceRecorder(Probes):
             self._proposed(row, tuple(own[index][: num_drafts[index]]))
             if weights is not None and row.sampling and row.sampling.draft == "sampled":
                 self._weighed(row, tuple(map(tuple, weights[index].tolist()[: num_drafts[index]])))
-            # A second service goes on counting requests.
-            number = row.request % len(self._scenario.requests)
-            emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
-            most = self._scenario.most_drafts(row.num_drafts)
-            tokens = forced(self._script.requests[number], row.round, emitted, most)
+            tokens = self._forced(row)
             if tokens:
                 tokens = tokens[: draft_tokens.shape[1]]
                 draft_tokens[index, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64, device=draft_tokens.device)
@@ -158,6 +154,13 @@ class TraceRecorder(Probes):
         self._plan = replace(self._plan, decode=verified)
         return Proposal(draft_tokens, tuple(num_drafts), self._steered(batch, proposal, num_drafts), weights)
 
+    def _forced(self, row: DecodeRow) -> TokenIds | None:
+        """Return the drafts that a row is to verify in place of what is proposed, if the script says any."""
+        # A second service goes on counting requests.
+        number = row.request % len(self._scenario.requests)
+        emitted = row.seq_len + 1 - len(self._scenario.requests[number].prompt)
+        return forced(self._script.requests[number], row.round, emitted, self._scenario.most_drafts(row.num_drafts))
+
     def _steered(self, batch: tuple[DecodeRow, ...], proposal: Proposal, num_drafts: list[int]) -> Tensor | None:
         """Return the parents of a tree's drafts, those of shapes that are forced in place of others."""
         if proposal.parents is None:
@@ -167,7 +170,7 @@ class TraceRecorder(Probes):
             most = self._scenario.most_drafts(row.num_drafts)
             proposed = tuple(own[index][:most])
             plan = round_plan(self._scenario.requests[row.request % len(self._scenario.requests)], row.round)
-            if plan.shape and row.num_drafts:
+            if plan.shape and self._forced(row):
                 rows = plan.shape.cut(row.num_drafts, most).parents
                 parents[index, : len(rows)] = torch.tensor(rows, dtype=torch.int64, device=parents.device)
             self._shaped(row, proposed, tuple(parents[index].tolist()[: num_drafts[index]]))

@@ -7,7 +7,7 @@ would be nobody's difference. `K` drafts of a round, `n` its context length.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from draftproof.properties.contracts.base import listed
@@ -38,6 +38,12 @@ class _Verified(NamedTuple):
         return Key(self.request, self.number, row=draft)
 
 
+def goes_another_way(evidence: Evidence, key: Key, rows: Iterable[int]) -> bool:
+    """Return whether a round of a real model may follow another text than the one that its plan was made for."""
+    tied = any(key._replace(row=row) in evidence.tied_choices for row in rows)
+    return tied or key.request in evidence.ties or key.request in evidence.followed
+
+
 def _rounds(evidence: Evidence) -> Iterator[_Verified]:
     """Yield every round whose rows and choices are complete; a request of a real model with a tie has none."""
     ids, choices = defaultdict[tuple[int, int], dict[int, int]](dict), evidence.subject.choices("verify.choice")
@@ -48,8 +54,7 @@ def _rounds(evidence: Evidence) -> Iterator[_Verified]:
         runs[key.request].append(tokens)
     for (request, number), rows in sorted(ids.items()):
         chosen = [choices.get(Key(request, number, row=row)) for row in range(len(rows))]
-        tied = any(Key(request, number, row=row) in evidence.tied_choices for row in rows)
-        if tied or request in evidence.ties or request in evidence.followed:
+        if goes_another_way(evidence, Key(request, number), rows):
             continue
         if sorted(rows) != list(range(len(rows))) or None in chosen:
             continue

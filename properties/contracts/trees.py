@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from draftproof.properties.contracts.base import Contract, equals, listed
+from draftproof.properties.contracts.steering import goes_another_way
 from draftproof.properties.coverage.read_trees import SAMPLED_TREES
 from draftproof.properties.diagnosis.compare import Mismatch
 from draftproof.properties.evidence.evidence import Evidence
@@ -83,6 +84,8 @@ def _steered(evidence: Evidence) -> Iterator[Mismatch]:
         evidence.subject.typed("accept.correct_len", int),
     )
     for one in _rounds(evidence):
+        if goes_another_way(evidence, one.key, range(len(one.ids))):
+            continue
         plan = round_plan(evidence.scenario.requests[one.key.request], one.key.round)
         depth = _depth(evidence, one, plan)
         most = evidence.scenario.most_drafts(depth)

@@ -18,7 +18,7 @@ Choices = Mapping[Key, Choice]
 Ties = Mapping[int, tuple[int, ...]]
 """request -> order of its first choice that rounding may make another, of a token or of experts (S-TRACE-11)."""
 _OF_DRAFTS = ("draft.step.proposal", "draft.block.proposal", "extend.proposal")
-_OF_TREES = ("propose.tokens", "propose.parents")
+_OF_TREES, _CANDIDATES = ("propose.tokens", "propose.parents"), "draft.beam.candidates"
 MOST_NEAR = 16
 """How many tokens a trace of the reference lists that come near a choice."""
 _CHOICES = (*_OF_DRAFTS, "verify.choice")
@@ -147,14 +147,19 @@ def _tied_trees(scenario: Scenario, reference: Trace, subject: Trace) -> Iterato
     """
     rounded = reference.rounded
     for key in reference.channel("propose.parents"):
-        if all(reference.channel(one).get(key) == subject.channel(one).get(key) for one in _OF_TREES):
+        if _tree_of(reference, key) == _tree_of(subject, key):
             continue
         ((_, closest),) = reference.near.get(("propose.parents", key), ((0, math.inf),))
-        other = rounded is not None and any(
-            rounded.channel(one).get(key) != reference.channel(one).get(key) for one in _OF_TREES
-        )
+        other = rounded is not None and _tree_of(rounded, key) != _tree_of(reference, key)
         if other or is_near(scenario, closest, None):
             yield "draft.beam.ids", key._replace(step=1, row=0)
+
+
+def _tree_of(trace: Trace, key: Key) -> list[tuple[str, Key, Datum | None]]:
+    """Return what ranked the candidates of a round, and what became of them."""
+    own = [(channel, key, trace.channel(channel).get(key)) for channel in _OF_TREES]
+    beams = ((at, value) for at, value in trace.channel(_CANDIDATES).items() if at[:2] == key[:2])
+    return own + [(_CANDIDATES, at, value) for at, value in sorted(beams)]
 
 
 def without_draft_ties(channel: str, values: Values, ties: DraftTies) -> Values:

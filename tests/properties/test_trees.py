@@ -57,7 +57,7 @@ def planned(*rounds: RoundPlan, **changes: Any) -> Scenario:
 ODD = RoundPlan(num_drafts=3, num_correct=2, shape=TreeShape(parents=(0, 0, 1), path=(1,)))
 
 REFUSED = {
-    "tree of draft 'mtp': expected none, or a draft of a probe": planned(
+    "tree of draft 'mtp': expected none, or a draft that proposes one": planned(
         draft=with_draft(STATIC, "mtp", 0).draft, model=TREE.model
     ),
     "tree of a model with linear layers: expected none": planned(model=STATIC.model),

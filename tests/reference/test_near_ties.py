@@ -137,7 +137,7 @@ def test_a_near_tie_of_a_draft_is_no_difference_and_a_wrong_proposal_is(tmp_path
     path = twins(tmp_path / "twins")
     near = [evidence(EngineSubject(), one) for one in small(path, 1, 2, "eagle")]
     assert any(one.draft_ties for one in near)
-    assert not any(judge(one).results[name] for one in near for name in ("draft.proposal", "draft.proposed"))
+    assert not any(judge(one).results.get(name) for one in near for name in ("draft.proposal", "draft.proposed"))
     (plain,) = (evidence(EngineSubject(), one) for one in small(tiny_llama(tmp_path / "llama"), 1, 1, "eagle"))
     assert judge(plain).passed
     told = plain.subject.observations

@@ -98,7 +98,7 @@ def test_rounds_of_trees_emit_the_targets_texts(
             text: tuple[int, ...] = (0,)
             while len(text) <= length:
                 drafts = drafted(text, parents, vocabulary, 5)
-                text += verify_tree(target, text, drafts, parents, Sampling()).emitted
+                text += verify_tree(target, text, drafts, parents, sampling=Sampling()).emitted
             return text[1 : length + 1]
 
         assert law_of(emitted) == text_law(weights, length)
@@ -138,7 +138,7 @@ def test_a_tree_of_one_branch_is_a_chain():
     for seed in range(200):
         text, sampling = (0, seed % 5), Sampling(temperature=0.5, seed=seed)
         drafts = drafted(text, chain(3), 5, seed)
-        tree, flat = verify_tree(target, text, drafts, chain(3), sampling), verify(target, text, drafts, (), sampling)
+        tree, flat = verify_tree(target, text, drafts, chain(3), sampling=sampling), verify(target, text, drafts, (), sampling)
         assert (tree.tokens, tree.accepted) == (flat.tokens, flat.accepted)
 
 

@@ -32,10 +32,12 @@ def build(
 
     target, made = load(model, draft, memo)
     if scenario.tree and "linear_attention" in target.layer_types:
-        raise ValueError("invalid tree of a checkpoint with linear layers: expected none, as their states are a chain's")
+        raise ValueError("invalid tree of a checkpoint with linear layers: expected none, as states follow a chain")
     return target, treed(made, scenario)
 
 
 def treed(draft: ReferenceDraft, scenario: Scenario) -> ReferenceDraft:
     """Return the draft as it proposes in this scenario: a tree, if it has one."""
-    return ReferenceEagleTree(draft.head, scenario.tree) if scenario.tree and isinstance(draft, ReferenceEagle) else draft
+    if scenario.tree is None or not isinstance(draft, ReferenceEagle):
+        return draft
+    return ReferenceEagleTree(draft.head, scenario.tree)

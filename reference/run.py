@@ -13,7 +13,7 @@ import numpy as np
 
 from draftproof.properties.values.drafts import OF_DRAFTS, tapped
 from draftproof.properties.values.observed import Datum, DraftNeeds, LayerKind
-from draftproof.properties.values.scenario import LayerType, Request, Scenario, States, drafts_allowed, round_plan
+from draftproof.properties.values.scenario import LayerType, Scenario, States, drafts_allowed, round_plan
 from draftproof.properties.values.script import Finish, RequestScript, RoundScript, Script
 from draftproof.properties.values.subject import Subject
 from draftproof.properties.values.trace import Key, Observation, Trace

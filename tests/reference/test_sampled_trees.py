@@ -138,7 +138,8 @@ def test_a_tree_of_one_branch_is_a_chain():
     for seed in range(200):
         text, sampling = (0, seed % 5), Sampling(temperature=0.5, seed=seed)
         drafts = drafted(text, chain(3), 5, seed)
-        tree, flat = verify_tree(target, text, drafts, chain(3), sampling=sampling), verify(target, text, drafts, (), sampling)
+        tree = verify_tree(target, text, drafts, chain(3), sampling=sampling)
+        flat = verify(target, text, drafts, (), sampling)
         assert (tree.tokens, tree.accepted) == (flat.tokens, flat.accepted)
 
 

@@ -7,6 +7,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,10 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def captured(run: Callable[[], object], warm: Callable[[], object]) -> Callable[[], None]:
-    """Return the replay of a CUDA graph of `run`; `warm` goes before: kernels are compiled at their first launch."""
+    """Return the replay of a CUDA graph of `run`; `warm` goes before: kernels are compiled at their first launch.
+
+    The replay keeps `run`, and with it the tensors that the graph reads.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -121,7 +125,11 @@ def captured(run: Callable[[], object], warm: Callable[[], object]) -> Callable[
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         run()
-    return graph.replay
+    return partial(_replay, graph, run)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, _run: Callable[[], object]) -> None:
+    graph.replay()
 
 
 def launch_seconds(device: str, launches: Sequence[Callable[[], object]], *, least: int = 20) -> float:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from draftproof.properties.strategies.grammars import without_grammars
 from draftproof.properties.strategies.requests import endless
 from draftproof.properties.strategies.sampling import with_greedy_drafts
 from draftproof.properties.strategies.trees import with_nodes, without_tree
@@ -52,7 +53,8 @@ def with_draft(scenario: Scenario, name: Algorithm, turn: int) -> Scenario:
     if not kind.draws:
         scenario = with_greedy_drafts(scenario)
     if kind.proposes == "lookup":
-        scenario = _of_few_tokens(scenario, turn)
+        # With other tokens a grammar's end is another one.
+        scenario = _of_few_tokens(without_grammars(scenario), turn)
     elif turn % _ONE_STEP == 5 and scenario.steps < _WIDE:
         scenario = _lasting(with_steps(scenario, 1))
     if kind.proposes == "chain" and turn % 3 == 1 and scenario.schedule.chunk < _LONG_CHUNK:

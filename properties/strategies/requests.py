@@ -45,8 +45,8 @@ def requests(draw: Draw, profile: Profile, size: Size, fit: Fit, count: int) -> 
 
 
 def endless(request: Request) -> Request:
-    """Return the request without any stop token."""
-    return replace(request, stop_at=-1, stops=())
+    """Return the request without any stop token, hence without a grammar, whose words end with one."""
+    return replace(request, stop_at=-1, stops=(), grammar=None)
 
 
 def _alike(request: Request, shift: int, vocab: int) -> Request:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NoReturn
 
+from draftproof.errors import DraftproofError
+
 SPELLED = frozenset("abc")
 """The letters that tokens spell."""
 MOST_LETTERS = 256
 """The most letters of an expression whose repetitions are written out."""
 
 
-class PatternError(ValueError):
+class PatternError(DraftproofError, ValueError):
     """A text that is no expression of this notation; the message says where and why."""
 
 

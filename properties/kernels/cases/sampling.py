@@ -39,7 +39,7 @@ def sampled_choice(draw: Draw, large: bool = False) -> Arguments:
     columns = draw(st.sampled_from((1, _SIBLINGS)))
     rows = [draw(kinds)(draw, vocabulary, columns) for _ in range(tokens)]
     if large:
-        rows = [_spread(draw, row) for row in rows]
+        rows = [one for row in rows for one in _spread(draw, row)]
     return {
         "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
         "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
@@ -61,8 +61,8 @@ def rejection_choice(draw: Draw, large: bool = False) -> Arguments:
     rows, drawn = ([draw(kinds)(draw, vocabulary, 1) for _ in range(tokens)] for _ in range(2))
     drawn = [row._replace(drafts=own.drafts) for row, own in zip(drawn, rows, strict=True)]
     if large:
-        rows = [_spread(draw, row) for row in rows]
-        drawn = [_spread(draw, row, like) for row, like in zip(drawn, rows, strict=True)]
+        spread = [_spread(draw, row, other) for row, other in zip(rows, drawn, strict=True)]
+        rows, drawn = ([pair[side] for pair in spread] for side in range(2))
     return {
         "token_ids": bf.index(draw, [draw(st.integers(0, 99)) for _ in rows]),
         "weights": bf.place(draw, torch.tensor([row.weights for row in rows])),
@@ -156,18 +156,21 @@ def _coin(seed: int, position: int, draw: int, most: int) -> int:
     return (words[0] << 32 | words[1]) * most >> 64
 
 
-def _spread(draw: Draw, row: _Row, like: _Row | None = None) -> _Row:
-    """Return the weights and the drafts in the same order in a vocabulary of three thousand, many at blocks' borders.
+def _spread(draw: Draw, *rows: _Row) -> list[_Row]:
+    """Return weights and drafts in the same order in a vocabulary of three thousand, many at blocks' borders.
 
-    With a row `like` it, its draft.
+    Those of several rows are in the same places.
     """
     border = st.builds(int.__add__, st.sampled_from((10, 1024, 2048, _LARGE - 20)), st.integers(-10, 19))
     place = st.one_of(border, border, st.integers(0, _LARGE - 1))
-    count = len(row.weights)
+    count = len(rows[0].weights)
     places = [*sorted(draw(st.lists(place, min_size=count, max_size=count, unique=True))), _LARGE]
+    return [_placed(row, places) for row in rows]
+
+
+def _placed(row: _Row, places: list[int]) -> _Row:
+    """Return a row whose tokens are at these places of a large vocabulary; the last place is behind all of them."""
     weights = [0] * _LARGE
     for at, weight in zip(places, row.weights, strict=False):
         weights[at] = weight
-    if like:
-        return row._replace(weights=weights, drafts=like.drafts)
     return row._replace(weights=weights, drafts=[draft if draft < 0 else places[draft] for draft in row.drafts])

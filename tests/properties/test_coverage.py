@@ -74,10 +74,12 @@ def test_every_count_occurs_and_every_count_can_be_zero(ran: list[Ran]) -> None:
     """Together the scenarios reach everything but what a few wide ones alone have; none reaches it all."""
     for name in NAMES:
         seen = {one.counts[name] > 0 for one in ran}
-        assert True in seen or name in ("ties", "token_ties"), name
+        assert True in seen or name in _NEVER, name
         assert False in seen or name in _ALWAYS, name
 
 
+# Probes have no ties, and the ideal subject has pages for all requests, so that none gives way.
+_NEVER = {"ties", "token_ties", "preemptions", "resumed_in_chunks", "preemptions_of_hybrids"}
 _ALWAYS = {"scenarios", "scenarios_shown", "texts_shown", "requests", "engine_steps", "rounds", "tokens_emitted"}
 
 

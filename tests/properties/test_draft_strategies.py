@@ -16,7 +16,6 @@ from draftproof.properties.strategies.turns import turns
 from draftproof.properties.values.case import decode, encode
 from draftproof.properties.values.drafts import (
     ALGORITHMS,
-    BY_NAME,
     Algorithm,
     DFlash,
     Mtp,
@@ -76,10 +75,9 @@ def test_each_draft_meets_everything(mixed: Drawn, name: str) -> None:
     assert commits == {"dense", "snapshot", "replay"}
     assert {scenario.adaptive is not None for scenario in own} == {True, False}
     assert any(scenario.schedule.draft_batch for scenario in own)
-    # A turn that became a tree has lost the card that it was dealt.
-    count = 5 * COUNT if BY_NAME[name].trees else COUNT
-    own_turns = (turn for turn in turns(mixed.seed, count, ALGORITHMS) if turn.draft == name)
-    assert {turn.profile for turn in own_turns if not turn.is_tree} == set(CARDS)
+    # A turn that became a tree, or is preempted, has lost the card that it was dealt.
+    own_turns = (turn for turn in turns(mixed.seed, 12 * COUNT, ALGORITHMS) if turn.draft == name)
+    assert {turn.profile for turn in own_turns if not (turn.is_tree or turn.is_preempted)} == set(CARDS)
 
 
 def test_any_few_neighbours_hold_every_draft(mixed: Drawn) -> None:
